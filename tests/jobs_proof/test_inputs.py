@@ -67,8 +67,8 @@ def test_each_kind_of_damage_is_counted(
     assert found.perfect is not any(wrong)
 
 
-def test_a_compaction_keeps_the_last_row_of_each_key_by_part_and_number() -> None:
-    """Not the place where the key came first."""
+def test_a_compaction_keeps_the_last_row_of_each_key_by_partition_and_number() -> None:
+    """Not the position where the key came first."""
     assert [each.value for each in REFERENCES["compact"]] == [
         f"{part}:{number}" for part in (0, 1) for number in (5, 6, 7, 8)
     ]
@@ -83,7 +83,7 @@ def test_waves_are_all_rows_once() -> None:
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_files_hold_the_rows_that_the_reference_has(tmp_path: Path, suffix: str) -> None:
-    """Commas and quotes, too: a line of the file has both."""
+    """Also commas and quotes: a line of the file has both."""
     files = cut([Row("k", 'a,"b",c'), Row("l", "d"), Row("m", "e")], 2, suffix)
     write_files(tmp_path, files)
     read = csv.read_csv if suffix == "csv" else parquet.read_table
@@ -120,8 +120,8 @@ def write_manifest(directory: Path, number: int, files: dict[str, int]) -> None:
     (place / f"{number:09d}.json").write_text(json.dumps({"files": told}))
 
 
-def test_what_manifests_name_is_each_message_once_and_all_files_are_more(tmp_path: Path) -> None:
-    """A run that was killed before its manifest has left its files: who counts them has its messages twice."""
+def test_files_that_manifests_name_hold_each_message_once_and_all_files_more(tmp_path: Path) -> None:
+    """A run that was killed before its manifest has left its files: counting them would double its messages."""
     half = PART_ROWS // 2
     first = {write_run(tmp_path, "000000-a", part, range(half)): 0 for part in (0, 1)}
     write_run(tmp_path, "000001-killed", 0, range(half, PART_ROWS))
@@ -135,8 +135,8 @@ def test_what_manifests_name_is_each_message_once_and_all_files_are_more(tmp_pat
     assert without.duplicated == PART_ROWS - half
 
 
-def test_a_watch_sees_what_a_start_has_done_so_far(tmp_path: Path) -> None:
-    """Tasks that ended, then all files in their place, then the manifest; nothing of the starts before."""
+def test_a_watch_sees_the_progress_of_a_start(tmp_path: Path) -> None:
+    """Finished tasks, then all files, then the manifest; nothing of earlier starts."""
     write_manifest(tmp_path, 0, {})
     (tmp_path / "run=000001-killed/_temporary/0/task_1").mkdir(parents=True)
     watch = ExportWatch(tmp_path)
@@ -152,7 +152,7 @@ def test_a_watch_sees_what_a_start_has_done_so_far(tmp_path: Path) -> None:
     assert watch.look() == (1, True, 1)
 
 
-def test_there_may_be_no_directory_yet(tmp_path: Path) -> None:
+def test_a_watch_may_begin_before_the_directory_exists(tmp_path: Path) -> None:
     """The first start makes it."""
     watch = ExportWatch(tmp_path / "export")
     watch.begin()
@@ -174,8 +174,8 @@ def start(code: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-I", "-S", "-c", code, *arguments], start_new_session=True)
 
 
-def test_a_kill_ends_workers_that_have_left_the_group_of_their_driver(tmp_path: Path) -> None:
-    """As Spark's do; one that lives on would publish what the next start publishes."""
+def test_a_kill_also_ends_workers_outside_their_drivers_process_group(tmp_path: Path) -> None:
+    """As Spark's are; a surviving worker would publish the same rows as the next start."""
     told = tmp_path / "worker"
     driver = start(_WITH_A_WORKER, str(told))
     worker = int(until_sync(lambda: told.exists() and told.read_text().strip(), 60))
@@ -187,7 +187,7 @@ def test_a_kill_ends_workers_that_have_left_the_group_of_their_driver(tmp_path: 
 
 
 def test_a_job_that_has_ended_by_itself_was_not_killed() -> None:
-    """Then the strike has missed."""
+    """Then the fault has missed."""
     job = start("")
     job.wait()
     assert not kill_session(job)

@@ -20,8 +20,8 @@ AUDITED = Audited("good", 4, 40, 0, 7, 1000)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_plan_kills_each_job_at_each_of_its_moments_and_an_owner_amid_each(seed: int) -> None:
-    """In an order in which each can be: what comes at the end of the work is struck last, and shares ascend."""
+def test_every_plan_kills_each_job_at_each_stage_and_an_owner_during_each(seed: int) -> None:
+    """In a possible order: faults at the end of the work come last, and shares ascend."""
     planned = {plan.job: plan for plan in plans(seed, PARTS)}
     assert set(planned) == set(Job)
     assert {strike.moment for plan in planned.values() for strike in plan.strikes} == set(Moment)
@@ -52,8 +52,8 @@ def test_every_plan_kills_each_job_at_each_of_its_moments_and_an_owner_amid_each
         (Moment.WHOLE, [Sight(rows=100)], [Sight(rows=99), Sight(rows=101)]),
     ],
 )
-def test_a_moment_is_known_by_what_is_there(moment: Moment, yes: list[Sight], no: list[Sight]) -> None:
-    """Neither too early nor too late: then the kill would not be amid what the matrix says."""
+def test_a_stage_is_detected_by_its_results(moment: Moment, yes: list[Sight], no: list[Sight]) -> None:
+    """Neither too early nor too late: otherwise the kill would not be in the stage that the matrix names."""
     strike = Strike(Victim.JOB, moment, 0.4)
     assert all(amid(strike, sight, TOTAL) for sight in yes)
     assert not any(amid(strike, sight, TOTAL) for sight in no)
@@ -95,5 +95,5 @@ def test_the_verdict_needs_every_kill_every_message_and_a_control_that_fails(
 
 
 def test_a_run_of_no_job_proves_nothing() -> None:
-    """However good the audit is."""
+    """Even with a good audit."""
     assert as_json(1, FILLED, [], AUDITED)["proven"] is False

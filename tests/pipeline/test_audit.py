@@ -53,8 +53,8 @@ def states(topic: dict[str, Any]) -> dict[str, str]:
 
 
 def test_a_topic_with_duplicates_and_takeovers_is_good(spark: SparkSession, cluster: Cluster) -> None:
-    """Two producers, one of them twice, a batch that was half known, an owner that was killed, another that handed over
-    and left a snapshot; cut into many ranges, with two further topics beside it."""
+    """Two producers, one of them opened twice, a partly known batch, an owner that was killed, and one that handed over
+    and left a snapshot; split into many ranges, with two further topics."""
     run(publish(cluster.url, "audited", "importer", 0, ENTRIES))
     run(publish(cluster.url, "audited", "importer", ENTRIES * SIZE - 10, 1))
     run(kill_owner(cluster, "audited"))
@@ -132,8 +132,8 @@ def audit_on(spark: SparkSession, storage: PlantedStorage, plan_of: Callable[[],
     return process_loop().run_until_complete(work())
 
 
-def test_damage_in_stored_entries_is_told_exactly(spark: SparkSession) -> None:
-    """Through storage, Spark's workers and the second job that looks for what is stored twice."""
+def test_damage_in_stored_entries_is_reported_exactly(spark: SparkSession) -> None:
+    """Through storage nodes, Spark's workers, and the second job, which searches for messages that are stored twice."""
     log = damaged_log()
     storage = PlantedStorage(log, Position(LedgerId(3), EntryId(1)))
     live = log.live()
@@ -178,8 +178,8 @@ def good_log() -> PlantedLog:
     return log
 
 
-def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
-    """A beginning that was trimmed, a snapshot from before it, and a list of producers that is cut."""
+def test_what_cannot_be_checked_is_reported_and_never_good() -> None:
+    """A trimmed beginning, a snapshot from before it, and an incomplete list of producers."""
     log = good_log()
     storage = PlantedStorage(log)
     snapshot = log.snapshot()
@@ -206,8 +206,8 @@ def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
 GONE = Finding("snapshot", None, "it is gone")
 
 
-def test_a_snapshot_that_its_owner_took_and_nobody_can_read_is_a_violation() -> None:
-    """It is what a takeover would begin with."""
+def test_an_unreadable_snapshot_that_the_owner_took_is_a_violation() -> None:
+    """A takeover would need it."""
     storage = PlantedStorage(good_log())
     topic = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_findings=(GONE,))))
     assert (topic["verdict"], topic["violations"]) == (
@@ -221,8 +221,8 @@ def test_a_snapshot_that_its_owner_took_and_nobody_can_read_is_a_violation() -> 
     assert trouble_of(4, snapshot, newer=True) == "the owner has taken snapshot 4, and the newest that can be read is 3"
 
 
-def test_a_batch_without_its_own_digest_is_told() -> None:
-    """The entry around it carries its checksum: what was damaged was so before it was stored."""
+def test_a_batch_with_a_wrong_digest_is_reported() -> None:
+    """The entry around it has the right checksum: the batch was damaged before it was stored."""
     log = good_log()
     log.store("a", [14], bad_batch=True)
     storage = PlantedStorage(log)
@@ -231,8 +231,8 @@ def test_a_batch_without_its_own_digest_is_told() -> None:
     assert "the batch's checksum does not match" in topic["violations"][0]["message"]
 
 
-def test_a_ledger_that_is_gone_is_told_in_few_words() -> None:
-    """Not entry by entry, and the rest is audited all the same."""
+def test_a_lost_ledger_is_reported_in_few_lines() -> None:
+    """Not entry by entry, and the rest is still audited."""
     log = PlantedLog()
     log.open("a")
     for number in range(2 * LOST_MAX):
@@ -250,7 +250,7 @@ def test_a_ledger_that_is_gone_is_told_in_few_words() -> None:
 
 
 def test_the_picture_and_the_table_show_the_report() -> None:
-    """Well-formed, and with what happened; an empty topic has both, too."""
+    """Both are well-formed, also for an empty topic."""
     storage = PlantedStorage(good_log())
     empty = PlantedStorage(PlantedLog())
     nothing = LiveMap(BEFORE_ALL, 0, {}, True)
@@ -289,7 +289,7 @@ def bounds(ranges: list[tuple[LedgerSlice, ...]]) -> list[list[tuple[int, int, i
 
 
 def test_ranges_hold_each_entry_once_and_one_ends_with_the_snapshot() -> None:
-    """Small ledgers share a range, large ones are cut, empty ones are none."""
+    """Small ledgers share a range, large ones are split, empty ones have none."""
     ledgers = [ledger(1, 4), ledger(2, -1), ledger(3, 0), ledger(4, 2)]
     assert bounds(cut(ledgers, entries_max=4, behind=None)) == [
         [(1, 0, 3)], [(1, 4, 4), (3, 0, 0), (4, 0, 1)], [(4, 2, 2)],
@@ -302,8 +302,8 @@ def test_ranges_hold_each_entry_once_and_one_ends_with_the_snapshot() -> None:
     assert range_behind(cut(ledgers, entries_max=4, behind=None), Position(LedgerId(9), EntryId(0))) is None
 
 
-def test_the_end_is_where_the_owner_was_when_it_was_asked() -> None:
-    """What is closed or linked since does not count."""
+def test_the_audit_ends_at_the_owners_position_when_it_begins() -> None:
+    """Ledgers that are closed or linked later do not count."""
     listed = [
         pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_CLOSED, end=9, length_bytes=90),
         pb.TopicLedger(ledger_id=4, state=pb.LEDGER_STATE_CLOSED, end=9, length_bytes=80, first_base_index=10),
@@ -322,8 +322,9 @@ def test_the_end_is_where_the_owner_was_when_it_was_asked() -> None:
     assert told.live.producers[ProducerId(5)].mark == SequenceId(8)
 
 
-def test_the_newest_whole_snapshot_up_to_the_end_is_found_though_a_member_is_away() -> None:
-    """In an open ledger, whose end nobody can tell then; a later one, and one without its manifest, do not count."""
+def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
+    """In an open ledger, whose end cannot be found then; a later snapshot, and one without its manifest, do not
+    count."""
     cursor = PlantedLog()
     for number, entry in ((1, 3), (2, 9)):
         producer = ProducerState("a", ProducerId(1), Generation(1), SequenceMode.MONOTONIC, SequenceId(entry))
@@ -357,7 +358,7 @@ def test_the_newest_whole_snapshot_up_to_the_end_is_found_though_a_member_is_awa
     assert (nothing.found, nothing.newer) == (None, True)
 
 
-def test_topics_are_named_in_one_way() -> None:
+def test_topics_are_named_either_by_names_or_by_a_pattern() -> None:
     """By their names or by a pattern."""
     for topics, pattern in ((None, None), (["a"], "b")):
         with pytest.raises(InvalidArgument, match="name topics, or give --pattern"):

@@ -59,8 +59,8 @@ def cuts(log: PlantedLog) -> Iterator[tuple[int, ...]]:
         ([range(3, 5), range(5, 9)], at(1, 1), "ids 0 to 2 are missing of 'a'"),
     ],
 )
-def test_hole_of_a_contiguous_producer_is_told(batches: list[Sequence[int]], place: Position, missing: str) -> None:
-    """Whatever ranges the log is cut into; a monotonic producer may have the same holes."""
+def test_gap_of_a_contiguous_producer_is_reported(batches: list[Sequence[int]], place: Position, missing: str) -> None:
+    """However the log is split into ranges; a monotonic producer may have the same gaps."""
     log = contiguous(*batches)
     for some in cuts(log):
         holes = [one for one in judged(log, *some).findings if one.rule == "hole"]
@@ -69,8 +69,8 @@ def test_hole_of_a_contiguous_producer_is_told(batches: list[Sequence[int]], pla
     assert judged(contiguous(*batches, mode=SequenceMode.MONOTONIC)).findings == []
 
 
-def test_contiguous_producer_without_a_hole_is_good() -> None:
-    """Also one of which a known prefix was skipped, and one whose grant was trimmed away."""
+def test_contiguous_producer_without_a_gap_is_good() -> None:
+    """Also a producer of which a known prefix was skipped, and one whose grant was trimmed."""
     log = contiguous(range(5), range(5, 9))
     log.store("a", range(7, 12), skip=2)
     for some in cuts(log):
@@ -81,8 +81,8 @@ def test_contiguous_producer_without_a_hole_is_good() -> None:
     assert holes == []
 
 
-def test_hole_is_told_of_a_producer_whose_grant_was_trimmed_away() -> None:
-    """The owner says that it is contiguous; what came before its first kept id is not known."""
+def test_gap_is_reported_for_a_producer_whose_grant_was_trimmed() -> None:
+    """The topic owner reports that it is contiguous; ids before its first kept one are not known."""
     log = contiguous(range(5), range(5, 9), range(10, 12))
     rest = replace(log, entries={place: data for place, data in log.entries.items() if place.entry_id >= 2})
     for some in ((), (1,)):
@@ -130,7 +130,7 @@ def without(log: PlantedLog, *ledgers: int) -> PlantedLog:
 
 @pytest.mark.parametrize("all_copies", [False, True])
 def test_undamaged_copies_are_good(all_copies: bool) -> None:
-    """The control: three whole nodes, and every copy compared."""
+    """The control: three complete nodes, and every copy compared."""
     report = audited(nodes_of(two_ledgers()), all_copies=all_copies)
     assert (report["verdict"], report["violations"], report["notes"]) == ("good", [], ["no snapshot was taken yet"])
     copies = next(check for check in report["checks"] if check["check"] == "copies")
@@ -138,8 +138,8 @@ def test_undamaged_copies_are_good(all_copies: bool) -> None:
 
 
 @pytest.mark.parametrize("all_copies", [False, True])
-def test_ledger_that_is_gone_on_one_or_two_of_three_nodes_is_told(all_copies: bool) -> None:
-    """One copy is enough to read, and so nobody sees that it is the last one."""
+def test_ledger_that_is_lost_on_one_or_two_of_three_nodes_is_reported(all_copies: bool) -> None:
+    """One copy is enough for reading, so readers do not notice that it is the last one."""
     log = two_ledgers()
     one = audited(nodes_of(log, without(log, 2)), all_copies=all_copies)
     assert found_in(one) == [("copies", "2:0")]
@@ -151,8 +151,8 @@ def test_ledger_that_is_gone_on_one_or_two_of_three_nodes_is_told(all_copies: bo
         assert "entries 0 to 1 have fewer than 2 copies" in two["violations"][2]["message"]
 
 
-def test_diverging_replica_is_told_when_all_copies_are_read() -> None:
-    """Bytes with a right checksum that are not those of the others, and bytes with a wrong one."""
+def test_diverging_replica_is_reported_when_all_copies_are_read() -> None:
+    """Bytes with a right checksum that differ from the other copies, and bytes with a wrong checksum."""
     log, other = two_ledgers(), contiguous(range(5), [5, 6, 7, 99])
     other.roll()
     other.store("a", range(9, 12))
@@ -171,7 +171,8 @@ def test_diverging_replica_is_told_when_all_copies_are_read() -> None:
 
 
 def test_node_that_lacks_the_end_of_a_ledger_is_no_violation() -> None:
-    """An entry is acknowledged on two of three: a node that died amid the ledger lacks the rest. It is counted."""
+    """An entry is acknowledged on two of three nodes: a node that died within the ledger lacks the rest. It is
+    counted."""
     log = two_ledgers()
     short = replace(log, entries={place: data for place, data in log.entries.items() if place != at(2, 1)})
     report = audited(nodes_of(log, short), all_copies=True)
@@ -179,8 +180,8 @@ def test_node_that_lacks_the_end_of_a_ledger_is_no_violation() -> None:
     assert "1 entry has fewer copies than members" in " ".join(report["notes"])
 
 
-def test_node_that_lacks_the_beginning_of_a_ledger_does_hold_it() -> None:
-    """Recovery writes back what lies behind the last confirmed entry alone: no violation while two others have it."""
+def test_node_that_lacks_the_beginning_of_a_ledger_still_holds_the_ledger() -> None:
+    """Recovery writes back only entries behind the last confirmed one: no violation while two other nodes have them."""
     log = two_ledgers()
     late = replace(log, entries={place: data for place, data in log.entries.items() if place != at(2, 0)})
     for all_copies in (False, True):
@@ -188,8 +189,8 @@ def test_node_that_lacks_the_beginning_of_a_ledger_does_hold_it() -> None:
         assert (report["verdict"], report["violations"]) == ("good", [])
 
 
-def test_node_that_does_not_answer_is_unknown_and_not_missing() -> None:
-    """With --all-copies its copies were to be seen, so the verdict is incomplete; else it is noted."""
+def test_copies_of_a_node_that_does_not_answer_are_unknown_not_missing() -> None:
+    """With --all-copies its copies had to be compared, so the verdict is incomplete; otherwise it is a note."""
     log = two_ledgers()
     away = nodes_of(log)
 
@@ -214,8 +215,8 @@ def test_node_that_does_not_answer_is_unknown_and_not_missing() -> None:
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
 
-def test_remembered_batches_are_compared_with_their_places() -> None:
-    """A wrong position answers a repeated id wrongly, or calls it never stored."""
+def test_remembered_batches_are_compared_with_their_positions() -> None:
+    """A wrong position gives a wrong answer to a repeated id, or reports it as never stored."""
     log = two_ledgers()
     [storage] = [PlantedStorage(log)]
     snapshot = log.snapshot()
@@ -237,8 +238,8 @@ def test_remembered_batches_are_compared_with_their_places() -> None:
         assert report["verdict"] == "violations"
 
 
-def test_log_that_needs_a_snapshot_and_has_none_is_told() -> None:
-    """It is trimmed, or far longer than what an owner leaves without one; a short log needs none."""
+def test_log_that_needs_a_snapshot_and_has_none_is_reported() -> None:
+    """It is trimmed, or much longer than an owner leaves without a snapshot; a short log needs none."""
     storage = PlantedStorage(two_ledgers())
 
     def report_of(plan: TopicPlan) -> dict[str, Any]:
@@ -266,8 +267,8 @@ def test_log_that_needs_a_snapshot_and_has_none_is_told() -> None:
     assert "those that were taken are gone" in report["violations"][0]["message"]
 
 
-def test_closed_ledger_of_snapshots_that_cannot_be_read_is_told() -> None:
-    """Its record says that it has entries: they are gone."""
+def test_unreadable_closed_ledger_of_snapshots_is_reported() -> None:
+    """Its metadata says that it has entries: they are lost."""
     cursor = PlantedLog()
     cursor.append(EntryKind.SNAPSHOT_CHUNK, b"chunk")
     storage = PlantedStorage(replace(cursor, entries={}))

@@ -52,8 +52,8 @@ def names_of(told: object) -> set[str]:
     return {name for each in told for name in names_of(each)} if isinstance(told, list) else set()
 
 
-def test_the_help_tells_every_name_of_an_answer() -> None:
-    """Programs rest on them."""
+def test_the_help_lists_every_field_of_the_output() -> None:
+    """Programs depend on them."""
     state = TopicState("t", TopicId("id"), 0, 5)
     manifest = ExportManifest(
         0, "run=000000-x", 0, (PartitionRange("t", TopicId("id"), 0, 5, 0),), (DataFile("f", "t", 1, 5, 0, 4, ""),)

@@ -11,15 +11,15 @@ from oncelog.pipeline.session import failure_of, under_spark_submit
 
 
 @pytest.mark.parametrize("conf", ["spark.x", "memory=4g", "=4g"])
-def test_what_is_no_setting_of_spark_is_refused(conf: str) -> None:
+def test_a_setting_that_is_not_sparks_is_refused(conf: str) -> None:
     """With the form that it should have."""
     with pytest.raises(InvalidArgument, match=r"--conf must be spark\.KEY=VALUE"):
         spark_options(None, [conf])
     assert spark_options("local[2]", ["spark.x=a=b"]).settings == {"spark.x": "a=b"}
 
 
-def test_under_spark_submit_its_own_options_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A master that is given in two places would be one that is silently ignored."""
+def test_master_and_conf_are_refused_under_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that is set in two places would be silently ignored in one of them."""
     assert not under_spark_submit()
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     answer = CliRunner().invoke(app, ["pipeline", "audit", "flights", "--master", "local[1]"])
@@ -36,7 +36,7 @@ def test_under_spark_submit_its_own_options_are_refused(monkeypatch: pytest.Monk
         (["a//b"], "topic"),
     ],
 )
-def test_bad_options_of_an_audit_are_told_before_spark_starts(arguments: list[str], said: str) -> None:
+def test_wrong_options_of_an_audit_are_refused_before_spark_starts(arguments: list[str], said: str) -> None:
     """A session takes seconds, and reading a topic takes longer."""
     answer = CliRunner().invoke(app, ["pipeline", "audit", *arguments])
     assert answer.exit_code == 1
@@ -44,7 +44,7 @@ def test_bad_options_of_an_audit_are_told_before_spark_starts(arguments: list[st
 
 
 def test_a_failure_of_a_task_keeps_its_code() -> None:
-    """Spark tells it as a text, between traces of two languages; whether trying again is right must be seen."""
+    """Spark reports it as text, between traces of two languages; it must stay clear whether a retry makes sense."""
     trace = "Job aborted: \n oncelog.core.errors.DeadlineExceeded: no storage node answered in time\n\tat org.apache"
     failure = failure_of(Py4JError(trace))
     assert isinstance(failure, DeadlineExceeded)

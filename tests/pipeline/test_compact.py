@@ -68,7 +68,8 @@ def rows(count: int) -> list[tuple[bytes | None, bytes]]:
 
 
 def test_a_compaction_equals_one_process_and_a_repeat_adds_nothing(spark: SparkSession, cluster: Cluster) -> None:
-    """Keys, values, times, properties and order, also when the source has grown since. No other job gets the target."""
+    """Keys, values, times, properties and order, also when the source has grown since. No other job may use the
+    target."""
     publish(cluster, "prices", rows(200))
     expected = reference(cluster, "prices")
     own = options(cluster, "prices", "prices-compacted")
@@ -83,8 +84,8 @@ def test_a_compaction_equals_one_process_and_a_repeat_adds_nothing(spark: SparkS
         run(spark, options(cluster, "prices", "prices-compacted", emptyValue="keep"))
 
 
-def test_a_compaction_that_died_amid_its_copy_goes_on(spark: SparkSession, cluster: Cluster) -> None:
-    """With the winners of then, whatever came since: nothing is doubled, nothing is missing."""
+def test_a_compaction_killed_while_copying_continues(spark: SparkSession, cluster: Cluster) -> None:
+    """With the recorded rows, whatever is published since: nothing is doubled, nothing is missing."""
     publish(cluster, "killed", rows(60))
     own = options(cluster, "killed", "killed-compacted")
     sink = own.sink(own.job_id(states(own)))
@@ -110,7 +111,7 @@ def states(own: CompactOptions) -> list[TopicState]:
     return run_connected(own.connection, ask)
 
 
-def test_messages_without_a_key_are_named_or_left_out(spark: SparkSession, cluster: Cluster) -> None:
+def test_messages_without_a_key_are_named_or_dropped(spark: SparkSession, cluster: Cluster) -> None:
     """Nothing is published where one is an error."""
     publish(cluster, "keyless", [(b"a", b"1"), (None, b"2"), (b"a", b"3")])
     with pytest.raises(InvalidArgument, match="message 1 of public/default/keyless has no key"):
@@ -119,8 +120,8 @@ def test_messages_without_a_key_are_named_or_left_out(spark: SparkSession, clust
     assert (outcome.kept, [each[:2] for each in told(cluster, "keyless-compacted")]) == (1, [(b"a", b"3")])
 
 
-def test_a_key_in_two_parts_is_named(spark: SparkSession) -> None:
-    """Which of its values is the last one nobody knows. Keys of one part each pass."""
+def test_a_key_in_two_partitions_is_named(spark: SparkSession) -> None:
+    """There is no order between its values. Keys in one partition each pass."""
     columns = "key binary, value binary, event_time timestamp, properties map<string,string>, topic string, "
     columns += "partition int, index bigint"
     own = compact_options({"topic": "orders", "target": "last"}, {})
@@ -155,14 +156,14 @@ def test_a_key_in_two_parts_is_named(spark: SparkSession) -> None:
         ({"topic": "x", "target": "y", "jobId": "1"}, "unknown option jobId"),
     ],
 )
-def test_a_wrong_option_is_told(given: dict[str, str], message: str) -> None:
-    """Before anything is asked or written."""
+def test_a_wrong_option_is_refused(given: dict[str, str], message: str) -> None:
+    """Before anything is read or written."""
     with pytest.raises(InvalidArgument, match=message):
         compact_options(given, {})
 
 
-def test_a_job_is_known_by_its_source_and_options() -> None:
-    """And not by how far the source is: a repeat goes on, whatever came since."""
+def test_a_job_is_identified_by_its_source_and_options() -> None:
+    """Not by the end of the source: a repeated job continues, whatever was published since."""
     own = compact_options({"topic": "x", "target": "y"}, {})
     state = TopicState("public/default/x", TopicId("id"), 0, 5)
     same = own.job_id([TopicState("public/default/x", TopicId("id"), 2, 9)])

@@ -37,10 +37,10 @@ async def copies(url: str, topic: str) -> list[tuple[str, bytes, bytes | None, s
         return found
 
 
-def test_what_is_chosen_is_copied_once_however_often_the_job_runs(
+def test_selected_messages_are_copied_once_however_often_the_job_runs(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Two topics, a condition, another value; run again it goes on behind what it has copied."""
+    """Two topics, a condition, another value; a second run continues behind the copied messages."""
     job = CopyJob(
         checkpoint=str(tmp_path / "checkpoint"),
         trigger_s=None,
@@ -71,15 +71,15 @@ def test_what_is_chosen_is_copied_once_however_often_the_job_runs(
         (CopyJob("/x", None, reading={"topic": "a"}, writing={"topic": "b"}), "producerPrefix"),
     ],
 )
-def test_what_is_missing_is_told_before_spark_starts_a_query(job: CopyJob, field: str, spark: SparkSession) -> None:
-    """By the name of the option, not in a trace of two languages."""
+def test_missing_options_are_refused_before_spark_starts_a_query(job: CopyJob, field: str, spark: SparkSession) -> None:
+    """With the name of the option, not in a trace of two languages."""
     with pytest.raises(InvalidArgument) as raised:
         start_copy(spark, job)
     assert raised.value.details["field"] == field
 
 
-def test_who_is_asked_for_closed_ledgers_is_said_by_a_variable_where_no_option_says_it() -> None:
-    """In a pod of Kubernetes whoever sets the job up knows it, not the job."""
+def test_a_variable_sets_where_closed_ledgers_are_read_from() -> None:
+    """In a pod, the deployment sets it, not the job."""
 
     def storage(said: str, **options: str) -> bool:
         environment = {"ONCELOG_CLOSED_LEDGERS": said}

@@ -68,7 +68,7 @@ def directory(spark: SparkSession, cluster: Cluster, tmp_path_factory: pytest.Te
 def test_each_message_is_exported_once_over_several_runs(
     spark: SparkSession, cluster: Cluster, directory: Path
 ) -> None:
-    """Leftovers of a dead run are told and not read; where nothing is new nothing is written."""
+    """Leftovers of a dead run are reported and not read; where nothing is new, nothing is written."""
     assert rows_of(spark, directory) == expected(exported=21, exported_too=2)
     before = sorted(directory.rglob("*"))
     outcome = export_topics(spark, options(cluster, directory), 3, lambda _: None)
@@ -77,8 +77,8 @@ def test_each_message_is_exported_once_over_several_runs(
     assert sorted(directory.rglob("*")) == before
 
 
-def test_what_is_read_back_is_what_the_source_gives(spark: SparkSession, cluster: Cluster, directory: Path) -> None:
-    """Every column, and the date of publishing."""
+def test_an_export_has_all_columns_of_the_source(spark: SparkSession, cluster: Cluster, directory: Path) -> None:
+    """And the date of publishing."""
     source = spark.read.format("oncelog").option("serviceUrl", cluster.url).option("topics", "exported,exported-too")
     told = {tuple(map(str, row)) for row in source.load().collect()}
     frame = read_export(spark, str(directory))
@@ -87,8 +87,8 @@ def test_what_is_read_back_is_what_the_source_gives(spark: SparkSession, cluster
     assert [row["same"] for row in dates] == [True]
 
 
-def test_verify_finds_what_is_missing_changed_and_foreign(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
-    """One value, other rows, a file gone, a file too many; and nothing where all is well."""
+def test_verify_finds_missing_changed_and_foreign_files(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
+    """One value, other rows, a missing file, an extra file; and no problem in an intact export."""
     good = verify_export(spark, str(directory))
     assert (good.problems, good.rows, good.manifests) == ((), 230, 2)
     place = tmp_path / "copy"
@@ -108,15 +108,16 @@ def test_verify_finds_what_is_missing_changed_and_foreign(spark: SparkSession, d
     assert len(problems) == 4
     told = " ".join(problems)
     assert f"{files[0]} is missing" in told
-    assert f"{files[2]} is not as it was written" in told
-    assert re.search(f"{re.escape(files[3])} is not as it was written: .*checksum", told)
-    assert "more.parquet lies in the directory of a run whose manifest does not name it" in told
+    assert f"{files[2]} has changed since it was written" in told
+    assert re.search(f"{re.escape(files[3])} has changed since it was written: .*checksum", told)
+    assert "more.parquet is in the directory of a run, but not in its manifest" in told
 
 
-def test_a_number_that_another_run_took_meanwhile_is_lost(
+def test_a_run_whose_number_is_taken_meanwhile_fails(
     spark: SparkSession, cluster: Cluster, directory: Path, tmp_path: Path
 ) -> None:
-    """A clean comes between the files and the manifest: an error, no files left, and the next run does it all."""
+    """A clean comes between the files and the manifest: an error, no files left, and the next run exports
+    everything."""
     place = tmp_path / "copy"
     shutil.copytree(directory, place)
     publish(cluster, "exported-more", 1)
@@ -146,8 +147,8 @@ def store(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
     return LocalStore(Path(place.path)) if request.param == "local" else HadoopStore(spark, place.uri)
 
 
-def test_stores_give_a_name_once(store: FileStore) -> None:
-    """And the file under it is whole; what lies in the directory is told, and can be removed."""
+def test_a_store_creates_a_file_only_under_a_free_name(store: FileStore) -> None:
+    """The file is complete, is listed, and can be removed."""
     assert (store.names(""), store.names(MANIFESTS), store.sizes("run=1")) == ([], [], {})
     store.write("run=1/draft", json.dumps({"n": 1}).encode())
     store.write("run=2/topic=a%2Fb/x", b"other")

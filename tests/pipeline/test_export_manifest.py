@@ -36,8 +36,8 @@ MANIFEST = ExportManifest(
 GIVEN = {"topics": "flights", "directory": "/data"}
 
 
-def test_a_manifest_survives_its_bytes() -> None:
-    """The names of its fields are told, for programs that read it without this package."""
+def test_a_manifest_is_encoded_and_decoded() -> None:
+    """Its field names are fixed, for other programs that read it."""
     data = encode_manifest(MANIFEST)
     assert decode_manifest(7, data) == MANIFEST
     told = json.loads(data)
@@ -50,21 +50,21 @@ def test_a_manifest_survives_its_bytes() -> None:
      lambda d: d.replace(b'"to": 60', b'"to": "x"'), lambda _: b"[]", lambda _: b""],
     ids=["torn", "another number", "no format", "no number", "a list", "empty"],
 )  # fmt: skip
-def test_what_is_no_manifest_is_never_read_as_one(damage: object) -> None:
-    """It would be taken for an export of nothing, or of something else."""
+def test_a_file_that_is_not_a_manifest_is_refused(damage: object) -> None:
+    """It could be taken for another export, or an empty one."""
     assert callable(damage)
     with pytest.raises(CorruptEntry, match="000000007"):
         decode_manifest(7, damage(encode_manifest(MANIFEST)))
 
 
-def test_a_missing_manifest_is_told_by_its_name() -> None:
-    """What it names would be missed by readers."""
+def test_a_missing_manifest_is_named() -> None:
+    """Readers would miss its files."""
     with pytest.raises(LogHole, match="000000001"):
         check_dense([ExportManifest(0, "a", 0), ExportManifest(2, "c", 0)])
 
 
 def test_names_of_manifests_are_numbers() -> None:
-    """A file that only looks like one is none."""
+    """A file with a similar name is not a manifest."""
     assert manifest_number(manifest_name(12)) == 12
     assert [manifest_number(name) for name in ("x.json", "12.json.crc", "12", ".12.json")] == [None] * 4
 
@@ -82,14 +82,14 @@ def test_names_of_manifests_are_numbers() -> None:
         (GIVEN | {"closedLedgers": "disk"}, "option closedLedgers must be one of storage, owner"),
     ],
 )
-def test_a_wrong_option_is_told_with_its_limit(given: dict[str, str], message: str) -> None:
-    """Before anything is asked or written."""
+def test_a_wrong_option_is_refused_with_its_limit(given: dict[str, str], message: str) -> None:
+    """Before anything is read or written."""
     with pytest.raises(InvalidArgument, match=message):
         export_options(given, {})
 
 
-def test_directories_are_told_to_spark_and_to_the_driver() -> None:
-    """The same place for both."""
+def test_a_directory_has_forms_for_spark_and_for_the_driver() -> None:
+    """Both mean the same directory."""
     local = export_options(GIVEN | {"directory": "file:///data/x"}, {}).directory
     assert (local.path, local.uri) == ("/data/x", "file:///data/x")
     assert export_options(GIVEN | {"directory": "/data/x/"}, {}).directory == local
@@ -113,7 +113,7 @@ def test_directories_are_told_to_spark_and_to_the_driver() -> None:
     ],
 )
 def test_what_is_neither_a_path_nor_a_known_uri_is_refused(text: str, message: str) -> None:
-    """`dbfs:/x` was a directory of that name on this machine, which disappeared with it."""
+    """`dbfs:/x` used to be a local directory of this name, which was lost with the machine."""
     with pytest.raises(InvalidArgument, match=message):
         export_location(text)
 
@@ -132,13 +132,13 @@ def test_what_is_neither_a_path_nor_a_known_uri_is_refused(text: str, message: s
     ],
 )
 def test_odd_paths_and_uris_keep_every_character(text: str, path: str, uri: str) -> None:
-    """Nothing behind a `#` is dropped: it would be another directory."""
+    """Text behind a `#` must not be dropped: that would be another directory."""
     found = export_location(text)
     assert (found.path, found.uri) == (path, uri)
 
 
-def test_a_claim_is_of_its_own_name_alone() -> None:
-    """A file that somebody put there, or copied, claims nothing."""
+def test_a_claim_is_valid_only_for_its_own_name() -> None:
+    """A file that another program wrote, or that was copied, claims nothing."""
     run = run_name(42, "5f0c2d1e")
     assert is_claim(run, encode_claim(run))
     for name, data in (
@@ -151,8 +151,8 @@ def test_a_claim_is_of_its_own_name_alone() -> None:
         assert not is_claim(name, data)
 
 
-def test_an_export_covers_its_topics_with_their_parts() -> None:
-    """By name or pattern, and not the sink's own topics."""
+def test_an_export_covers_its_topics_with_their_partitions() -> None:
+    """By name or pattern, without the sink's hidden topics."""
     named = export_options(GIVEN, {})
     assert [named.covers(f"public/default/{part}") for part in ("flights", "flights-partition-3", "flights-too")] == [
         True, True, False,

@@ -47,8 +47,8 @@ def directories(world: World) -> int:
     return len([name for name in world.store.names("") if name.startswith("run=")])
 
 
-def test_runs_go_on_where_the_last_one_ended() -> None:
-    """Each writes what is new, and nothing where nothing is."""
+def test_runs_continue_where_the_last_one_ended() -> None:
+    """Each writes what is new, and nothing where nothing is new."""
     world = new_world()
     first = manifest_of(Export(world).run())
     assert first is not None
@@ -62,8 +62,8 @@ def test_runs_go_on_where_the_last_one_ended() -> None:
     assert world.read() == all_of(orders=ORDERS + 2, flights=FLIGHTS, late=1)
 
 
-def test_other_topics_of_the_same_directory_keep_their_place() -> None:
-    """A run of some topics says nothing of the others."""
+def test_other_topics_of_the_same_directory_keep_their_position() -> None:
+    """A run of some topics does not change the others."""
     world = new_world()
     Export(world, topics="orders").run()
     Export(world, topics="flights").run()
@@ -72,8 +72,8 @@ def test_other_topics_of_the_same_directory_keep_their_place() -> None:
     assert world.read() == all_of(orders=ORDERS + 1, flights=FLIGHTS)
 
 
-def test_a_run_that_dies_anywhere_counts_whole_or_not_at_all() -> None:
-    """After each step of it: what is read is nothing or everything, and the next run makes it whole."""
+def test_a_run_killed_anywhere_counts_completely_or_not_at_all() -> None:
+    """After each of its steps: readers find nothing or everything, and the next run completes it."""
     for steps in range(steps_of(Export) + 1):
         world = new_world()
         Export(world).killed_after(steps)
@@ -83,8 +83,8 @@ def test_a_run_that_dies_anywhere_counts_whole_or_not_at_all() -> None:
         assert world.read() == all_of(orders=ORDERS + 1, flights=FLIGHTS)
 
 
-def test_what_a_dead_run_left_is_told_and_can_be_removed() -> None:
-    """And only that."""
+def test_files_of_a_dead_run_are_reported_and_can_be_removed() -> None:
+    """And no other files."""
     for steps in range(steps_of(Export) + 1):
         world = new_world()
         Export(world).run()
@@ -99,7 +99,7 @@ def test_what_a_dead_run_left_is_told_and_can_be_removed() -> None:
 
 
 def test_a_directory_that_only_looks_like_a_runs_is_never_removed() -> None:
-    """Spark's own partitions may be called so, and somebody else's data are not ours to delete."""
+    """Spark's own partitions may have such names, and data of other programs must not be deleted."""
     world = new_world()
     foreign = {"run=2024/part-0.parquet": b"x", "run=000007-abc/part-0.parquet": b"y", "run=": b"z"}
     world.store.files.update(foreign)
@@ -115,8 +115,8 @@ def test_a_directory_that_only_looks_like_a_runs_is_never_removed() -> None:
     assert world.store.sizes(dead.run_name) == {}
 
 
-def test_of_two_runs_at_once_one_counts_and_the_other_says_so() -> None:
-    """In every order of their steps: nothing is doubled or missed, and the one that lost leaves nothing."""
+def test_of_two_runs_at_once_one_counts_and_the_other_fails() -> None:
+    """In every order of their steps: nothing is doubled or missed, and the failed run leaves nothing."""
     lost = 0
     count = steps_of(Export)
     for order in orders_of(count, count):
@@ -135,8 +135,8 @@ def test_of_two_runs_at_once_one_counts_and_the_other_says_so() -> None:
     assert lost, "no order made them meet"
 
 
-def test_a_clean_takes_nothing_from_a_run_that_is_alive() -> None:
-    """In every order of their steps: the run counts and its files are there, or it is told that it lost."""
+def test_a_clean_never_breaks_a_run_that_is_alive() -> None:
+    """In every order of their steps: the run counts and its files exist, or it fails with the reason."""
     seen = set()
     for order in orders_of(steps_of(Export), 6):
         world = new_world()
@@ -154,8 +154,8 @@ def test_a_clean_takes_nothing_from_a_run_that_is_alive() -> None:
     assert seen == {(True, False), (False, True)}
 
 
-def test_a_clean_that_never_gets_a_number_gives_up() -> None:
-    """Rather than go on for ever."""
+def test_a_clean_that_is_always_overtaken_gives_up() -> None:
+    """Instead of trying for ever; nothing is removed."""
     world = new_world()
     Export(world).killed_after(steps_of(Export) - 1)
     before = dict(world.store.files)
@@ -171,8 +171,8 @@ def refused(outcome: RunResult | OncelogError) -> str:
     return str(outcome)
 
 
-def test_a_topic_made_anew_is_refused_before_and_during_a_run() -> None:
-    """Its numbers begin again: behind the old ones, some would be missed; among them, doubled."""
+def test_a_recreated_topic_is_refused_before_and_during_a_run() -> None:
+    """Its numbers begin again: some messages would be missed behind the old numbers, others doubled."""
     world = new_world()
     Export(world).run()
     before = world.read()
@@ -189,7 +189,7 @@ def test_a_topic_made_anew_is_refused_before_and_during_a_run() -> None:
 
 
 def test_lost_messages_are_refused_unless_that_is_allowed() -> None:
-    """Then the manifest says which, once. A topic that was never exported begins with what is kept."""
+    """Then the manifest lists them, once. A topic that was never exported begins with the messages that are kept."""
     world = new_world()
     world.publish("flights", 2)
     world.trim("flights", 2)
@@ -207,7 +207,7 @@ def test_lost_messages_are_refused_unless_that_is_allowed() -> None:
 
 
 def test_messages_lost_while_they_are_read_are_refused_too() -> None:
-    """Planning saw them, reading did not."""
+    """They existed while the run was planned, but not when it read them."""
     for allowed in (False, True):
         world = new_world()
         export = Export(world, loss_allowed=allowed, topics="orders")
@@ -225,8 +225,8 @@ def test_messages_lost_while_they_are_read_are_refused_too() -> None:
             assert [number for _, _, number in world.read()] == [3, 4]
 
 
-def test_topic_where_everything_is_gone_is_passed_over_when_that_is_allowed() -> None:
-    """No files, but a manifest: the loss is told once, and the next run goes on behind it."""
+def test_topic_without_any_message_left_is_passed_over_when_that_is_allowed() -> None:
+    """No files, but a manifest: the loss is reported once, and the next run continues behind it."""
     world = new_world()
     Export(world).run()
     world.publish("orders", 5)
@@ -236,8 +236,8 @@ def test_topic_where_everything_is_gone_is_passed_over_when_that_is_allowed() ->
     assert (manifest.files, manifest.reached["orders"].next) == ((), ORDERS + 5)
 
 
-def test_a_topic_that_is_gone_is_told_once() -> None:
-    """What was published behind the last export is lost; whoever allows that is not asked again."""
+def test_a_deleted_topic_is_reported_once() -> None:
+    """Messages published behind the last export are lost; once that is allowed, it is no error again."""
     world = new_world()
     Export(world).run()
     del world.topics["flights"]
@@ -269,7 +269,7 @@ def piece(first: int, last: int, *, topic: str = "orders", left_out: int | None 
     ids=["end missing", "gap", "hole in a file", "doubled", "one doubled, one missing", "nothing"],
 )
 def test_files_that_do_not_hold_every_number_once_never_count(files: list[VerifiedFile]) -> None:
-    """Whatever the store or a task's retry did: the run ends with an error, and removes what it wrote."""
+    """Whatever the store or a task's retry did: the run ends with an error, and removes its files."""
     world = World()
     world.publish("orders", ORDERS)
     export = Export(world, read_back=files)
@@ -279,8 +279,8 @@ def test_files_that_do_not_hold_every_number_once_never_count(files: list[Verifi
     assert not world.store.sizes(export.run_name)
 
 
-def test_files_of_what_was_not_asked_for_are_a_bug() -> None:
-    """Numbers below the range, or another topic: never to be repaired in silence."""
+def test_files_with_other_messages_than_planned_are_a_bug() -> None:
+    """Numbers below the range, or another topic: never repaired silently."""
     plan = plan_of({}, {"orders": TopicState("orders", TopicId("id"), 2, ORDERS)}, loss_allowed=False)
     states = {"orders": TopicState("orders", TopicId("id"), 2, ORDERS)}
     for files in ([piece(0, 4)], [piece(2, 4), piece(0, 1, topic="flights")]):

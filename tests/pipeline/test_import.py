@@ -69,10 +69,11 @@ def expected(**rows: int) -> dict[str, list[str]]:
     return {f"{name}.parquet": [f"{name} {n}" for n in range(count)] for name, count in rows.items()}
 
 
-def test_an_import_that_died_is_finished_and_then_adds_nothing(
+def test_an_import_that_was_killed_is_finished_and_then_adds_nothing(
     spark: SparkSession, cluster: Cluster, source: Path
 ) -> None:
-    """It died amid a file, after its record was stored and before the end was: the rest follows. Then a file comes."""
+    """It died within a file, after its record was stored and before the end: the rest follows. Then a new file
+    comes."""
     own = options(cluster, source, "landed")
     with connected(own.sink) as client:
         records = ImportJournal(client, own)
@@ -100,10 +101,10 @@ def dying(pieces: Iterator[Rows]) -> Iterator[Rows]:
     raise KeyboardInterrupt
 
 
-def test_what_is_bad_or_changed_is_named_and_nothing_of_it_is_published(
+def test_a_bad_or_changed_file_is_named_and_not_published(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A row of a new file; a file that was imported and is another one since."""
+    """A row of a new file; a file that changed after it was imported."""
     place = tmp_path / "in"
     place.mkdir()
     (place / "a.csv").write_text("v,k\n1,k\n")

@@ -38,8 +38,8 @@ def of_parquet(directory: Path, columns: dict[str, Any], **mapped: Any) -> list[
     return rows_of(directory, "f.parquet", ColumnMapping(FileFormat.PARQUET, **mapped))
 
 
-def test_all_columns_become_an_object_in_their_order(tmp_path: Path) -> None:
-    """What JSON has no form for becomes a text; a null stays one."""
+def test_all_columns_become_a_json_object_in_order(tmp_path: Path) -> None:
+    """A value without a form in JSON becomes a string; a null stays null."""
     columns = {
         "n": [1, None],
         "x": [1.5, float("nan")],
@@ -58,7 +58,7 @@ def test_all_columns_become_an_object_in_their_order(tmp_path: Path) -> None:
 
 
 def test_columns_become_value_key_event_time_and_properties(tmp_path: Path) -> None:
-    """Numbers and times as texts; of CSV an empty field is no key, no time and no property."""
+    """Numbers and times as strings; an empty CSV field is no key, no time and no property."""
     columns = {
         "v": [10, 20],
         "k": ["a", None],
@@ -75,8 +75,8 @@ def test_columns_become_value_key_event_time_and_properties(tmp_path: Path) -> N
     assert (rows.event_times_ms, rows.properties) == ([TIME_MS, None, TIME_MS], [{"p": "x"}, {}, {}])
 
 
-def test_csv_is_read_as_it_is_written(tmp_path: Path) -> None:
-    """Quotes, line breaks in fields, another delimiter, no header, gzip; nothing is taken for a number or a null."""
+def test_csv_fields_are_read_unchanged(tmp_path: Path) -> None:
+    """Quotes, line breaks in fields, another delimiter, no header, gzip; no field becomes a number or null."""
     (rows,) = of_csv(tmp_path, 'a,b\n007,"x ""y""\nz"\nnull,NA\n')
     assert [json.loads(bytes(value)) for value in rows.values] == [
         {"a": "007", "b": 'x "y"\nz'}, {"a": "null", "b": "NA"},
@@ -91,7 +91,7 @@ def test_csv_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 
 def test_rows_keep_their_number_over_many_batches(tmp_path: Path) -> None:
-    """Row n is always the same one: it is the sequence id."""
+    """Row n is always the same row: n is its sequence id."""
     count = 25_000
     pieces = of_csv(tmp_path, "a\n" + "".join(f"{n}\n" for n in range(count)), value="a")
     assert len(pieces) > 2
@@ -114,14 +114,14 @@ def test_rows_keep_their_number_over_many_batches(tmp_path: Path) -> None:
     ],
     ids=["fields", "time", "time beyond", "no column", "column twice", "null", "list", "fraction", "not parquet"],
 )  # fmt: skip
-def test_a_row_that_is_no_message_is_named(make: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_a_message_is_named(make: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
     """With its file; the first row of data is row 1."""
     with pytest.raises(InvalidArgument, match=message):
         make(tmp_path)
 
 
-def test_bytes_that_are_no_text_are_named_where_they_are_to_be_one(tmp_path: Path) -> None:
-    """As a value alone they may stand."""
+def test_bytes_that_are_not_utf8_are_named_where_a_string_is_needed(tmp_path: Path) -> None:
+    """A value may be any bytes."""
     (tmp_path / "f.csv").write_bytes(b"a\nx\n\xff\n")
     (rows,) = rows_of(tmp_path, "f.csv", ColumnMapping(FileFormat.CSV, value="a"))
     assert list(rows.values) == [b"x", b"\xff"]
@@ -136,7 +136,7 @@ def test_a_row_that_is_too_large_is_named(tmp_path: Path) -> None:
 
 
 def test_files_are_found_by_path_below_the_source(tmp_path: Path) -> None:
-    """In one order; hidden ones are none; one file is a source, too."""
+    """In order; hidden files are skipped; a single file is a source, too."""
     for name in ("b/2.csv", "a.csv", "b/1.csv", "_tmp/3.csv", "b/.4.csv", "5.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a\n1\n")

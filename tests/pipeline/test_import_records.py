@@ -36,7 +36,7 @@ def known(*records: bytes) -> dict[str, FileRecord]:
 
 
 def test_files_are_new_then_begun_then_done() -> None:
-    """A file that is begun is finished, one that is done is passed over."""
+    """A begun file is finished, a done one is skipped."""
     both = [found(A), found(B)]
     assert plan_import({}, both, "as json", checksum=False).check == tuple(both)
     after = known(encode_begun(TARGET, [A]), encode_begun(TARGET, [B]), encode_done([A.path]))
@@ -46,7 +46,7 @@ def test_files_are_new_then_begun_then_done() -> None:
 
 
 def test_a_file_with_another_time_or_on_demand_is_read_again() -> None:
-    """The same content is the same file; it goes on, or stays done."""
+    """A file with the same content is the same file; it continues, or stays done."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
     touched = [found(A, mtime_ns=9), found(B, mtime_ns=9)]
     assert plan_import(after, touched, "as json", checksum=False).check == tuple(touched)
@@ -56,7 +56,7 @@ def test_a_file_with_another_time_or_on_demand_is_read_again() -> None:
 
 
 def test_a_file_that_changed_is_refused_whether_begun_or_done() -> None:
-    """By its size at once, by its content where the size is the same."""
+    """By its size immediately, by its content where the size is the same."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
     with pytest.raises(
         Conflict, match=r"a\.csv is imported, and has changed since: its size was 10 bytes and is now 11"
@@ -67,7 +67,7 @@ def test_a_file_that_changed_is_refused_whether_begun_or_done() -> None:
 
 
 def test_a_begun_file_must_be_finished_as_it_was_begun() -> None:
-    """With the same mapping, and it must be there; a done one may go."""
+    """With the same mapping, and it must still exist; a done file may be deleted."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
     with pytest.raises(Conflict, match=r"b/b\.csv is published in part, with other options, as json"):
         plan_import(after, [found(A), found(B)], "other", checksum=False)
@@ -76,8 +76,8 @@ def test_a_begun_file_must_be_finished_as_it_was_begun() -> None:
     assert plan_import(after, [found(B)], "as json", checksum=False).rest == (B,)
 
 
-def test_a_target_made_anew_and_foreign_records_are_refused() -> None:
-    """The rows that the records speak of are not there."""
+def test_a_recreated_target_and_foreign_records_are_refused() -> None:
+    """The rows in the records are gone."""
     with pytest.raises(Conflict, match="deleted and created anew"):
         known_files([encode_begun(TopicId("old"), [A])], TARGET)
     for data in (b"hello", b"{}", b"[]", b'{"format": 2, "kind": "import done", "files": []}'):
@@ -86,7 +86,7 @@ def test_a_target_made_anew_and_foreign_records_are_refused() -> None:
 
 
 def test_each_file_has_a_producer_of_its_own() -> None:
-    """Long paths and such that cannot be printed, too."""
+    """Also long paths, and paths that cannot be printed."""
     paths = ["a.csv", "b/a.csv", "x" * 300 + "/1", "y" + "x" * 299 + "/1", "tab\tin it", "tab in it", "é" * 200]
     names = [producer_of("landing", path) for path in paths]
     assert len(set(names)) == len(paths)
@@ -111,13 +111,13 @@ def test_each_file_has_a_producer_of_its_own() -> None:
         (GIVEN | {"sendTimeoutSeconds": "0"}, "option sendTimeoutSeconds must be 1 to 86400"),
     ],
 )
-def test_a_wrong_option_is_told_with_its_limit(given: dict[str, str], message: str) -> None:
-    """Before anything is asked, read or written."""
+def test_a_wrong_option_is_refused_with_its_limit(given: dict[str, str], message: str) -> None:
+    """Before anything is read or written."""
     with pytest.raises(InvalidArgument, match=message):
         import_options(given, {})
 
 
-def test_a_tab_may_be_written_out() -> None:
+def test_a_tab_may_be_written_as_backslash_t() -> None:
     """It is hard to type."""
     assert import_options(GIVEN | {"format": "csv", "delimiter": "\\t"}, {}).mapped.delimiter == "\t"
     assert import_options(GIVEN, {}).glob == "*.parquet"
@@ -134,11 +134,11 @@ def test_a_tab_may_be_written_out() -> None:
     ],
 )
 def test_a_source_is_a_path_or_a_uri(source: str, read: str) -> None:
-    """`dbfs:/in` is no directory of this machine: Arrow is asked, and says which schemes it knows."""
+    """`dbfs:/in` is not a local directory: Arrow decides whether it knows the scheme."""
     assert import_options(GIVEN | {"source": source}, {}).source == read
 
 
-def test_a_scheme_that_arrow_does_not_know_is_told() -> None:
-    """By the option's name."""
+def test_a_scheme_that_arrow_does_not_know_is_refused() -> None:
+    """With the option's name."""
     with pytest.raises(InvalidArgument, match="option source: cannot read dbfs:/in"):
         open_source("dbfs:/in")

@@ -65,8 +65,8 @@ def every_cut(entries: int) -> list[tuple[int, ...]]:
     return [(), *((one,) for one in ones), *combinations(ones, 2), tuple(ones)]
 
 
-def test_a_good_log_is_good_however_it_is_cut() -> None:
-    """With the marks of its live map, and those of a snapshot of any of its entries."""
+def test_a_good_log_is_good_however_it_is_split() -> None:
+    """With the last ids of its live map, and those of a snapshot at any of its entries."""
     log = small_log()
     snapshots = [small_log(upto).snapshot() for upto in range(1, ENTRIES + 1)]
     for cuts in [cuts for cuts in every_cut(ENTRIES) if len(cuts) != 2]:
@@ -162,8 +162,8 @@ DAMAGE: dict[str, tuple[Callable[[PlantedLog], object], Places]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_named_with_its_place_inside_a_range_and_across_borders(damage: str) -> None:
-    """That, and nothing that follows from it, however the log was cut."""
+def test_damage_is_reported_with_its_position_within_and_across_ranges(damage: str) -> None:
+    """Only the damage itself, nothing that follows from it, however the log is split."""
     plant, expected = DAMAGE[damage]
     log = PlantedLog()
     log.open("a")  # 1:0
@@ -179,8 +179,8 @@ def test_damage_is_named_with_its_place_inside_a_range_and_across_borders(damage
         assert found.findings_count == len(expected), cuts
 
 
-def test_duplicates_are_told_by_their_ids_and_where_they_were_first() -> None:
-    """Who repairs a log, or a producer, must know which messages."""
+def test_duplicates_are_reported_with_ids_and_first_positions() -> None:
+    """To repair a log, or a producer, one must know the messages."""
     log = PlantedLog()
     log.open("a")
     log.store("a", range(20))
@@ -194,8 +194,8 @@ def test_duplicates_are_told_by_their_ids_and_where_they_were_first() -> None:
 # --- what others tell -------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_mark_of_the_live_map_is_found() -> None:
-    """Too high, too low, of another instance, of another mode, missing, or of nobody."""
+def test_a_wrong_last_id_in_the_live_map_is_found() -> None:
+    """Too high, too low, of another instance, of another mode, missing, or of an unknown producer."""
     log = small_log()
     right = log.told()
     a = right[ProducerId(1)]
@@ -217,8 +217,8 @@ def test_a_wrong_mark_of_the_live_map_is_found() -> None:
             assert said in finding.message
 
 
-def test_a_live_map_of_another_place_is_found() -> None:
-    """It counts messages that the log does not have, or is as of an entry that was not read."""
+def test_a_live_map_of_another_position_is_found() -> None:
+    """It counts messages that the log does not have, or has the position of an entry that was not read."""
     log = small_log()
     [count] = judged(log, live=log.live()._replace(next_index=20)).findings
     assert count.message == "its next message has index 20, in the log 19"
@@ -226,8 +226,8 @@ def test_a_live_map_of_another_place_is_found() -> None:
     assert place.message == "its position is 9:3, but the log was read up to 9:2"
 
 
-def test_a_wrong_snapshot_is_found_though_what_follows_mends_it() -> None:
-    """Its mark of 'a' is too low at its own place; replayed to the end of the log it would be right again."""
+def test_a_wrong_snapshot_is_found_although_later_messages_correct_it() -> None:
+    """Its last id of 'a' is too low at its own position; replayed to the end of the log it would be right again."""
     log, then = small_log(), small_log(7)
     producers = then.told()
     low = producers[ProducerId(1)]._replace(mark=SequenceId(10))
@@ -243,8 +243,8 @@ def test_a_wrong_snapshot_is_found_though_what_follows_mends_it() -> None:
             assert said in finding.message
 
 
-def test_producers_that_the_owner_does_not_list_are_counted_and_not_called_equal() -> None:
-    """It lists so many and no more."""
+def test_producers_that_the_owner_does_not_list_are_counted_not_equal() -> None:
+    """The owner lists a limited number."""
     log = small_log()
     some = {ProducerId(1): log.told()[ProducerId(1)]}
     found = judged(log, live=log.live()._replace(producers=some, lists_all=False))
@@ -256,7 +256,7 @@ def test_producers_that_the_owner_does_not_list_are_counted_and_not_called_equal
 
 
 def test_a_record_that_contradicts_the_ledgers_is_found() -> None:
-    """Each of its facts; and a ledger without an entry is no gap."""
+    """Each of its fields; and a ledger without an entry is no gap."""
     log = small_log()
     log.roll()
     log.roll()
@@ -285,8 +285,9 @@ def test_a_record_that_contradicts_the_ledgers_is_found() -> None:
 # --- what is not seen -------------------------------------------------------------------------------------------------
 
 
-def test_what_was_trimmed_is_not_called_good() -> None:
-    """The first ledgers are gone: marks that rest on them are compared as at least, and nothing is made up."""
+def test_trimmed_messages_are_never_good() -> None:
+    """The first ledgers are gone: last ids that depend on them are compared as lower bounds, and nothing is
+    invented."""
     log = small_log()
     for position in [position for position in log.entries if position.ledger_id == 1]:
         del log.entries[position]
@@ -300,8 +301,8 @@ def test_what_was_trimmed_is_not_called_good() -> None:
         assert told(worse) == [("live map", None)], "a mark below what is kept is wrong all the same"
 
 
-def test_behind_an_entry_that_cannot_be_read_nothing_is_made_up() -> None:
-    """It held the opening of an instance and some messages; what is said is that it cannot be read, once."""
+def test_nothing_is_invented_behind_an_unreadable_entry() -> None:
+    """It held the opening of an instance and some messages; only that it cannot be read is reported, once."""
     log = small_log()
     for lost in list(log.entries):
         cut = dict(log.entries)
@@ -313,8 +314,8 @@ def test_behind_an_entry_that_cannot_be_read_nothing_is_made_up() -> None:
             assert (found.joined.blind, found.live.whole) == (True, False)
 
 
-def test_a_summary_is_small_and_says_what_it_leaves_out() -> None:
-    """Of very many duplicates some are named, and all are counted, or said to be more."""
+def test_a_summary_is_small_and_counts_what_it_leaves_out() -> None:
+    """Of very many duplicates some are listed, and all are counted, or reported to be more."""
     log = PlantedLog()
     log.open("a")
     count = 2 * LOW_KEPT
@@ -373,8 +374,8 @@ def oracle(log: PlantedLog) -> tuple[LogFold, bool]:
     return fold, True
 
 
-def test_ranges_say_what_the_fold_of_the_whole_log_says() -> None:
-    """Of 80 logs, many of them with damage; and every cut says the same."""
+def test_ranges_give_the_verdict_of_the_whole_logs_fold() -> None:
+    """For 80 logs, many of them with damage, and for every split."""
     good = 0
     for seed in range(80):
         log, rng = random_log(seed), random.Random(-seed)
@@ -394,6 +395,6 @@ def test_ranges_say_what_the_fold_of_the_whole_log_says() -> None:
 
 
 def test_an_empty_log_is_good() -> None:
-    """A topic that nobody has used."""
+    """A topic that was never used."""
     found = judged(PlantedLog(), live=LiveMap(BEFORE_ALL, 0, {}, True), facts=[])
     assert (found.findings, found.live.whole) == ([], True)

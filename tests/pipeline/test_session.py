@@ -14,7 +14,7 @@ from oncelog.pipeline.session import check_java, java_version
      ('openjdk version "24-ea" 2025', 24), ("no such thing", None)],
 )  # fmt: skip
 def test_the_version_of_java_is_read(said: str, version: int | None) -> None:
-    """Old ones count differently."""
+    """Old versions are numbered differently."""
     assert java_version(said) == version
 
 
@@ -25,8 +25,8 @@ def java_that_says(home: Path, said: str) -> None:
     java.chmod(0o755)
 
 
-def test_a_missing_java_is_told_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark itself would say that a gateway exited."""
+def test_a_missing_java_is_reported_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark itself would only report that a gateway exited."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(InvalidArgument, match=f"Java 17 or later.*none found at {tmp_path}"):
         check_java()
@@ -37,10 +37,10 @@ def test_a_missing_java_is_told_with_the_place(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("said", "good"), [('openjdk version "11.0.2"', False), ("", False), ('version "17"', True)])
-def test_a_java_that_is_too_old_is_told_with_what_it_says(
+def test_a_java_that_is_too_old_is_reported_with_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, good: bool
 ) -> None:
-    """And one that says nothing is none."""
+    """And an empty output is an error, too."""
     java_that_says(tmp_path, said)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     if good:

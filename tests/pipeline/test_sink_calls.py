@@ -55,20 +55,20 @@ def task() -> Iterator[type[TaskContext]]:
     ],
 )
 def test_a_task_that_does_not_know_its_batch_writes_nothing(task: type[TaskContext], told: dict[str, str]) -> None:
-    """The properties are not documented: a later Spark without them must not publish under made-up names."""
+    """The properties are not documented: a later Spark without them must not publish under invented names."""
     task(localProperties=told)
     with pytest.raises(InvariantViolated, match="nothing is written"):
         new_stream_writer(GIVEN, SCHEMA, overwrite=False).write(iter([]))
 
 
-def test_a_batch_is_known_by_its_query_and_number(task: type[TaskContext]) -> None:
-    """The query's id is that of the checkpoint; a run's differs at each start."""
+def test_a_batch_is_identified_by_its_query_and_number(task: type[TaskContext]) -> None:
+    """The query's id is that of the checkpoint; a run's id differs at each start."""
     context = task(localProperties={QUERY_PROPERTY: "q", BATCH_PROPERTY: "130"})
     assert query_batch(context) == MINE
 
 
-def test_rows_are_written_in_tasks_and_appended() -> None:
-    """There is nothing to publish under elsewhere, and a topic has nothing to overwrite."""
+def test_rows_are_written_only_in_tasks_and_appended() -> None:
+    """Outside a task there is no batch to publish under, and a topic cannot be overwritten."""
     for writer in (
         new_stream_writer(GIVEN, SCHEMA, overwrite=False),
         new_writer(GIVEN | {"jobId": "j"}, SCHEMA, overwrite=False),
@@ -82,7 +82,7 @@ def test_rows_are_written_in_tasks_and_appended() -> None:
 
 
 def test_a_task_publishes_or_stages_by_the_mode() -> None:
-    """Under the rows' producers, or on the staging topic of its query and of this stretch of batches."""
+    """Under the rows' producers, or to the staging topic of its query and these 64 batches."""
     piece = pa.RecordBatch.from_pydict({"value": ["a", "b"], "producer_name": ["p", "p"], "sequence_id": [4, 6]})
     empty = piece.slice(0, 0)
     log = MemoryLog()
@@ -97,8 +97,8 @@ def test_a_task_publishes_or_stages_by_the_mode() -> None:
     assert log.hidden("stage") == [told.attempt.topic]
 
 
-def test_what_tasks_tell_is_of_this_very_batch() -> None:
-    """Else rows of one batch would be recorded as those of another."""
+def test_results_of_tasks_must_be_of_this_batch() -> None:
+    """Otherwise rows of one batch would be recorded as those of another."""
     mine, other = TaskResult(MINE, 0, counts={"a": 1}), TaskResult(RunBatch("query q", 131), 1)
     assert results_of([], 130) == []
     assert results_of([mine, TaskResult(MINE, 1, counts={"b": 2})], 130)[0] == mine
@@ -116,8 +116,8 @@ def test_what_tasks_tell_is_of_this_very_batch() -> None:
         results_of([mine, TaskResult(MINE, 1, counts={"a": 2})], 130)
 
 
-def test_a_commit_refuses_before_it_asks_the_log() -> None:
-    """Of both modes, streams and jobs; a commit of no rows is none."""
+def test_a_commit_refuses_before_it_contacts_the_cluster() -> None:
+    """In both modes, for streams and jobs; a commit without rows does nothing."""
     job = {"jobId": "j"}
     for mode in ("batch", "position"):
         stream = new_stream_writer(GIVEN | {"mode": mode}, SCHEMA, overwrite=False)
@@ -164,8 +164,8 @@ def options(admin_url: str = "", **given: str) -> SinkOptions:
     return sink_options(GIVEN | given | ({"adminUrl": admin_url} if admin_url else {}), {}, streaming=True)
 
 
-def test_a_staging_topic_is_deleted_and_a_failure_is_only_told(admin: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing rests on it but space: the batch is published by then."""
+def test_a_staging_topic_is_deleted_and_a_failure_is_only_logged(admin: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It only takes space: the batch is published by then."""
     topic = stage_topic("public/default/out", "copy", "query q", 0)
     Admin.codes[:], Admin.asked[:] = [204, 404, 403], []
     with caplog.at_level(logging.WARNING, logger="oncelog"):
@@ -180,7 +180,7 @@ def test_a_staging_topic_is_deleted_and_a_failure_is_only_told(admin: str, caplo
     assert Admin.asked == [(f"/admin/v2/persistent/{topic}", None)] * 3
 
 
-def test_a_staging_topic_is_done_with_once_the_next_one_has_begun() -> None:
+def test_a_staging_topic_is_deleted_once_the_next_one_is_in_use() -> None:
     """64 batches share one; a replay of batch 63 must find its rows while batch 64 is not published."""
     own = options()
     assert stages_done_with(own, RunBatch("query q", 0)) == ()
@@ -191,8 +191,8 @@ def test_a_staging_topic_is_done_with_once_the_next_one_has_begun() -> None:
     assert stages_done_with(job, RunBatch("job j", 0)) == stage_topics("public/default/out", "copy/j", "job j", 0)
 
 
-def test_hidden_topics_of_two_owners_are_never_one() -> None:
-    """Else one run would delete what another one has staged, or take its journal for its own."""
+def test_two_targets_never_share_a_hidden_topic() -> None:
+    """Otherwise one run would delete rows that another one has staged, or take its journal for its own."""
     targets, scopes, runs = ("public/default/out", "public/default/out2"), ("copy", "copy/j"), ("query q", "query r")
     stages = {
         stage_topic(t, s, r, n, k) for t in targets for s in scopes for r in runs for n in (0, 1) for k in (0, 63)

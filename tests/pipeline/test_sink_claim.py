@@ -113,7 +113,7 @@ def task(world: World, number: int, ids: list[int] | None = None, run_id: str = 
     return Task(world, RunBatch(run_id, number), BATCHES[number] if ids is None else ids)
 
 
-def test_attempt_that_dies_anywhere_is_made_good_by_the_next() -> None:
+def test_attempt_killed_anywhere_is_completed_by_the_next() -> None:
     """Twice in a row, at any step."""
     for crashes in product(range(STEPS), range(STEPS)):
         world = World()
@@ -125,7 +125,8 @@ def test_attempt_that_dies_anywhere_is_made_good_by_the_next() -> None:
 
 
 def test_zombie_attempt_never_interleaves() -> None:
-    """Two attempts of a task, step by step in every order: at most one of them ends well, and a retry makes it good."""
+    """Two attempts of a task, step by step in every order: at most one of them succeeds, and a retry completes the
+    batch."""
     for schedule in range(0, 1 << STEPS, 3):
         world = World()
         tasks = (task(world, 0), task(world, 0))
@@ -139,7 +140,7 @@ def test_zombie_attempt_never_interleaves() -> None:
 
 @settings(max_examples=100)
 @given(data=st.data())
-def test_a_batch_that_is_shared_by_tasks_never_ends_well(data: st.DataObject) -> None:
+def test_a_batch_that_is_shared_by_tasks_never_succeeds(data: st.DataObject) -> None:
     """A repartition: each row is in one of two tasks. One of them fails however often it is tried, and a replay in one
     task ends well only when every row is there.
     """
@@ -165,7 +166,7 @@ def test_shared_batch_loses_rows_without_claims() -> None:
 
 
 def test_refusal_names_both_ranges_and_what_to_do() -> None:
-    """Who repartitioned by accident learns it from the message."""
+    """So a user who repartitions by accident learns the reason."""
     world = World()
     task(world, 0, [4, 5, 9]).run()
     second = task(world, 0, [0, 1])
@@ -176,8 +177,8 @@ def test_refusal_names_both_ranges_and_what_to_do() -> None:
     assert world.target == [4, 5, 9]
 
 
-def test_lost_checkpoint_is_told_and_may_be_accepted() -> None:
-    """Positions are the same ones in every run, so what is read again is refused row by row."""
+def test_lost_checkpoint_is_refused_unless_it_is_allowed() -> None:
+    """Positions are the same in every run, so rows that are read again are refused one by one."""
     world = World()
     task(world, 0).run()
     lost = task(world, 0, run_id="new")
@@ -199,8 +200,8 @@ def test_older_batch_is_refused() -> None:
     assert isinstance(late.failure, Conflict)
 
 
-def test_target_without_its_journal_is_told() -> None:
-    """Also when the task before it died after it looked: it claimed nothing."""
+def test_target_without_its_journal_is_refused() -> None:
+    """The journal was deleted, or another program uses the name."""
     world = World()
     task(world, 0).run()
     world.journal.clear()
@@ -210,8 +211,8 @@ def test_target_without_its_journal_is_told() -> None:
         assert isinstance(lost.failure, LogHole)
 
 
-def test_replay_of_fewer_rows_is_told() -> None:
-    """What was published of the batch is not in this task: so it is not the same batch."""
+def test_replay_of_fewer_rows_is_refused() -> None:
+    """The published rows of the batch are not in this task: it is not the same batch."""
     world = World()
     task(world, 0).run()
     less = task(world, 0, BATCHES[0][:2])
@@ -219,8 +220,8 @@ def test_replay_of_fewer_rows_is_told() -> None:
     assert isinstance(less.failure, Conflict)
 
 
-def test_task_that_has_the_claimed_rows_and_more_goes_on() -> None:
-    """The first of two ranges was published, then the source was told to read each part in one task."""
+def test_task_with_the_claimed_rows_and_more_continues() -> None:
+    """The first of two ranges was published, then the source was changed to read each partition in one task."""
     world = World()
     task(world, 0, BATCHES[0][:3]).run()
     assert task(world, 0).run_well()

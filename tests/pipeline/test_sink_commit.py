@@ -46,7 +46,7 @@ def holds(world: World, count: int) -> bool:
 @pytest.mark.parametrize("parts", CUTS)
 @pytest.mark.parametrize("number", [0, 1])
 def test_crash_at_any_step_leaves_the_batch_once(number: int, parts: int) -> None:
-    """The driver dies, the query restarts from its checkpoint, and replays the batch, cut alike or otherwise."""
+    """The driver dies, the query restarts from its checkpoint, and replays the batch, split in the same way or not."""
     for steps in range(STEPS):
         crash_once(number, steps, parts)
 
@@ -61,8 +61,8 @@ def crash_once(number: int, steps: int, parts: int) -> None:
     assert holds(world, number + 2)
 
 
-def test_crash_of_the_replay_too() -> None:
-    """Two crashes in a row, each replay cut otherwise."""
+def test_crash_of_the_replay_leaves_the_batch_once() -> None:
+    """Two crashes in a row, each replay split in another way."""
     for crashes in product(range(STEPS), range(STEPS)):
         world = World()
         for steps, parts in zip(crashes, (2, 3), strict=True):
@@ -73,7 +73,7 @@ def test_crash_of_the_replay_too() -> None:
 
 
 def test_zombie_driver_beside_the_live_one_changes_nothing() -> None:
-    """Both commit the same batch, cut otherwise, step by step in every order; then the live one goes on."""
+    """Both commit the same batch, split differently, step by step in every order; then the live one continues."""
     for schedule in range(0, 1 << STEPS, 3):
         world = World()
         drivers = (driver(world, 0, 2), driver(world, 0, 3))
@@ -89,7 +89,7 @@ def test_zombie_driver_beside_the_live_one_changes_nothing() -> None:
 @settings(max_examples=100)
 @given(data=st.data())
 def test_drivers_of_every_age_never_break_the_log(data: st.DataObject) -> None:
-    """Zombies at any batch, crashes anywhere; the checkpoint moves when a commit ends well, as Spark's does."""
+    """Zombies at any batch, crashes anywhere; the checkpoint moves when a commit succeeds, as Spark's does."""
     world, number = World(), 0
     live: list[tuple[int, Driver]] = []
     for _ in range(data.draw(st.integers(5, 60))):
@@ -112,7 +112,7 @@ def test_drivers_of_every_age_never_break_the_log(data: st.DataObject) -> None:
     assert holds(world, len(BATCHES))
 
 
-def test_first_stored_winners_count() -> None:
+def test_first_stored_record_counts() -> None:
     """A replay with other attempts after the record: its own attempts are ignored."""
     world = World()
     dying = driver(world, 0, 2)
@@ -133,8 +133,8 @@ def test_rows_are_copied_in_the_order_of_partitions() -> None:
     assert world.target.messages == ["a", "b", "c"]
 
 
-def test_batch_before_is_copied_to_its_end_first() -> None:
-    """Spark asks for the next batch only after a commit, but a checkpoint may say more than the log holds."""
+def test_previous_batch_is_completed_first() -> None:
+    """Spark begins the next batch only after a commit, but a checkpoint may be ahead of the log."""
     world = World()
     dying = driver(world, 0, 1)
     while len(world.target.messages) < 2:
@@ -144,8 +144,8 @@ def test_batch_before_is_copied_to_its_end_first() -> None:
     assert holds(world, 2)
 
 
-def test_lost_checkpoint_is_told() -> None:
-    """A new query id under a used name: reading again would publish again."""
+def test_lost_checkpoint_is_refused() -> None:
+    """A new query id under a used name: rows would be published again."""
     world = World()
     driver(world, 0, 1).run()
     outcome = driver(world, 0, 1, run_id="new").run()
@@ -154,8 +154,8 @@ def test_lost_checkpoint_is_told() -> None:
     assert holds(world, 1)
 
 
-def test_new_checkpoint_goes_on_where_it_is_meant_to() -> None:
-    """Told to continue: behind what is there. The run before, should it live, never goes on."""
+def test_new_checkpoint_continues_when_it_is_allowed() -> None:
+    """Behind the published rows. The earlier run, if it still lives, never continues."""
     world = World()
     driver(world, 0, 1).run()
     batch = RunBatch("new", 0)
@@ -179,8 +179,8 @@ def test_older_batch_is_refused() -> None:
     assert holds(world, 2)
 
 
-def test_target_without_its_journal_is_told() -> None:
-    """The journal was deleted, or somebody else has the name: neither is guessed."""
+def test_target_without_its_journal_is_refused() -> None:
+    """The journal was deleted, or another program uses the name."""
     world = World()
     driver(world, 0, 1).run()
     world.journal.messages.clear()
@@ -189,8 +189,8 @@ def test_target_without_its_journal_is_told() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 2])
-def test_journal_without_its_target_is_told(kept: int) -> None:
-    """The target was deleted and created anew, wholly or in part: rows that are gone cannot be copied any more."""
+def test_journal_without_its_target_is_refused(kept: int) -> None:
+    """The target was deleted and created anew, completely or in part: lost rows cannot be copied again."""
     world = World()
     for number in (0, 1):
         driver(world, number, 1).run()
@@ -199,8 +199,8 @@ def test_journal_without_its_target_is_told(kept: int) -> None:
     assert isinstance(outcome, LogHole)
 
 
-def test_foreign_rows_under_the_name_are_told() -> None:
-    """Somebody published under the sink's name: ids would be taken."""
+def test_foreign_rows_under_the_name_are_refused() -> None:
+    """Another program published under the sink's name: the ids would be taken."""
     world = World()
     driver(world, 0, 1).run()
     world.target.messages.append("foreign")
@@ -225,8 +225,8 @@ def test_replay_without_rows_is_not_the_stored_batch() -> None:
     assert "the replay has 0 rows" in outcome.message
 
 
-def test_finishing_what_was_begun_needs_no_rows() -> None:
-    """A job that is repeated copies the rest of its record, and stages nothing again."""
+def test_a_begun_commit_is_finished_without_rows() -> None:
+    """A repeated job copies the rest of its record, and stages nothing again."""
     world = World()
     dying = driver(world, 0, 2)
     while len(world.target.messages) < 1:
@@ -259,7 +259,7 @@ def test_other_rows_under_a_stored_batch_id_are_refused(rows: list[Row]) -> None
 
 
 def test_same_rows_in_another_order_and_number_of_partitions_are_the_same_batch() -> None:
-    """Spark may plan the replay of a micro-batch otherwise; its source offsets may be out of the driver's reach."""
+    """Spark may plan the replay of a micro-batch differently; the driver may not be able to read the source offsets."""
     for parts in (1, 2, 3):
         world, outcome, _ = forked(["e", "d"], parts)
         assert isinstance(outcome, CommittedBatch)
@@ -267,15 +267,15 @@ def test_same_rows_in_another_order_and_number_of_partitions_are_the_same_batch(
         assert holds(world, 2)
 
 
-def test_same_source_offsets_prove_the_batch_whatever_its_rows_are() -> None:
-    """A query with rand() gives other rows at each replay; those published first count, and that is told."""
+def test_same_source_offsets_prove_the_batch_with_any_rows() -> None:
+    """A query with rand() has other rows at each replay; those published first count, with a warning."""
     world, outcome, _ = forked(["x", "y"], offsets="first")
     assert isinstance(outcome, CommittedBatch)
     assert "has other rows than when it was first published" in outcome.warning
     assert holds(world, 2)
 
 
-def test_other_source_offsets_with_other_rows_are_told() -> None:
+def test_other_source_offsets_with_other_rows_are_refused() -> None:
     """Both proofs fail."""
     _, outcome, _ = forked(["x", "y"], offsets="second")
     assert isinstance(outcome, Conflict)
@@ -283,8 +283,8 @@ def test_other_source_offsets_with_other_rows_are_told() -> None:
     assert "the source offsets differ, too" in outcome.message
 
 
-def test_stored_rows_count_where_the_user_says_so() -> None:
-    """onChangedReplay=keep, for a query that gives other rows each time; each time it is told."""
+def test_stored_rows_count_where_the_user_allows_it() -> None:
+    """onChangedReplay=keep, for a query with other rows each time; each time with a warning."""
     world, outcome, _ = forked(["x", "y"], keeps_stored=True)
     assert isinstance(outcome, CommittedBatch)
     assert outcome.warning
@@ -306,8 +306,8 @@ def test_source_offsets_are_known_from_a_checkpoint_on_the_driver(tmp_path: Path
     assert offsets_token(str(tmp_path / "a b"), 7) != token
 
 
-def test_driver_that_is_fenced_once_finishes_all_the_same() -> None:
-    """A zombie opened the logs and died for good: Spark need not fail the query for that."""
+def test_driver_that_is_fenced_once_still_finishes() -> None:
+    """A zombie opened the logs and then died: Spark need not fail the query."""
     for steps in range(STEPS):
         world = World()
         live = driver(world, 0, 2)
@@ -319,8 +319,8 @@ def test_driver_that_is_fenced_once_finishes_all_the_same() -> None:
         assert holds(world, 1)
 
 
-def test_drivers_that_fence_each_other_give_up_in_the_end() -> None:
-    """Two live drivers: one says so instead of going round for ever."""
+def test_drivers_that_fence_each_other_give_up() -> None:
+    """Two live drivers: one of them fails instead of retrying for ever."""
     world = World()
     restless = driver(world, 0, 1)
     while restless.step():
@@ -331,7 +331,7 @@ def test_drivers_that_fence_each_other_give_up_in_the_end() -> None:
 
 
 def test_two_attempts_of_one_partition_are_a_bug() -> None:
-    """Spark names one for each; counting both would double rows."""
+    """Spark names one for each partition; counting both would double rows."""
     world = World()
     batch = RunBatch("q", 0)
     twice = world.stage(batch, [["a"]]) + world.stage(batch, [["a"]])

@@ -26,7 +26,7 @@ def rows(listed: list[dict[str, Any]]) -> Rows:
 
 
 def test_order_and_partitions_do_not_matter() -> None:
-    """A replay may be planned otherwise."""
+    """A replay may be planned differently."""
     whole = rows_digest(rows(ROWS))
     shuffled = random.Random(7).sample(ROWS, len(ROWS))
     for parts in (1, 2, 5, 499):
@@ -54,7 +54,7 @@ def test_no_rows_have_digest_zero() -> None:
     ],
 )
 def test_each_field_counts(other: dict[str, Any]) -> None:
-    """A row that was changed is another row."""
+    """A changed row is another row."""
     assert rows_digest(rows([ONE | other])) != rows_digest(rows([ONE]))
 
 
@@ -64,7 +64,7 @@ def test_a_doubled_row_is_not_a_missing_row() -> None:
     assert len({rows_digest(rows(each)) for each in ([first, first], [second, second], [first, second], [])}) == 4
 
 
-def test_what_is_not_told_is_no_difference() -> None:
+def test_an_absent_field_is_no_difference() -> None:
     """The order of properties, and a column that is absent instead of empty."""
     assert rows_digest(rows([ONE])) == rows_digest(rows([ONE | {"properties": {"b": "2", "a": "1"}}]))
     only_values = rows_of(pa.RecordBatch.from_pydict({"value": [b"a"]}))

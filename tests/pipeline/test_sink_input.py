@@ -51,22 +51,22 @@ def schema(columns: dict[str, Any]) -> StructType:
     ],
 )
 def test_wrong_option_is_named(change: dict[str, str | None], field: str, said: str) -> None:
-    """Before anything is asked or written."""
+    """Before anything is read or written."""
     given = {name: value for name, value in (GIVEN | change).items() if value is not None}
     with pytest.raises(InvalidArgument, match=said):
         sink_options(given, {}, streaming=True)
 
 
-def test_batch_write_needs_its_identity() -> None:
-    """A repeated job is known by its jobId, or not at all; onNewCheckpoint is a stream's."""
+def test_batch_write_requires_a_job_id() -> None:
+    """A repeated job is identified by its jobId; onNewCheckpoint is for streams only."""
     with pytest.raises(InvalidArgument, match="option jobId is required"):
         sink_options(GIVEN, {}, streaming=False)
     with pytest.raises(InvalidArgument, match="for streams"):
         sink_options(GIVEN | {"jobId": "j", "onNewCheckpoint": "error"}, {}, streaming=False)
 
 
-def test_options_of_spark_itself_pass() -> None:
-    """It hands its own ones on; case does not count."""
+def test_sparks_own_options_are_accepted() -> None:
+    """Spark passes them on; names are case-insensitive."""
     found = sink_options(GIVEN | {"checkpointlocation": "/x", "QUERYNAME": "q"}, {}, streaming=True)
     assert (found.mode, found.topic, found.continues) == (Mode.BATCH, "public/default/flights", False)
 
@@ -89,7 +89,7 @@ def test_wrong_column_is_named(columns: dict[str, Any], said: str) -> None:
 
 
 def test_rows_need_a_value_and_in_mode_position_an_identity() -> None:
-    """A row whose place nobody knows cannot be told from its replay."""
+    """A row without a position cannot be distinguished from its replay."""
     with pytest.raises(InvalidArgument, match="a column value"):
         new_stream_writer(GIVEN, schema({"key": StringType()}), overwrite=False)
     position = GIVEN | {"mode": "position"}
@@ -113,7 +113,7 @@ def test_nothing_is_overwritten() -> None:
 
 
 def test_null_and_large_values_are_named() -> None:
-    """With the limit; a key counts, and all together."""
+    """With the limit; keys count, and the sum of all columns."""
     with pytest.raises(InvalidArgument, match="column value is null"):
         rows_of(pa.record_batch({"value": pa.array([b"x", None])}))
     with pytest.raises(MessageTooLarge, match="column value has 5300000 bytes"):
@@ -137,14 +137,14 @@ def test_null_and_large_values_are_named() -> None:
     ],
 )
 def test_ids_that_do_not_ascend_are_both_named(last: int, ids: list[int], said: str) -> None:
-    """Within a record batch, and from one to the next."""
+    """Within an Arrow batch, and from one to the next."""
     with pytest.raises(InvalidSequenceId, match=said):
         check_ascending("copy/flights", last, ids)
     check_ascending("copy/flights", 3, [4, 9])
 
 
-def test_rows_are_cut_by_their_source() -> None:
-    """By position where there is one; the index is the sequence id, so it goes on over ledgers."""
+def test_rows_are_split_by_their_source() -> None:
+    """By position where there is one; the index is the sequence id, so it continues across ledgers."""
     rows = {"topic": ["t", "t", "u"], "partition": [0, 0, -1], "index": [7, 9, 1], "value": ["a", "b", "c"],
             "topic_id": ["1" * 32, "1" * 32, "2" * 32]}  # fmt: skip
     assert list(names_and_ids(pa.record_batch(rows | {"producer_name": ["p"] * 3, "sequence_id": [1] * 3}), "s")) == [
@@ -171,7 +171,7 @@ def test_calls_are_bounded_and_rows_are_joined_whole() -> None:
 
 @pytest.mark.parametrize("ids", [[0, 0, 2], [0, 2, 1, 3], [3, 3]])
 def test_ids_that_do_not_ascend_never_pass_for_a_range(ids: list[int]) -> None:
-    """Their ends and their number may be those of a range: then an id would be made up, and another one lost."""
+    """Their ends and their number may be those of a range: then one id would be invented, and another one lost."""
     batch = pa.record_batch({"producer_name": ["p"] * len(ids), "sequence_id": ids})
     assert list(names_and_ids(batch, "s")) == [("s/p", 0, ids)]
 
@@ -183,8 +183,9 @@ def test_ids_that_do_not_ascend_never_pass_for_a_range(ids: list[int]) -> None:
         max_size=12,
     )
 )
-def test_stretches_are_those_of_a_walk_over_the_rows(given_: list[tuple[str, int, str, int]]) -> None:
-    """Topic, part and ids are looked at as columns; a row that went to another producer would be lost or doubled."""
+def test_producers_rows_equal_those_of_a_loop_over_the_rows(given_: list[tuple[str, int, str, int]]) -> None:
+    """Topic, partition and ids are compared as columns; a row that went to another producer would be lost or
+    doubled."""
     walked: list[tuple[str, int, list[int]]] = []
     for at, (topic, part, topic_id, index) in enumerate(given_):
         name = f"s/{source_partition(topic, part)}#{topic_id}"
@@ -201,7 +202,7 @@ def test_stretches_are_those_of_a_walk_over_the_rows(given_: list[tuple[str, int
 
 @given(st.lists(st.integers(0, CALL_BYTES_MAX), max_size=12))
 def test_pieces_are_gathered_into_calls_and_none_is_lost(sizes: list[int]) -> None:
-    """In order, and no call of less than half the bound but the last: each one is waited for."""
+    """In order; each call but the last has at least half the bound, because each call waits for its answer."""
     pieces = [Rows([b"%d" % at], None, None, None, np.array([size])) for at, size in enumerate(sizes)]
     found = list(gathered(pieces))
     assert [value for rows in found for value in rows.values] == [b"%d" % at for at in range(len(sizes))]
@@ -219,8 +220,9 @@ def test_names_differ_where_they_must() -> None:
         producer_name("x" * 100, "y" * 200)
 
 
-def test_staging_topics_go_when_their_batches_are_published() -> None:
-    """A job's with the job; a query's when the first batch of the next one is; never one that may still be copied."""
+def test_staging_topics_are_deleted_when_their_batches_are_published() -> None:
+    """Those of a job with the job; those of a query when the first batch of the next one is published; never one that
+    may still be copied."""
     stream = sink_options(GIVEN, {}, streaming=True)
     gone = [stages_done_with(stream, RunBatch("q", batch_id)) for batch_id in range(130)]
     names = [stage_topic(stream.topic, stream.scope, "q", number) for number in (0, 1)]

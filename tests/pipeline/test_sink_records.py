@@ -27,28 +27,28 @@ WINNERS = WinnersRecord(
 CLAIM = ClaimRecord(RunBatch("q", 7), IdRange.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
 
 
-def test_winners_survive_their_bytes() -> None:
-    """They are read by another driver, after a crash."""
+def test_winners_record_is_encoded_and_decoded() -> None:
+    """Another driver reads it after a crash."""
     assert decode_winners(encode_record(WINNERS)) == WINNERS
     assert (WINNERS.count, WINNERS.ends, WINNERS.digest) == (5, {"t": 45}, 4)
 
 
-def test_claim_survives_its_bytes() -> None:
-    """It is read by another attempt."""
+def test_claim_is_encoded_and_decoded() -> None:
+    """Another attempt reads it."""
     assert decode_claim(encode_record(CLAIM)) == CLAIM
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{}", b"hello", encode_record(CLAIM)[:-1], encode_record(CLAIM).replace(b'"ids"', b'"idz"')]
 )
-def test_foreign_bytes_are_no_record(data: bytes) -> None:
-    """Somebody published on the journal: nothing is guessed from that."""
+def test_foreign_bytes_are_not_a_record(data: bytes) -> None:
+    """Another program published to the journal."""
     for decode in (decode_winners, decode_claim):
         with pytest.raises(CorruptEntry):
             decode(data)
 
 
-def test_records_of_the_other_mode_are_told_apart() -> None:
+def test_records_of_the_other_mode_are_refused() -> None:
     """The mode was changed under a used name."""
     with pytest.raises(CorruptEntry):
         decode_winners(encode_record(CLAIM))
@@ -56,6 +56,6 @@ def test_records_of_the_other_mode_are_told_apart() -> None:
         decode_claim(encode_record(WINNERS))
 
 
-def test_other_ids_between_the_same_ends_differ() -> None:
-    """Same first and last, same number: the ids between count, too."""
+def test_different_ids_between_the_same_ends_differ() -> None:
+    """Same first id, last id and number, but other ids between them."""
     assert IdRange.of([1, 2, 9]) != IdRange.of([1, 3, 9])

@@ -67,8 +67,8 @@ def values(log: MemoryLog, parts: int = PARTS) -> dict[int, list[bytes]]:
     return {number: [value for _, _, value in log.rows(part(number))] for number in range(parts)}
 
 
-def test_positions_go_to_the_part_of_their_key() -> None:
-    """In order, under one name in each part, and nothing goes to the topic itself."""
+def test_positions_go_to_the_partition_of_their_key() -> None:
+    """In order, under one name in each partition, and nothing goes to the topic itself."""
     log = parted()
     write(log, 0, [table(list(range(10))), table(list(range(10, 30)))])
     assert values(log) == by_key(list(range(30)))
@@ -78,8 +78,8 @@ def test_positions_go_to_the_part_of_their_key() -> None:
         assert ids == sorted(set(ids))
 
 
-def test_task_killed_at_any_call_is_finished_part_by_part() -> None:
-    """With the next attempt's pieces cut otherwise."""
+def test_task_killed_at_any_call_is_completed_in_each_partition() -> None:
+    """With pieces of another size in the next attempt."""
 
     def work(log: MemoryLog) -> None:
         log.partitions = {OUT: PARTS}
@@ -91,8 +91,8 @@ def test_task_killed_at_any_call_is_finished_part_by_part() -> None:
         assert values(log) == by_key(list(range(20)))
 
 
-def test_topic_that_gets_parts_amid_a_batch_keeps_its_routes() -> None:
-    """Rows that were claimed go where they went, at each death; later rows use the new parts."""
+def test_topic_that_gets_partitions_within_a_batch_keeps_its_routes() -> None:
+    """Claimed rows keep their destination, after each crash; later rows use the new partitions."""
 
     def work(log: MemoryLog) -> None:
         log.partitions = {OUT: PARTS}
@@ -111,8 +111,8 @@ def test_topic_that_gets_parts_amid_a_batch_keeps_its_routes() -> None:
             assert all(values(log, 5)[each][: len(before[each])] == before[each] for each in range(PARTS))
 
 
-def test_forgotten_rows_of_parts_are_looked_up_in_their_part() -> None:
-    """And one that is in no part is an error."""
+def test_forgotten_rows_are_searched_in_their_partition() -> None:
+    """And a row that is in no partition is an error."""
     log = parted()
     numbers = [n for n in range(20) if n != 7]
     write(log, 0, [table(numbers)])
@@ -126,8 +126,8 @@ def test_forgotten_rows_of_parts_are_looked_up_in_their_part() -> None:
     assert values(log) == before
 
 
-def test_part_with_messages_but_without_a_journal_is_told() -> None:
-    """As for a target without parts."""
+def test_partition_with_messages_but_without_a_journal_is_refused() -> None:
+    """As for a target without partitions."""
     log = parted()
     sink_log, _ = log.sink_log()
     sink_log.producer(part(partition_of(b"k0", PARTS)), "copy/p", "monotonic").send(b"old", sequence_id=50)
@@ -135,8 +135,8 @@ def test_part_with_messages_but_without_a_journal_is_told() -> None:
         write(log, 0, [table([0])])
 
 
-def test_batches_go_to_the_part_of_their_key_with_dense_ids_in_each() -> None:
-    """A contiguous producer in each part."""
+def test_batches_go_to_the_partition_of_their_key_with_dense_ids_in_each() -> None:
+    """A contiguous producer in each partition."""
     log = parted()
     write_batch(log, 0, [[table(list(range(7)))], [table(list(range(7, 20)))]])
     write_batch(log, 1, [[table([0, 12])]])
@@ -147,8 +147,8 @@ def test_batches_go_to_the_part_of_their_key_with_dense_ids_in_each() -> None:
         assert [sequence_id for _, sequence_id, _ in log.rows(part(number))] == list(range(len(expected[number])))
 
 
-def test_driver_killed_at_any_call_finishes_all_parts() -> None:
-    """By a replay that is cut otherwise, after the topic got further parts: the record's routes count."""
+def test_driver_killed_at_any_call_is_completed_in_all_partitions() -> None:
+    """By a replay that is split differently, after the topic got more partitions: the record's routes count."""
 
     def work(log: MemoryLog) -> None:
         log.partitions = {OUT: PARTS}
@@ -170,8 +170,9 @@ def test_driver_killed_at_any_call_finishes_all_parts() -> None:
 
 
 @pytest.mark.parametrize("mode", ["position", "batch"])
-def test_rows_name_their_topics_and_parts(mode: str) -> None:
-    """Columns topic and partition; a null part is chosen by the key. What is staged loses the sink's own properties."""
+def test_rows_name_their_topics_and_partitions(mode: str) -> None:
+    """Columns topic and partition; a null partition is chosen by the key. Staged rows lose the sink's own
+    properties."""
     log = MemoryLog(partitions={OUT: PARTS})
     more = {
         "topic": ["out", "other", OUT, "out"],
@@ -195,7 +196,7 @@ def test_rows_name_their_topics_and_parts(mode: str) -> None:
 
 
 def test_rows_of_one_batch_with_other_destinations_are_another_batch() -> None:
-    """The digest covers where they go."""
+    """The digest covers the destination."""
     log = MemoryLog(partitions={OUT: PARTS})
     write_batch(log, 0, [[table([0], topic=["a"])]], destination="columns")
     with pytest.raises(Conflict, match="was published before with other rows"):
@@ -203,7 +204,7 @@ def test_rows_of_one_batch_with_other_destinations_are_another_batch() -> None:
 
 
 def test_rows_without_a_key_go_by_their_value() -> None:
-    """The same part at each retry, in whatever task and order they come."""
+    """The same partition at each retry, in any task and order."""
     rows = rows_of(pa.RecordBatch.from_pydict({"value": [str(number) for number in range(50)]}))
     found = spread(rows, OUT, {OUT: PARTS})
     for number in range(PARTS):
@@ -216,7 +217,7 @@ def test_rows_without_a_key_go_by_their_value() -> None:
     ("topic", "number", "said"),
     [("out", 3, "has 3 partitions"), ("plain", 0, "is not partitioned"), (None, 0, "topic is null")],
 )
-def test_destination_that_is_not_there_is_named(topic: str | None, number: int, said: str) -> None:
+def test_missing_destination_is_named(topic: str | None, number: int, said: str) -> None:
     """Before anything is published."""
     log = MemoryLog(partitions={OUT: PARTS})
     more = {"topic": pa.array([topic], pa.string()), "partition": pa.array([number], pa.int32())}
@@ -226,7 +227,7 @@ def test_destination_that_is_not_there_is_named(topic: str | None, number: int, 
 
 
 def test_options_and_columns_of_destinations_are_checked() -> None:
-    """What says where a row goes cannot say which row it is."""
+    """A column that is a row's destination cannot be its identity."""
     options = sink_options({"producerPrefix": "p", "destination": "columns"}, {}, streaming=True)
     assert (options.topic, options.target, options.by_row) == ("public/default/__sink.by-row", None, True)
     elsewhere = {"producerPrefix": "p", "destination": "columns", "stateNamespace": "a/b"}

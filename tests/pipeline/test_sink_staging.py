@@ -52,8 +52,8 @@ def commit(log: MemoryLog, number: int, attempts: tuple[StagedAttempt, ...]) -> 
 FIRST: list[list[list[str]]] = [[["a", "b"], ["c"]], [[]], [["d"], ["e", "f"]]]
 
 
-def test_an_attempt_tells_where_its_rows_begin() -> None:
-    """Under a name that no other attempt has; of no rows there is none."""
+def test_an_attempt_names_the_position_of_its_first_row() -> None:
+    """Under a name that no other attempt has; without rows there is none."""
     log = MemoryLog()
     attempts = stage_tasks(log, FIRST)
     assert [(each.partition, each.topic, each.count) for each in attempts] == [(0, STAGE, 3), (2, STAGE, 3)]
@@ -66,7 +66,7 @@ def test_an_attempt_tells_where_its_rows_begin() -> None:
 
 
 def test_every_column_is_resumed_at_the_same_row() -> None:
-    """A copy that goes on amid an entry leaves no key, time or property with another row's value."""
+    """A copy that continues within an entry gives no row the key, time or property of another one."""
     log = MemoryLog()
     numbers = range(4)
     piece = pa.RecordBatch.from_pydict(
@@ -89,7 +89,7 @@ def test_every_column_is_resumed_at_the_same_row() -> None:
 
 
 def test_attempts_of_one_task_never_share_a_name() -> None:
-    """One that everybody took for dead goes on to stage: what it adds is nobody's, and the winner is not fenced."""
+    """A zombie continues to stage: its rows never count, and it does not fence the attempt that counts."""
     log = MemoryLog()
     winner: list[StagedAttempt] = []
 
@@ -106,7 +106,7 @@ def test_attempts_of_one_task_never_share_a_name() -> None:
 
 
 def test_batches_are_copied_in_the_order_of_partitions_with_dense_ids() -> None:
-    """With their keys, one batch behind the other; a batch without rows leaves no record."""
+    """With their keys, one batch behind the other; a batch without rows has no record."""
     log = MemoryLog()
     commit(log, 0, tuple(reversed(stage_tasks(log, FIRST))))
     assert commit(log, 1, stage_tasks(log, [[[]], [[]]])) is None
@@ -117,8 +117,8 @@ def test_batches_are_copied_in_the_order_of_partitions_with_dense_ids() -> None:
     assert [(record.batch.batch_id, record.bases[TARGET], record.count) for record in records] == [(0, 0, 6), (2, 6, 1)]
 
 
-def test_a_driver_killed_at_any_call_is_finished_by_a_replay_cut_otherwise() -> None:
-    """What is recorded counts, and what is copied stays: the replay brings only what the target lacks."""
+def test_a_driver_killed_at_any_call_is_completed_by_a_replay_split_differently() -> None:
+    """Recorded attempts count, and copied rows stay: the replay publishes only missing rows."""
 
     def work(log: MemoryLog) -> None:
         commit(log, 0, stage_tasks(log, [[["z"]]]))
@@ -134,8 +134,8 @@ def test_a_driver_killed_at_any_call_is_finished_by_a_replay_cut_otherwise() -> 
         assert [number for _, number, _ in log.rows()] == list(range(7))
 
 
-def test_a_batch_that_was_left_amid_its_copy_is_copied_first() -> None:
-    """A query that skips a batch, since Spark has it in its checkpoint, publishes the rest of it before its own."""
+def test_a_batch_that_was_copied_in_part_is_completed_first() -> None:
+    """A query that skips a batch, because Spark has it in its checkpoint, publishes the rest of it before its own."""
     log = MemoryLog()
     attempts = stage_tasks(log, FIRST)
     log.dies_at = (log.calls + 2, True)
@@ -147,7 +147,7 @@ def test_a_batch_that_was_left_amid_its_copy_is_copied_first() -> None:
 
 
 def test_staged_rows_that_are_gone_stop_the_job() -> None:
-    """After further tries where the log only did not answer; nothing is copied in their place."""
+    """With retries where the log only did not answer; nothing is copied in their place."""
     log = MemoryLog()
     attempts = stage_tasks(log, FIRST)
     staged_entries = log.topic(STAGE).entries
@@ -159,7 +159,7 @@ def test_staged_rows_that_are_gone_stop_the_job() -> None:
         commit(MemoryLog(topics={STAGE: log.topic(STAGE)}), 0, longer)
 
 
-def test_rows_of_other_attempts_between_are_passed_over() -> None:
+def test_rows_of_other_attempts_are_skipped() -> None:
     """Attempts share a topic, and their calls interleave."""
     log = MemoryLog()
     inner: list[StagedAttempt | None] = []
@@ -175,7 +175,7 @@ def test_rows_of_other_attempts_between_are_passed_over() -> None:
     assert [value for _, _, value in log.rows()] == [b"a", b"b"]
 
 
-def test_calls_are_cut_by_bytes() -> None:
+def test_calls_are_limited_by_bytes() -> None:
     """The first message id is that of the first call."""
     log = MemoryLog()
     large = "x" * (CALL_BYTES_MAX // 2)
@@ -186,7 +186,7 @@ def test_calls_are_cut_by_bytes() -> None:
 
 
 def test_names_are_contiguous_where_ids_are_dense() -> None:
-    """A hole in journals, or in what a driver copies, is an error of the log; positions have holes of their own."""
+    """A gap in journals, or in rows that a driver copies, is an error; positions may have gaps."""
     log = MemoryLog()
     piece = pa.RecordBatch.from_pydict({"value": ["a", "b"], "producer_name": ["p", "p"], "sequence_id": [1, 5]})
     publish_by_position(*log.sink_log(), batch(0), iter([piece]))
@@ -198,8 +198,8 @@ def test_names_are_contiguous_where_ids_are_dense() -> None:
     assert [modes[topic] for topic in log.hidden("journal")] == [{"contiguous"}] * 2
 
 
-def test_driver_reads_each_staged_row_once_however_many_tasks_staged_at_once() -> None:
-    """Tasks that run at the same time do not share a staging topic: what the copy reads is what it copies."""
+def test_driver_reads_each_staged_row_once_with_many_parallel_tasks() -> None:
+    """Tasks that run at the same time do not share a staging topic: the copy reads only the rows that it copies."""
     log, tasks, calls = MemoryLog(), 32, 5
     together = Barrier(tasks)
 
@@ -222,7 +222,7 @@ def test_driver_reads_each_staged_row_once_however_many_tasks_staged_at_once() -
 
 
 def test_more_tasks_than_one_message_lists_are_committed_and_replayed() -> None:
-    """Their list is on pages beside the staged rows; the record stays one message, stored at once or not at all."""
+    """Their list is on pages beside the staged rows; the record stays one message, stored atomically."""
     log, tasks = MemoryLog(), 2 * PAGE_ATTEMPTS + 1
     attempts = stage_tasks(log, [[[str(number)]] for number in range(tasks)])
     log.dies_at = (log.calls + 5, True)  # three pages, the record, a call of the copy
@@ -241,8 +241,8 @@ def test_more_tasks_than_one_message_lists_are_committed_and_replayed() -> None:
     assert len(log.rows()) == tasks + 6
 
 
-def test_pages_that_are_no_pages_are_told() -> None:
-    """What is read in their place is not guessed."""
+def test_damaged_pages_are_refused() -> None:
+    """Nothing is guessed from other bytes."""
     for data in (b"", b"{}", b"hello", encode_page(())[:-1]):
         with pytest.raises(CorruptEntry):
             decode_page(data)
@@ -252,7 +252,7 @@ def test_pages_that_are_no_pages_are_told() -> None:
 
 
 def test_a_journal_with_foreign_messages_is_refused() -> None:
-    """By name, whoever wrote: the sink's word is only what the sink has written."""
+    """By the producer's name: only the sink may write to it."""
     log = MemoryLog()
     journal = journal_topic(TARGET, "copy")
     commit(log, 0, stage_tasks(log, FIRST))
@@ -263,7 +263,7 @@ def test_a_journal_with_foreign_messages_is_refused() -> None:
 
 
 def test_a_journal_whose_last_record_is_gone_is_refused() -> None:
-    """The log knows the id, and the message is not there: what it claimed would be published again."""
+    """The log knows the id, but the message is gone: its rows would be published again."""
     log = MemoryLog()
     commit(log, 0, stage_tasks(log, FIRST))
     log.topic(journal_topic(TARGET, "copy")).entries.clear()
@@ -283,16 +283,16 @@ class Late(MemoryClient):
         return super().last_message_id(topic)
 
 
-def test_a_journal_that_grew_while_it_was_opened_is_no_foreign_one() -> None:
-    """It is opened again: that is an interruption, which ends nothing."""
+def test_a_journal_that_grew_while_it_was_opened_is_opened_again() -> None:
+    """This is an interruption, not an error."""
     log = MemoryLog()
     _, options = log.sink_log()
     with pytest.raises(Retriable, match="has written to journal"):
         SinkLog(cast("Client", Late(log)), options).journal("copy").open()
 
 
-def test_a_journal_takes_each_record_from_its_newest_opener_alone() -> None:
-    """An older one is fenced, a number that is taken is told, and a closed journal takes nothing."""
+def test_a_journal_accepts_records_only_from_its_newest_instance() -> None:
+    """An older one is fenced, a taken number is an error, and a closed journal accepts nothing."""
     log = MemoryLog()
     sink_log, _ = log.sink_log()
     journal = sink_log.journal("copy")

@@ -92,7 +92,7 @@ def run_through_faults(frame: DataFrame, kind: str, directory: Path, *faults: st
 def test_positions_survive_a_dead_worker_and_a_failed_commit(
     session: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Map-only: tasks publish by themselves, in the order of the source, under the source's ids."""
+    """Map-only: tasks publish, in the order of the source, under the source's ids."""
     expected = write_files(tmp_path / "in")
     frame = by_producer(read_files(session, tmp_path / "in"))
     options = {"serviceUrl": cluster.url, "topic": "by-position", "producerPrefix": "copy", "rowsPerClaim": 7}
@@ -102,10 +102,10 @@ def test_positions_survive_a_dead_worker_and_a_failed_commit(
     assert (last.producer_name, last.sequence_id) == (f"copy/file-{FILES - 1}", 3 * (ROWS - 1))
 
 
-def test_shuffled_batches_survive_a_dead_worker_a_failed_commit_and_another_cut(
+def test_shuffled_batches_survive_a_dead_worker_a_failed_commit_and_another_split(
     session: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Shuffles: tasks stage, the driver publishes; the restarted query cuts the replayed batch otherwise."""
+    """Shuffles: tasks stage, the driver publishes; the restarted query splits the replayed batch differently."""
     expected = write_files(tmp_path / "in")
     frame = read_files(session, tmp_path / "in").select("value")
     options = {
@@ -130,7 +130,7 @@ def test_shuffled_batches_survive_a_dead_worker_a_failed_commit_and_another_cut(
     assert struck(tmp_path / "faults") == {"task", "commit"}
 
 
-def test_topic_to_topic_keeps_order_keys_and_places(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_topic_to_topic_keeps_order_keys_and_positions(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     """Every column of the source may be written; a message's number in its topic is its sequence id in the other."""
     with oncelog.Client(cluster.url) as client, client.create_producer("through-in", producer_name="in") as producer:
         producer.send_many(
@@ -162,7 +162,7 @@ def test_topic_to_topic_keeps_order_keys_and_places(session: SparkSession, clust
 def test_without_protection_the_same_faults_double_rows(
     session: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The control: names assigned to each attempt, nothing known of a replay."""
+    """The control: names assigned to each attempt, and no detection of replays."""
     expected = write_files(tmp_path / "in")
     frame = read_files(session, tmp_path / "in").select("value")
     options = {"serviceUrl": cluster.url, "topic": "unprotected"}
@@ -181,8 +181,8 @@ def test_repartition_in_mode_position_is_refused(session: SparkSession, cluster:
         run(frame, "oncelog", tmp_path / "checkpoint", **options)
 
 
-def test_lost_checkpoint_is_told(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    """The query reads everything again: a shuffle's rows would all be published again."""
+def test_lost_checkpoint_is_refused(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """A new query id under a used name: rows would be published again."""
     expected = write_files(tmp_path / "in")
     frame = read_files(session, tmp_path / "in").select("value")
     options = {"serviceUrl": cluster.url, "topic": "lost", "producerPrefix": "p", "mode": "batch"}
@@ -194,8 +194,8 @@ def test_lost_checkpoint_is_told(session: SparkSession, cluster: Cluster, tmp_pa
     assert Counter(stored(cluster, "lost")) == Counter(expected * 2)
 
 
-def test_checkpoint_that_is_one_batch_old_is_told(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    """A power loss, or a copy of the checkpoint: the same query gives a known batch id to more rows than then."""
+def test_checkpoint_that_is_one_batch_old_is_refused(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """A power loss, or a copy of the checkpoint: the same query gives a known batch id to more rows than before."""
     expected = write_files(tmp_path / "in")
     late = tmp_path / "late.json"
     (tmp_path / "in" / "1.json").rename(late)

@@ -50,8 +50,8 @@ def of_name(log: MemoryLog, name: str) -> list[tuple[int, bytes]]:
     return [(number, value) for producer, number, value in log.rows() if producer == name]
 
 
-def test_rows_are_published_under_their_places_in_claims_of_their_size() -> None:
-    """Two parts in one task, pieces that fit no claim: claims are as large as they may be, the last one is the rest."""
+def test_rows_are_published_under_their_positions_in_claims_of_the_set_size() -> None:
+    """Two partitions in one task, pieces of other sizes than claims: claims are full, except the last one."""
     log = MemoryLog()
     batches = [columns([0, 2, 4]), columns([]), columns([5, 6, 7, 9, 10, 11]), columns([3], 1), columns([12])]
     assert publish(log, 0, batches) == {NAMES[0]: 10, NAMES[1]: 1}
@@ -62,7 +62,7 @@ def test_rows_are_published_under_their_places_in_claims_of_their_size() -> None
 
 
 def test_rows_of_several_producers_in_one_arrow_batch_stay_apart() -> None:
-    """A task that reads two parts, or rows with names of their own, which come in stretches."""
+    """A task that reads two partitions, or rows with producer names of their own."""
     log = MemoryLog()
     names, ids = ["a", "a", "b", "a", "b", "b"], [1, 2, 7, 3, 8, 9]
     values = [f"{name}{number}" for name, number in zip(names, ids, strict=True)]
@@ -73,7 +73,7 @@ def test_rows_of_several_producers_in_one_arrow_batch_stay_apart() -> None:
 
 
 def test_ids_ascend_from_one_arrow_batch_to_the_next() -> None:
-    """What comes too late in a task would pass for known, and be lost; an id that comes twice, too."""
+    """A lower id would be taken for a duplicate, and be lost; so would a repeated id."""
     for late in (6, 3):
         log = MemoryLog()
         with pytest.raises(InvalidSequenceId, match=f"id {late} comes after 6 in one task"):
@@ -82,7 +82,7 @@ def test_ids_ascend_from_one_arrow_batch_to_the_next() -> None:
 
 
 def test_every_column_is_published() -> None:
-    """Keys, event times and properties stay with their values, through pieces that lack a column."""
+    """Keys, event times and properties stay with their values, also where pieces lack a column."""
     log = MemoryLog()
     times = pa.array([5_000, None], pa.timestamp("us", "UTC"))
     full = columns([0, 1], key=["a", None], event_time=times, properties=[{"p": "1"}, None])
@@ -93,7 +93,7 @@ def test_every_column_is_published() -> None:
 
 
 def test_rows_are_published_as_soon_as_they_fill_a_claim() -> None:
-    """A task of millions holds no more than that."""
+    """A task with millions of rows holds only one claim of them."""
     log = MemoryLog()
     seen = []
 
@@ -106,8 +106,8 @@ def test_rows_are_published_as_soon_as_they_fill_a_claim() -> None:
     assert seen == [0, 0, 4, 4, 8, 8]
 
 
-def test_large_rows_wait_for_no_full_claim() -> None:
-    """Sixteen mebibytes are claimed together at most, however few rows they are."""
+def test_large_rows_do_not_wait_for_a_full_claim() -> None:
+    """At most 16 MiB are claimed together, however few rows they are."""
     log = MemoryLog()
     large = bytes(5 << 20)[:-64]
     values = [large] * 7
@@ -118,7 +118,7 @@ def test_large_rows_wait_for_no_full_claim() -> None:
 
 
 def test_a_task_killed_at_any_call_is_finished_by_the_next_attempt() -> None:
-    """With the same rows in other pieces, and another rowsPerClaim: claims that are stored keep their size."""
+    """With the same rows in other pieces, and another rowsPerClaim: stored claims keep their size."""
     ids = list(range(0, 30, 3))
 
     def work(log: MemoryLog) -> None:
@@ -138,7 +138,7 @@ def test_a_task_killed_at_any_call_is_finished_by_the_next_attempt() -> None:
 
 
 def test_a_replay_that_lacks_claimed_rows_is_refused() -> None:
-    """Another task has them: nothing of this one is published behind them."""
+    """Another task has them: no row of this one is published behind them."""
     log = MemoryLog()
     publish(log, 0, [columns([0, 1, 2, 3, 4, 5])])
     before = log.rows()
@@ -148,8 +148,8 @@ def test_a_replay_that_lacks_claimed_rows_is_refused() -> None:
     assert log.rows() == before
 
 
-def test_a_task_that_everybody_took_for_dead_ends_fenced() -> None:
-    """It goes on after a newer attempt has published the rest, and publishes nothing further."""
+def test_a_zombie_task_ends_fenced() -> None:
+    """It continues after a newer attempt has published the rest, and publishes nothing."""
     log = MemoryLog()
     ids = list(range(12))
 
@@ -164,7 +164,7 @@ def test_a_task_that_everybody_took_for_dead_ends_fenced() -> None:
     assert [count for _, count in claims(log, NAMES[0])] == [4, 4, 4]
 
 
-def test_a_topic_that_use_may_not_create_is_named() -> None:
+def test_a_topic_that_cannot_be_created_automatically_is_named() -> None:
     """The first one is the journal."""
     with pytest.raises(TopicNotFound, match=r"__sink\.out\..*\.journal does not exist.*create the topic"):
         publish(MemoryLog(creates=False), 0, [columns([1])])
@@ -174,7 +174,7 @@ def test_a_topic_that_use_may_not_create_is_named() -> None:
 
 
 def test_rows_that_the_log_has_forgotten_are_proved_by_reading() -> None:
-    """A replay after an idle time: the log says "not stored now" and no more; every row is there."""
+    """A replay after an idle time: the log only answers "not stored now"; every row is there."""
     log = MemoryLog()
     publish(log, 0, [columns([0, 1, 2, 3, 4])])
     publish(log, 1, [columns([5, 6, 7]), columns([1], 1)])
@@ -186,7 +186,7 @@ def test_rows_that_the_log_has_forgotten_are_proved_by_reading() -> None:
 
 
 def test_rows_of_earlier_batches_are_found_by_their_claims() -> None:
-    """A new run reads everything again from the beginning, as onNewCheckpoint=continue allows."""
+    """A new run reads everything from the beginning, as onNewCheckpoint=continue allows."""
     log = MemoryLog()
     for number in range(3):
         publish(log, number, [columns(list(range(number * 5, number * 5 + 5)))])
@@ -198,8 +198,8 @@ def test_rows_of_earlier_batches_are_found_by_their_claims() -> None:
 
 
 @pytest.mark.parametrize("lost", [[3], [1, 3], [3, 7]])
-def test_rows_below_the_mark_that_were_never_stored_are_an_error(lost: list[int]) -> None:
-    """A filter that passes more than it did: the log would call them old, and they would be lost."""
+def test_rows_below_the_last_id_that_were_never_stored_are_an_error(lost: list[int]) -> None:
+    """A filter that now passes more rows: the log would take them for old ones, and they would be lost."""
     log = MemoryLog()
     publish(log, 0, [columns([0, 2, 4, 6, 8])])
     log.forgets = True
@@ -211,8 +211,8 @@ def test_rows_below_the_mark_that_were_never_stored_are_an_error(lost: list[int]
     assert log.rows() == before
 
 
-def test_a_name_whose_numbers_were_used_up_is_an_error() -> None:
-    """Another role sent ids near the highest one under the sink's name, and then the owner forgot them."""
+def test_a_name_without_free_ids_is_an_error() -> None:
+    """Another role published ids near the highest one under the sink's name, and then the owner forgot them."""
     log = MemoryLog()
     log.sink_log()[0].producer(TARGET, NAMES[0], "monotonic").send(b"foreign", sequence_id=2**62)
     log.forgets = True

@@ -22,7 +22,7 @@ def write(frame: DataFrame, cluster: Cluster, topic: str, **options: Any) -> Non
 
 
 def test_every_column_arrives_in_the_order_of_partitions(spark: SparkSession, cluster: Cluster) -> None:
-    """A sorted DataFrame is a sorted log, with keys, event times and properties."""
+    """A sorted DataFrame gives a sorted log, with keys, event times and properties."""
     rows = [
         (n, f"k{n}" if n % 2 else None, TIME if n % 3 else None, {"n": str(n)} if n % 5 else None) for n in range(50)
     ]
@@ -43,8 +43,8 @@ def hidden_topics(cluster: Cluster, target: str) -> list[str]:
     return sorted(str(name).rpartition(".")[2] for name in listed if f"/__sink.{target}." in str(name))
 
 
-def test_job_that_is_repeated_adds_nothing(spark: SparkSession, cluster: Cluster) -> None:
-    """Cut otherwise the second time; another job writes behind it. What was staged is gone, the journals stay."""
+def test_repeated_job_adds_nothing(spark: SparkSession, cluster: Cluster) -> None:
+    """Split differently the second time; another job writes behind it. Staged rows are deleted, the journals stay."""
     frame = spark.range(30).selectExpr("cast(id as string) as value")
     options = {"mode": "batch", "adminUrl": f"http://{cluster.serving('metadata-1', 'http')}"}
     write(frame.repartition(2), cluster, "repeated", jobId="monday", **options)
@@ -57,7 +57,7 @@ def test_job_that_is_repeated_adds_nothing(spark: SparkSession, cluster: Cluster
 
 
 def test_positions_of_a_job_are_written_once(spark: SparkSession, cluster: Cluster) -> None:
-    """Two topic parts in two tasks; the columns that say where a row came from are its identity."""
+    """Two partitions in two tasks; the columns with a row's position in the source are its identity."""
     frame = spark.range(40).selectExpr(
         "cast(id as string) as value",
         "'public/default/in' as topic",
@@ -76,8 +76,8 @@ def test_positions_of_a_job_are_written_once(spark: SparkSession, cluster: Clust
     assert all(message.sequence_id == int(message.value) for message in found)
 
 
-def test_rows_go_to_the_parts_of_their_keys_and_to_topics_of_their_own(spark: SparkSession, cluster: Cluster) -> None:
-    """Both modes, written twice: each row once, in the part that its key says in every language."""
+def test_rows_go_to_the_partitions_of_their_keys_and_to_their_own_topics(spark: SparkSession, cluster: Cluster) -> None:
+    """Both modes, written twice: each row once, in the partition of its key, which is the same in every language."""
     run(cluster.change("PUT", f"{rest_path('parted')}/partitions", json=3))
     keyed = spark.range(60).selectExpr(
         "cast(id as string) as value", "concat('k', id % 7) as key", "'p' as producer_name", "id as sequence_id"

@@ -115,10 +115,11 @@ def rows_of(partitions: Any) -> list[int]:
 
 @pytest.mark.parametrize("closed", ["storage", "owner"])
 @pytest.mark.parametrize("rows", ["", "300"])
-def test_what_is_read_is_what_the_sdk_reads(
+def test_the_source_reads_what_the_sdk_reads(
     flights: Cluster, closed: str, rows: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every message once and in order, whoever gives it, in one task or in many; storage nodes do give theirs."""
+    """Every message once and in order, from owners and storage nodes, in one task or in many; storage nodes are
+    used."""
     options = {"rowsPerPartition": rows} if rows else {}
     reader = reader_of(flights, topic="flights", closedLedgers=closed, **options)
     partitions = list(reader.partitions())
@@ -131,8 +132,8 @@ def test_what_is_read_is_what_the_sdk_reads(
     assert caplog.text == "", "and none of them had to be given by the owner"
 
 
-def test_storage_nodes_that_are_away_leave_the_owner(flights: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """An address may have changed since the plan was made, or not be reached from an executor."""
+def test_the_owner_is_read_while_storage_nodes_are_away(flights: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """An address may have changed since planning, or be unreachable from an executor."""
     reader = reader_of(flights, topic="flights")
     [partition] = reader.partitions()
     assert isinstance(partition, TopicRange)
@@ -157,10 +158,10 @@ def test_storage_nodes_that_are_away_leave_the_owner(flights: Cluster, caplog: p
         ('{"flights": 50}', '{"flights": 20}', 50, 50),
     ],
 )
-def test_a_read_begins_and_ends_where_options_say(
+def test_a_read_begins_and_ends_at_the_options_positions(
     flights: Cluster, starting: str, ending: str, first: int, end: int
 ) -> None:
-    """At edges, numbers and times; an end before the beginning is nothing."""
+    """At edges, numbers and times; an end before the beginning gives nothing."""
     reader = reader_of(flights, topic="flights", startingPosition=starting, endingPosition=ending)
     partitions = list(reader.partitions())
     assert partitions == [NOTHING] or sum(rows_of(partitions)) == end - first
@@ -178,7 +179,7 @@ def test_a_time_begins_with_the_first_entry_appended_then(cluster: Cluster) -> N
     assert read_all(until, until.partitions()) == stored(cluster.url, "timed")[:500]
 
 
-def test_topics_that_are_not_there_and_numbers_beyond_the_end_are_refused(flights: Cluster) -> None:
+def test_missing_topics_and_numbers_beyond_the_end_are_refused(flights: Cluster) -> None:
     """Reading creates no topic."""
     with pytest.raises(TopicNotFound, match="nowhere"):
         reader_of(flights, topic="nowhere").partitions()
@@ -202,8 +203,8 @@ def drained(
         offset = end
 
 
-def test_admission_is_exact_and_offsets_survive_rolls_and_takeovers(cluster: Cluster) -> None:
-    """Every batch has as many rows as were allowed while there are enough, and a replay gives the same."""
+def test_the_row_limit_is_exact_and_offsets_survive_rolls_and_takeovers(cluster: Cluster) -> None:
+    """Every batch has the allowed number of rows while there are enough, and a replay gives the same rows."""
     run(publish(cluster.url, "moved", "p", 0, 40))
     reader = streaming(cluster, topic="moved", maxRowsPerBatch="300")
     assert reader.getDefaultReadLimit() == ReadMaxRows(300)
@@ -226,8 +227,8 @@ async def kill_owner(cluster: Cluster, topic: str) -> None:
     await cluster.served_by_another(topic, before["owner_epoch"])
 
 
-def test_available_now_ends_where_it_began_to_read(cluster: Cluster) -> None:
-    """Though messages keep coming."""
+def test_available_now_ends_at_the_end_of_its_start(cluster: Cluster) -> None:
+    """Although messages are still published."""
     run(publish(cluster.url, "now", "p", 0, 4))
     reader = streaming(cluster, topic="now")
     start = reader.initialOffset()
@@ -237,8 +238,8 @@ def test_available_now_ends_where_it_began_to_read(cluster: Cluster) -> None:
     assert [len(batch) for batch in batches] == [60, 40]
 
 
-def test_topics_and_parts_that_come_later_are_read_from_their_first_message(cluster: Cluster) -> None:
-    """The query goes on; a topic of the pattern that is deleted and created anew is another one."""
+def test_later_topics_and_partitions_are_read_from_their_first_message(cluster: Cluster) -> None:
+    """While the query runs; a topic of the pattern that is deleted and created anew is another one."""
     run(cluster.change("PUT", f"{rest_path('later-parts')}/partitions", json=2))
     run(publish(cluster.url, "later-parts-partition-1", "p", 0, 1))
     reader = streaming(cluster, topicsPattern="later-.*")
@@ -259,7 +260,7 @@ def test_topics_and_parts_that_come_later_are_read_from_their_first_message(clus
 
 
 def test_a_deleted_topic_is_a_loss_unless_that_is_allowed(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """Messages that a batch was planned with, and that are gone when it is planned again after a crash."""
+    """Messages of a planned batch that are gone when it is planned again after a crash."""
     run(publish(cluster.url, "lost-a", "p", 0, 1))
     run(publish(cluster.url, "lost-b", "p", 0, 1))
     reader = streaming(cluster, topicsPattern="lost-.*")
@@ -314,8 +315,8 @@ def test_spark_reads_what_the_sdk_reads(flights: Cluster, load: Callable[..., Da
 
 
 @pytest.mark.usefixtures("push_down")
-def test_filters_leave_out_and_never_lose(load: Callable[..., DataFrame], flights: Cluster) -> None:
-    """A query with filters gives what it gives without push-down."""
+def test_filters_never_lose_rows(load: Callable[..., DataFrame], flights: Cluster) -> None:
+    """A query with filters gives the same rows as without push-down."""
     every = load(topic="flights")
     wanted = every.where("index >= 990 and index < 1030 and producer_name = 'other' and publish_time > '2020-01-01'")
     expected = [one for one in stored(flights.url, "flights")[990:1030] if one[0] == "other"]
@@ -337,10 +338,10 @@ def run_stream(start: Callable[[], StreamingQuery]) -> bool:
     return False
 
 
-def test_a_stream_goes_on_behind_its_checkpoint(
+def test_a_stream_continues_behind_its_checkpoint(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, load: Callable[..., DataFrame]
 ) -> None:
-    """Three runs of one query: each message in exactly one batch, with a part that comes in between."""
+    """Three runs of one query: each message in exactly one batch, with a partition that is added in between."""
     run(cluster.change("PUT", f"{rest_path('stream-parts')}/partitions", json=2))
     run(publish(cluster.url, "stream-parts-partition-0", "p", 0, 8))
     found: list[tuple[int, int]] = []

@@ -74,13 +74,13 @@ def test_every_column_has_its_value() -> None:
 
 
 def test_columns_that_no_message_uses_are_null() -> None:
-    """They are not stored at all; nor is the name of one who publishes without deduplication."""
+    """They are not stored; nor is a producer's name without deduplication."""
     [row] = rows(stored_entry([b"x"]), name=None)
     assert [row[name] for name in ("key", "event_time", "properties", "producer_name")] == [None] * 4
 
 
 def test_messages_that_an_entry_repeats_are_left_out() -> None:
-    """They have their place in an earlier entry; what is new has the numbers."""
+    """They are in an earlier entry; new messages have the numbers."""
     found = rows(stored_entry([b"a", b"b", b"c", b"d"], base_index=10, skip_first=2, ids=[1, 2, 4, 8]))
     assert [(r["value"], r["index"], r["batch_index"], r["sequence_id"]) for r in found] == [
         (b"c", 10, 2, 4), (b"d", 11, 3, 8),
@@ -92,7 +92,7 @@ def test_messages_that_an_entry_repeats_are_left_out() -> None:
     [(0, 10, []), (0, 11, [b"b"]), (11, 12, [b"c"]), (12, 99, [b"d"]), (13, 99, []), (10, 13, [b"b", b"c", b"d"])],
 )
 def test_a_range_may_begin_and_end_inside_an_entry(first: int, end: int, values: list[bytes]) -> None:
-    """Numbers decide, so that two ranges that meet share no message."""
+    """By message numbers, so that two adjacent ranges share no message."""
     data = stored_entry([b"a", b"b", b"c", b"d"], base_index=10, skip_first=1)
     assert [row["value"] for row in rows(data, first=first, end=end)] == values
 
@@ -111,8 +111,8 @@ messages = st.lists(
 
 
 @given(messages, st.booleans(), st.integers(0, 7))
-def test_rows_are_the_messages_that_the_sdk_gives(given_: list[Any], packed: bool, skipped: int) -> None:
-    """Two readers of one format agree, with and without compression, holes between the ids, and repeated messages."""
+def test_rows_equal_the_messages_of_the_sdk(given_: list[Any], packed: bool, skipped: int) -> None:
+    """Two readers of one format agree, with and without compression, gaps between the ids, and repeated messages."""
     values, keys, times, properties, steps = (list(column) for column in zip(*given_, strict=True))
     ids = [sum(steps[: n + 1]) for n in range(len(steps))]
     skip_first = min(skipped, len(values) - 1)
@@ -127,14 +127,14 @@ def test_rows_are_the_messages_that_the_sdk_gives(given_: list[Any], packed: boo
     ] == [(m.value, m.key, m.event_time, m.properties, m.sequence_id, m.index, m.message_id.batch_index) for m in batch]
 
 
-def test_an_event_time_that_spark_cannot_count_is_none() -> None:
+def test_an_event_time_beyond_sparks_range_is_null() -> None:
     """Its microseconds do not fit 64 bits; one such message must not stop a query for ever."""
     found = rows(stored_entry([b"a", b"b"], event_times_ms=[2**62, 5]))
     assert [row["event_time"] is None for row in found] == [True, False]
 
 
 def test_values_are_slices_of_what_was_read() -> None:
-    """No byte of an uncompressed payload of one entry is copied: the buffer of the column lies in the entry."""
+    """No byte of an uncompressed payload of one entry is copied: the buffer of the column is in the entry."""
     stored = opened(stored_entry([b"x" * 1000] * 10))
     piece = entry_slice(FoundEntry(stored, None), first=0, end=ALL)
     assert piece is not None
@@ -146,7 +146,7 @@ def test_values_are_slices_of_what_was_read() -> None:
 @pytest.mark.parametrize("column", [Column.VALUES, Column.KEYS])
 @pytest.mark.parametrize("lengths", [b"\xfe\xff\xff\xff", b"\x00\x00\x00\x00"])
 def test_lengths_that_do_not_add_up_are_a_corrupt_entry(column: Column, lengths: bytes) -> None:
-    """Arrow believes its offsets: it would read what lies behind the buffer."""
+    """Arrow trusts its offsets: it would read behind the buffer."""
     data = stored_entry([b"abcd"], keys=[b"efgh"])
     stored = opened(data)
     content = split_columns(stored.body[64:], 1)[column]
@@ -166,7 +166,7 @@ def test_lengths_that_do_not_add_up_are_a_corrupt_entry(column: Column, lengths:
 
 
 def test_small_entries_are_joined_and_none_is_lost() -> None:
-    """A message to Spark costs the same for one row as for thousands."""
+    """A batch for Spark costs the same with one row as with thousands."""
     joiner = BatchJoiner(ORIGIN)
     small = [whole(stored_entry([b"x"] * 100, base_index=100 * n)) for n in range(1000)]
     ready = [batch for one in small for batch in joiner.add(one)] + joiner.rest()
@@ -184,8 +184,8 @@ entries = st.lists(
 
 
 @given(entries, st.integers(0, 3), st.integers(0, 3))
-def test_entries_joined_have_the_rows_that_each_has_by_itself(given_: list[Any], before: int, behind: int) -> None:
-    """Columns are made for many entries at once: with and without keys, times, properties, holes, compression."""
+def test_joined_entries_have_the_rows_of_each_entry(given_: list[Any], before: int, behind: int) -> None:
+    """Columns are made for many entries at once: with and without keys, times, properties, gaps, compression."""
     stored: list[tuple[bytes, str | None]] = []
     base = 100
     for number, (rows_, (keyed, timed, described, holed, packed), skipped, name) in enumerate(given_):
@@ -210,8 +210,8 @@ def test_entries_joined_have_the_rows_that_each_has_by_itself(given_: list[Any],
 @pytest.mark.parametrize(
     "columns", [("value",), ("index", "key"), ("sequence_id", "producer_name", "topic_id"), ARROW_SCHEMA.names]
 )
-def test_some_columns_are_those_of_all(columns: tuple[str, ...]) -> None:
-    """In the order that was asked for; an entry is not unpacked for what its header says."""
+def test_selected_columns_equal_those_of_all_columns(columns: tuple[str, ...]) -> None:
+    """In the requested order; an entry is not decompressed for columns of its header."""
     data = stored_entry(
         [b"a", b"b", b"c"], base_index=7, ids=[1, 5, 9], keys=[b"k", None, b"l"], compression=Compression.ZLIB
     )

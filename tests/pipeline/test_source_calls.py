@@ -73,15 +73,15 @@ def spans(partitions: Any) -> list[tuple[str, int, int]]:
     return [(each.range_.span.topic, each.range_.span.first, each.range_.span.end) for each in partitions]
 
 
-def test_a_batch_goes_to_what_is_there_within_its_limit() -> None:
-    """Each topic has its share of what waits."""
+def test_a_batch_reaches_the_end_within_its_limit() -> None:
+    """Each topic has its share."""
     reader = Stream(state(A, 30), state(B, 10))
     assert reader.latestOffset(offset(a=0, b=0), ReadAllAvailable()) == offset(a=30, b=10)
     assert reader.latestOffset(offset(a=0, b=0), ReadMaxRows(8)) == offset(a=6, b=2)
     assert reader.latestOffset(offset(a=30, b=10), ReadMaxRows(8)) == offset(a=30, b=10)
 
 
-def test_the_progress_tells_how_much_waits_behind_a_batch() -> None:
+def test_the_progress_contains_the_lag_behind_a_batch() -> None:
     """As part of the latest offset, which is what Spark takes from a source in Python."""
     reader = Stream(state(A, 30), state(B, 10))
     assert reader.reportLatestOffset() == offset(a=30, b=10), "no batch was cut here yet"
@@ -96,7 +96,7 @@ def test_the_progress_tells_how_much_waits_behind_a_batch() -> None:
 
 
 def test_a_batch_has_at_most_the_bytes_that_were_allowed() -> None:
-    """With the limit by rows, whichever is narrower; a trigger that wants everything gets it."""
+    """With the limit by rows, the narrower one; a trigger without limits gets everything."""
     heavy = ledger(1, 0, 10)._replace(length_bytes=10_000)
     reader = Stream(state(A, 20, 0, heavy), maxBytesPerBatch="4000")
     assert reader.getDefaultReadLimit() == ReadMaxBytes(4000)
@@ -109,7 +109,7 @@ def test_a_batch_has_at_most_the_bytes_that_were_allowed() -> None:
 
 
 def test_columns_that_are_not_wanted_are_not_in_the_schema() -> None:
-    """Spark's sources in Python are not told which columns a query uses, so an option says it."""
+    """Spark does not tell sources in Python which columns a query uses, so there is an option."""
     source = OncelogDataSource({"topic": "a", "columns": "value,topic_id"})
     assert source.schema().names == ["value", "topic_id"]
     assert OncelogDataSource({"topic": "a"}).schema() == SCHEMA
@@ -120,13 +120,13 @@ def test_columns_that_are_not_wanted_are_not_in_the_schema() -> None:
     assert tuple(SCHEMA.names) == COLUMN_NAMES
 
 
-def test_what_a_deposed_owner_tells_takes_nothing_back() -> None:
-    """An older end than what was read: a batch would begin behind its end."""
+def test_a_deposed_owners_older_end_does_not_move_the_offset_back() -> None:
+    """Otherwise a batch would begin behind its end."""
     reader = Stream(state(A, 20), state(B, 12))
     assert reader.latestOffset(offset(a=25, b=10), ReadAllAvailable()) == offset(a=25, b=12)
 
 
-def test_a_query_over_what_is_there_now_ends_there() -> None:
+def test_an_available_now_query_ends_at_the_end_of_its_start() -> None:
     """Messages and topics that come later are for the next run."""
     reader = Stream(state(A, 20))
     reader.prepareForTriggerAvailableNow()
@@ -137,8 +137,8 @@ def test_a_query_over_what_is_there_now_ends_there() -> None:
     assert reader.reportLatestOffset()["topics"] == offset(a=50, b=5)["topics"]
 
 
-def test_planning_a_batch_asks_for_nothing_that_cutting_it_has_told() -> None:
-    """The cluster is asked once for each batch; again only for a batch that this process did not cut."""
+def test_planning_a_batch_needs_no_further_calls_after_cutting_it() -> None:
+    """One round of calls for each batch; another one only for a batch that this process did not cut."""
     reader = Stream(state(A, 20), state(B, 12))
     end = reader.latestOffset(offset(a=5, b=0), ReadAllAvailable())
     assert spans(reader.partitions(offset(a=5, b=0), end)) == [(A, 5, 20), (B, 0, 12)]
@@ -155,8 +155,8 @@ def test_planning_a_batch_asks_for_nothing_that_cutting_it_has_told() -> None:
         restarted.partitions(offset(a=5, b=12), offset(a=20, b=12))
 
 
-def test_what_was_trimmed_is_told_before_it_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """When the batch is cut, and when it is planned; allowed, it counts towards no limit."""
+def test_trimmed_messages_are_reported_before_they_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """When the batch is cut, and when it is planned; if allowed, they count towards no limit."""
     trimmed = state(A, 30, 10)
     with pytest.raises(NotFound, match=r"messages 4 to 9 of public/default/a were trimmed.*failOnDataLoss"):
         Stream(trimmed).latestOffset(offset(a=4), ReadAllAvailable())
@@ -169,8 +169,8 @@ def test_what_was_trimmed_is_told_before_it_is_passed_over(caplog: pytest.LogCap
     assert caplog.text.count("messages 4 to 9 of public/default/a were trimmed") == 2
 
 
-def test_a_batch_is_one_range_for_each_part_unless_it_is_cut() -> None:
-    """A batch of nothing asks nobody, and has no partition."""
+def test_a_batch_is_one_range_for_each_partition_unless_it_is_split() -> None:
+    """An empty batch makes no calls, and has no partition."""
     reader = Stream(state(A, 30), state(B, 10))
     assert spans(reader.partitions(offset(a=5, b=0), offset(a=30, b=10))) == [(A, 5, 30), (B, 0, 10)]
     assert reader.partitions(offset(a=30), offset(a=30)) == []
@@ -178,8 +178,8 @@ def test_a_batch_is_one_range_for_each_part_unless_it_is_cut() -> None:
     assert spans(cut.partitions(offset(a=5), offset(a=30))) == [(A, 5, 13), (A, 13, 21), (A, 21, 30)]
 
 
-def test_ranges_carry_the_closed_ledgers_that_they_touch() -> None:
-    """For storage nodes; none where the owner is to be asked."""
+def test_ranges_have_their_closed_ledgers() -> None:
+    """For storage nodes; none where the owner is to be used."""
     ledgers = (ledger(1, 0, 10), ledger(2, 10, 20), ledger(3, 20, 25))
     known = {A: state(A, 40, 0, *ledgers)}
     span = Span(A, TopicId("1" * 32), 12, 40)
@@ -193,7 +193,7 @@ def test_ranges_carry_the_closed_ledgers_that_they_touch() -> None:
 
 
 def test_filters_on_ledgers_cut_the_ranges() -> None:
-    """Only what may hold wanted rows is planned, in pieces of the size that was asked for."""
+    """Only ranges that may have wanted rows are planned, in pieces of the requested size."""
     ledgers = (ledger(1, 0, 10), ledger(2, 10, 20), ledger(3, 20, 30))
     known = {A: state(A, 30, 0, *ledgers)}
     bounds = bounds_of([EqualTo(("ledger_id",), 2)])
@@ -205,7 +205,7 @@ def test_filters_on_ledgers_cut_the_ranges() -> None:
 
 
 def test_filters_are_kept_for_spark_as_well() -> None:
-    """What the source leaves out is a matter of speed: Spark judges every row."""
+    """The source excludes rows only for speed: Spark evaluates every row."""
     reader = new_reader({"topic": "a"}, SCHEMA)
     assert isinstance(reader, TopicReader)
     filters = [GreaterThanOrEqual(("index",), 5), LessThan(("index",), 9)]
@@ -213,36 +213,36 @@ def test_filters_are_kept_for_spark_as_well() -> None:
     assert reader.bounds.cut(Span(A, TopicId("1" * 32), 0, 100))[2:] == (5, 9)
 
 
-def test_rows_name_their_topic_without_its_part() -> None:
-    """The part is a column of its own."""
+def test_rows_name_their_topic_without_its_partition() -> None:
+    """The partition has a column of its own."""
     assert origin_of(A) == RowOrigin(A, -1)
     assert origin_of(B) == RowOrigin("public/default/b", 1)
 
 
-def test_a_range_of_nothing_asks_nobody() -> None:
-    """Spark makes one partition of none, and its task has no topic to ask for."""
+def test_an_empty_range_makes_no_calls() -> None:
+    """Spark makes an empty plan one partition, whose task has no topic."""
     nothing = Span(A, TopicId("1" * 32), 5, 5)
     unreachable = options(serviceUrl="oncelog://127.0.0.1:1")
     assert list(read_range(TaskRange(nothing), unreachable, EVERYTHING)) == []
     assert TopicRange(TaskRange(nothing)).range_.span.rows == 0
 
 
-def test_a_schema_of_ones_own_is_refused() -> None:
-    """In both kinds of reading."""
+def test_a_user_defined_schema_is_refused() -> None:
+    """For batches and streams."""
     for new in (new_reader, new_stream_reader):
         with pytest.raises(InvalidArgument, match="do not set a schema"):
             new({"topic": "a"}, StructType(SCHEMA.fields[:3]))
 
 
 def test_the_limit_of_a_batch_is_the_option() -> None:
-    """Without it everything that is there."""
+    """Without it a batch has everything."""
     assert Stream(state(A, 1), maxRowsPerBatch="70").getDefaultReadLimit() == ReadMaxRows(70)
     assert Stream(state(A, 1)).getDefaultReadLimit() == ReadAllAvailable()
 
 
-def test_a_topic_made_anew_is_read_from_its_first_message() -> None:
-    """Under its name, another id: what the checkpoint has of the old one is nothing of the new one. Whether the old one
-    was read to its end is not known, so that is a loss."""
+def test_a_recreated_topic_is_read_from_its_first_message() -> None:
+    """It has the same name and another id: the old offset does not apply. Whether the old topic was read to its end is
+    not known, so this is a loss."""
     anew = replace(state(A, 7), topic_id=TopicId("2" * 32))
     with pytest.raises(
         NotFound, match=r"public/default/a was deleted and created anew: .* from number 25.*failOnDataLoss"
@@ -257,7 +257,7 @@ def test_a_topic_made_anew_is_read_from_its_first_message() -> None:
 
 
 def test_a_topic_of_a_pattern_that_is_deleted_is_a_loss(caplog: pytest.LogCaptureFixture) -> None:
-    """It may have had unread messages, also those that no batch was planned with yet."""
+    """It may have had unread messages, also such that no batch was planned with."""
     with pytest.raises(NotFound, match=r"public/default/a was deleted: .* from number 20 on.*failOnDataLoss"):
         Stream(state(B, 10)).latestOffset(offset(a=20, b=0), ReadAllAvailable())
     allowing = Stream(state(B, 10), failOnDataLoss="false")

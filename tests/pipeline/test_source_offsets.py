@@ -31,7 +31,7 @@ def span(topic: str, first: int, end: int, topic_id: TopicId = ID) -> Span:
 
 
 def test_an_offset_survives_its_checkpoint() -> None:
-    """As JSON of texts and integers, which is all that Spark keeps."""
+    """As JSON of strings and integers, which is all that Spark keeps."""
     marks = {"b": TopicOffset(OTHER, 0), "a": TopicOffset(ID, 42)}
     offset = encode_offset(marks)
     assert offset == {
@@ -43,12 +43,12 @@ def test_an_offset_survives_its_checkpoint() -> None:
 
 @pytest.mark.parametrize("offset", [{}, {"format": 2, "topics": {}}, {"0": 5}])
 def test_a_foreign_checkpoint_is_refused(offset: dict[str, int]) -> None:
-    """Of another source, or of a later version: a guess would skip or repeat messages."""
+    """Of another source, or of a later version: reading it anyway would skip or repeat messages."""
     with pytest.raises(InvalidArgument, match="format 1"):
         decode_offset(offset)
 
 
-def test_a_batch_is_what_lies_between_two_offsets() -> None:
+def test_a_batch_has_the_messages_between_two_offsets() -> None:
     """A topic that came later begins at its first message, and so does another one of the same name."""
     start = {
         "old": TopicOffset(ID, 10),
@@ -65,15 +65,15 @@ def test_a_batch_is_what_lies_between_two_offsets() -> None:
     assert spans_between(start, end) == [span("anew", 0, 4, OTHER), span("new", 0, 2), span("old", 10, 15)]
 
 
-def test_an_owner_that_was_deposed_takes_nothing_back() -> None:
-    """It may tell an end that is older than what was read already."""
+def test_a_deposed_owner_does_not_move_offsets_back() -> None:
+    """It may return an end that is older than what was already read."""
     before = {"a": TopicOffset(ID, 10), "b": TopicOffset(ID, 10)}
     told = {"a": TopicOffset(ID, 8), "b": TopicOffset(OTHER, 8)}
     assert not_before(told, before) == {"a": TopicOffset(ID, 10), "b": TopicOffset(OTHER, 8)}
 
 
-def test_admission_takes_exactly_its_rows_and_a_share_of_each_topic() -> None:
-    """Shares follow what waits."""
+def test_a_row_limit_is_met_exactly_and_shared_among_topics() -> None:
+    """By the number of messages that each topic has."""
     waiting = [span("a", 0, 100), span("b", 50, 350)]
     assert admit(waiting, 40) == [span("a", 0, 10), span("b", 50, 80)]
     assert admit(waiting, 400) == waiting
@@ -82,13 +82,13 @@ def test_admission_takes_exactly_its_rows_and_a_share_of_each_topic() -> None:
 
 
 def test_no_topic_starves_behind_a_busy_one() -> None:
-    """Its share would be rounded to nothing, in each batch anew."""
+    """Its share would be rounded to zero in each batch."""
     assert admit([span("busy", 0, 10**9), span("calm", 3, 4)], 10) == [span("busy", 0, 9), span("calm", 3, 4)]
 
 
 @given(st.lists(st.integers(0, 50), max_size=6), st.integers(1, 100))
-def test_admission_never_exceeds_its_rows_and_always_goes_on(rows: list[int], rows_max: int) -> None:
-    """Whatever waits: the limit is kept, and met while there is enough."""
+def test_a_row_limit_is_never_exceeded_and_always_makes_progress(rows: list[int], rows_max: int) -> None:
+    """The limit is kept, and met while there are enough messages."""
     waiting = [span(f"t{number}", 7, 7 + count) for number, count in enumerate(rows)]
     admitted = admit(waiting, rows_max)
     assert sum(one.rows for one in admitted) == min(rows_max, sum(rows))
@@ -96,8 +96,8 @@ def test_admission_never_exceeds_its_rows_and_always_goes_on(rows: list[int], ro
     assert all(one.first == 7 and one.rows > 0 and one.end <= ends[one.topic] for one in admitted)
 
 
-def test_the_next_offset_is_behind_what_was_admitted() -> None:
-    """A topic without a share stands where it stood."""
+def test_the_next_offset_is_behind_the_batch() -> None:
+    """A topic without a share keeps its offset."""
     start = {"a": TopicOffset(ID, 5), "b": TopicOffset(ID, 6), "gone": TopicOffset(ID, 1)}
     latest = {"a": TopicOffset(ID, 50), "b": TopicOffset(ID, 60), "new": TopicOffset(OTHER, 9)}
     after = offsets_after(start, latest, [span("a", 5, 8)])
@@ -108,8 +108,8 @@ def state(topic: str, earliest: int, end: int, *closed: ClosedLedger) -> TopicSt
     return TopicState(topic, ID, earliest, end, closed)
 
 
-def test_what_was_trimmed_away_is_a_loss_and_the_rest_is_read() -> None:
-    """Partly, wholly, with its topic, or not at all."""
+def test_trimmed_messages_are_a_loss_and_the_rest_is_read() -> None:
+    """Trimmed in part, completely, deleted with the topic, or not at all."""
     states = {one.topic: one for one in (state("partly", 5, 20), state("wholly", 30, 40), state("kept", 0, 9))}
     wanted = [span("partly", 2, 9), span("wholly", 2, 9), span("kept", 2, 9), span("deleted", 2, 9),
               span("kept", 0, 3, OTHER)]  # fmt: skip
@@ -120,8 +120,8 @@ def test_what_was_trimmed_away_is_a_loss_and_the_rest_is_read() -> None:
     ]  # fmt: skip
 
 
-def test_a_loss_names_the_option_that_reads_on() -> None:
-    """With what is gone, and what is left."""
+def test_a_loss_names_the_option_that_allows_it() -> None:
+    """With the messages that are gone, and those that are kept."""
     _, losses = kept_of([span("flights", 2, 9)], {"flights": state("flights", 5, 20)})
     with pytest.raises(NotFound, match=r"messages 2 to 4 of flights .*first message kept is 5.*failOnDataLoss") as told:
         refuse_loss(losses)
@@ -131,7 +131,7 @@ def test_a_loss_names_the_option_that_reads_on() -> None:
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 300))
 def test_a_split_covers_the_span_in_order(first: int, rows: int, rows_max: int) -> None:
-    """Without a gap, none too large, none empty."""
+    """Without a gap; no piece is too large or empty."""
     pieces = split(span("a", first, first + rows), rows_max)
     assert [number for piece in pieces for number in range(piece.first, piece.end)] == list(range(first, first + rows))
     assert all(0 < piece.rows <= rows_max for piece in pieces)
@@ -139,12 +139,12 @@ def test_a_split_covers_the_span_in_order(first: int, rows: int, rows_max: int) 
 
 
 def test_without_a_limit_a_topic_is_one_task() -> None:
-    """Two tasks of one topic finish in any order, and what writes under the topic's numbers relies on theirs."""
+    """Two tasks of one topic finish in any order, and a sink that uses the topic's numbers needs them in order."""
     assert split(span("a", 0, 10**9), None) == [span("a", 0, 10**9)]
 
 
-def test_a_range_has_the_ledgers_that_it_meets() -> None:
-    """And no others: a topic may have thousands."""
+def test_a_range_has_only_the_ledgers_with_its_messages() -> None:
+    """A topic may have thousands of ledgers."""
     ledgers = [ClosedLedger(LedgerId(n), 10 * n, 10 * n + 10, EntryId(1), ()) for n in range(4)]
     found = ledgers_of(span("a", 10, 21), state("a", 0, 100, *ledgers))
     assert [ledger.ledger_id for ledger in found] == [1, 2]

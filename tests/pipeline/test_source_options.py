@@ -17,8 +17,8 @@ def read(streaming: bool = False, **options: str) -> SourceOptions:
     return source_options(options, {}, streaming=streaming)
 
 
-def test_a_topic_alone_is_enough() -> None:
-    """Everything is read, whole topics by one task each, and a loss is an error."""
+def test_the_topic_is_the_only_required_option() -> None:
+    """Everything is read, one task for each topic, and a loss is an error."""
     options = read(topic="flights")
     assert options.topics == ("public/default/flights",)
     assert (options.starting, options.ending) == (Edge.EARLIEST, Edge.LATEST)
@@ -28,8 +28,8 @@ def test_a_topic_alone_is_enough() -> None:
     assert options.connection.url == "oncelog://127.0.0.1:6650"
 
 
-def test_every_option_has_its_meaning() -> None:
-    """Names are of any case, as Spark's are."""
+def test_every_option_is_read() -> None:
+    """Names are case-insensitive, as in Spark."""
     options = source_options(
         {
             "TOPICS": " b, a ,b",
@@ -64,10 +64,10 @@ def test_every_option_has_its_meaning() -> None:
         ("^__sink[.]flights.*", False, True),
     ],
 )
-def test_hidden_topics_are_read_only_by_an_expression_that_begins_with_their_prefix(
+def test_hidden_topics_match_only_an_expression_that_begins_with_their_prefix(
     expression: str, visible: bool, hidden: bool
 ) -> None:
-    """A query over all topics that met the sink's journals and staged rows would read what it writes, for ever."""
+    """A query over all topics that read the sink's journals and staged rows would read its own output, for ever."""
     pattern = TopicPattern(parse_namespace("public/default"), expression)
     assert pattern.matches("public/default/flights") is visible
     assert pattern.matches(journal_topic("public/default/flights", "p")) is hidden
@@ -104,20 +104,20 @@ def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:
         ({"topic": "a", "tlsCaFile": "/x"}, "TLS"),
     ],
 )
-def test_bad_input_is_told_before_anything_is_asked(options: dict[str, str], said: str) -> None:
-    """With the name of the option; a silently ignored one would promise what does not hold."""
+def test_wrong_options_are_refused_before_the_cluster_is_contacted(options: dict[str, str], said: str) -> None:
+    """With the name of the option; an option must never be silently ignored."""
     with pytest.raises(InvalidArgument, match=said):
         source_options(options, {}, streaming=False)
 
 
 def test_a_stream_has_no_end() -> None:
-    """It would be ignored."""
+    """The option would have no effect."""
     with pytest.raises(InvalidArgument, match="batch reads"):
         read(streaming=True, topic="a", endingPosition="latest")
 
 
 def test_a_pattern_is_of_one_namespace_and_of_whole_names() -> None:
-    """So that `a` is not `ba`, and topics of others are not read by chance."""
+    """So `a` does not match `ba`, and topics of other namespaces are not read by accident."""
     found = read(topicsPattern="flights-[0-9]+").topics
     assert found == TopicPattern(parse_namespace("public/default"), "flights-[0-9]+")
     assert [found.matches(f"public/default/{name}") for name in ("flights-7", "flights-7b", "my-flights-7")] == [
@@ -126,8 +126,8 @@ def test_a_pattern_is_of_one_namespace_and_of_whole_names() -> None:
     assert read(topicsPattern="a/b/.*").topics == TopicPattern(parse_namespace("a/b"), ".*")
 
 
-def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
-    """As of the command line; an option goes before them."""
+def test_environment_variables_are_the_connections_defaults(tmp_path: Path) -> None:
+    """As for the command line; options take precedence."""
     token = tmp_path / "token"
     token.write_text("secret\n")
     environment = {"ONCELOG_URL": "oncelog://127.0.0.1:7000", "ONCELOG_TOKEN_FILE": str(token)}
@@ -157,8 +157,8 @@ def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
         ("kafka.fetch.min.bytes", "leave it out"),
     ],
 )
-def test_options_of_the_kafka_connector_name_ours(option: str, said: str) -> None:
-    """A query is moved from Kafka by its errors; what is not of Kafka is a misspelling as before."""
+def test_kafka_options_name_the_option_to_use(option: str, said: str) -> None:
+    """A query can be moved from Kafka by following the errors; any other unknown name is a misspelling."""
     with pytest.raises(
         InvalidArgument, match=f"option {option} belongs to Spark's Kafka connector; .*{said}"
     ) as raised:
@@ -169,7 +169,7 @@ def test_options_of_the_kafka_connector_name_ours(option: str, said: str) -> Non
 
 
 def test_columns_are_chosen_by_name() -> None:
-    """In the order in which rows have them."""
+    """In the order of a row's columns."""
     assert read(topic="a", columns=" value, index").columns == ("value", "index")
     assert read(topic="a").columns is None
     for wrong, said in (
@@ -182,14 +182,14 @@ def test_columns_are_chosen_by_name() -> None:
 
 
 def test_limit_by_bytes_is_for_streams() -> None:
-    """As the one by rows."""
+    """As the limit by rows."""
     assert read(True, topic="a", maxBytesPerBatch="100").bytes_max == 100
     with pytest.raises(InvalidArgument, match="maxBytesPerBatch is for streams"):
         read(topic="a", maxBytesPerBatch="100")
 
 
 @pytest.mark.parametrize("url", ["oncelog+proxy://127.0.0.1:6650", "oncelog+proxy+tls://logs.example:443"])
-def test_a_way_through_gateways_is_refused_with_the_reason(url: str) -> None:
-    """Spark asks owners and storage nodes itself; it would look topics up and then reach nobody."""
+def test_a_url_of_gateways_is_refused_with_the_reason(url: str) -> None:
+    """Spark connects to owners and storage nodes itself; it could look topics up, and then reach none of them."""
     with pytest.raises(InvalidArgument, match=r"Run it where their addresses can be reached, with oncelog://"):
         read(topic="flights", serviceUrl=url)

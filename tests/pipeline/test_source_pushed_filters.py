@@ -39,7 +39,7 @@ SPAN = Span("public/default/flights", TopicId("1" * 32), 10, 100)
     ],
 )
 def test_a_comparison_bounds_its_column(each: Filter, between: Between) -> None:
-    """Inclusive or not, as it says."""
+    """Inclusive or exclusive."""
     assert bounds_of([each]).index == between
 
 
@@ -61,13 +61,13 @@ def test_a_comparison_bounds_its_column(each: Filter, between: Between) -> None:
         GreaterThan(("publish_time",), datetime(2026, 1, 1)),  # noqa: DTZ001  # of no zone: only Spark can compare it
     ],
 )
-def test_what_is_not_understood_leaves_everything(each: Filter) -> None:
+def test_an_unknown_filter_excludes_nothing(each: Filter) -> None:
     """Spark evaluates it anyway."""
     assert bounds_of([each]) == EVERYTHING
 
 
 def test_filters_narrow_each_other() -> None:
-    """They hold together."""
+    """All of them apply."""
     bounds = bounds_of(
         [
             GreaterThanOrEqual(("index",), 20),
@@ -83,14 +83,14 @@ def test_filters_narrow_each_other() -> None:
 
 
 @pytest.mark.parametrize(("least", "most", "rows"), [(0, 9, 0), (100, 200, 0), (0, 200, 90), (99, 99, 1), (10, 10, 1)])
-def test_a_range_is_cut_to_what_is_wanted(least: int, most: int, rows: int) -> None:
-    """At its edges, too."""
+def test_a_range_is_cut_to_the_wanted_messages(least: int, most: int, rows: int) -> None:
+    """Also at its ends."""
     bounds = bounds_of([GreaterThanOrEqual(("index",), least), LessThanOrEqual(("index",), most)])
     assert bounds.cut(SPAN).rows == rows
 
 
 def test_closed_ledgers_that_are_not_wanted_are_left_out() -> None:
-    """The open tail stays: which ledger it will be in is not known."""
+    """The open tail stays: its ledger is not known yet."""
     closed = [ClosedLedger(LedgerId(n), 20 * n, 20 * n + 20, EntryId(1), ()) for n in range(4)]
     wanted = bounds_of([In(("ledger_id",), (1, 2))]).cut_ledgers(SPAN, closed)
     assert wanted == [SPAN._replace(first=20, end=60), SPAN._replace(first=80, end=100)]
@@ -98,8 +98,8 @@ def test_closed_ledgers_that_are_not_wanted_are_left_out() -> None:
     assert bounds_of([EqualTo(("ledger_id",), 9)]).cut_ledgers(SPAN._replace(end=60), closed) == []
 
 
-def test_an_entry_is_judged_by_what_its_messages_share() -> None:
-    """Its ledger, its producer, and the time at which its batch was packed: one second after 1970 here."""
+def test_an_entry_is_filtered_by_the_columns_its_messages_share() -> None:
+    """Its ledger, its producer, and the publish time of its batch: one second after 1970 here."""
     found = FoundEntry(opened(stored_entry([b"x"], place=(3, 4))), "importer")
 
     def wants(*filters: Filter) -> bool:
@@ -116,7 +116,7 @@ def test_an_entry_is_judged_by_what_its_messages_share() -> None:
     assert not wants(EqualTo(("producer_name",), "other"))
 
 
-def test_topics_and_parts_are_judged_by_their_names() -> None:
+def test_topics_and_partitions_are_filtered_by_their_names() -> None:
     """As rows name them."""
     origin = RowOrigin("public/default/parts", 1)
     assert bounds_of([EqualTo(("topic",), "public/default/parts"), EqualTo(("partition",), 1)]).may_want_topic(origin)

@@ -114,8 +114,8 @@ def expected(first: int, end: int, size: int) -> list[tuple[int, str | None]]:
 
 @pytest.mark.parametrize(("first", "end"), [(0, 20), (3, 17), (7, 8), (19, 20)])
 @pytest.mark.parametrize("direct", [True, False])
-async def test_a_range_is_read_whoever_gives_it(first: int, end: int, direct: bool) -> None:
-    """The same messages with the same names from storage nodes and from the owner, and each from one of them alone."""
+async def test_a_range_is_read_from_storage_nodes_or_the_owner(first: int, end: int, direct: bool) -> None:
+    """The same messages with the same producer names, and each from one of them only."""
     async with a_log([5, 5, 5, 5]) as (cluster, storage):
         cluster.seen.starts.clear()
         closed = [storage.ledger(20)] if direct else []
@@ -124,8 +124,8 @@ async def test_a_range_is_read_whoever_gives_it(first: int, end: int, direct: bo
         assert bool(storage.reads) is direct
 
 
-async def test_the_open_tail_is_read_from_its_owner() -> None:
-    """Behind the closed ledger, exactly where that ends."""
+async def test_the_open_tail_is_read_from_the_owner() -> None:
+    """From exactly the end of the closed ledger on."""
     async with a_log([5, 5]) as (cluster, storage):
         closed = storage.ledger(10)
         async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
@@ -152,10 +152,10 @@ async def test_a_ledger_from_its_beginning_needs_no_search() -> None:
 
 
 @pytest.mark.parametrize("refusal", [PermissionDenied("no superuser"), Unauthenticated("no token")])
-async def test_who_may_not_ask_storage_nodes_reads_from_the_owner(
+async def test_a_caller_without_access_to_storage_nodes_reads_from_the_owner(
     refusal: OncelogError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The right to read a topic is known to its owner alone; and that it was slower is told."""
+    """Only the owner knows the right to read a topic; that reading is slower is logged."""
     async with a_log([5, 5]) as (cluster, storage):
         storage.refusal = refusal
         with caplog.at_level(logging.WARNING):
@@ -164,8 +164,8 @@ async def test_who_may_not_ask_storage_nodes_reads_from_the_owner(
         assert "read from the topic owner" in caplog.text
 
 
-async def test_what_storage_nodes_cannot_give_the_owner_gives() -> None:
-    """From where they stopped: nothing twice, nothing left out."""
+async def test_entries_that_storage_nodes_lack_are_read_from_the_owner() -> None:
+    """From where they stopped: nothing twice, nothing missing."""
     async with a_log([5, 5, 5]) as (cluster, storage):
         storage.lacks_from = 3  # grants are entries, too
         cluster.seen.starts.clear()
@@ -173,7 +173,7 @@ async def test_what_storage_nodes_cannot_give_the_owner_gives() -> None:
         assert cluster.seen.starts == [StartIndex(5)]
 
 
-async def test_a_takeover_is_read_through() -> None:
+async def test_reading_continues_through_a_takeover() -> None:
     """From the message after the last that arrived."""
     async with a_log([5, 5]) as (cluster, _):
         await cluster.kill_owner()
@@ -182,18 +182,18 @@ async def test_a_takeover_is_read_through() -> None:
         assert await reading == expected(0, 10, 5)
 
 
-async def test_an_owner_that_knows_less_is_asked_again_and_not_believed() -> None:
-    """One that was deposed ends where it was: nothing is cut short, the task fails, and Spark tries it again."""
+async def test_an_owner_with_fewer_messages_is_asked_again_until_the_deadline() -> None:
+    """A deposed owner has an older end: the range is not shortened, the task fails, and Spark retries it."""
     async with a_log([5]) as (cluster, _):
         with pytest.raises(DeadlineExceeded, match="message 5"):
             await read(cluster, 0, 9, patience_ms=200)
 
 
 @pytest.mark.parametrize("first", [0, 3, 5])
-async def test_messages_that_were_trimmed_away_meanwhile_are_never_passed_over_in_silence(
+async def test_messages_trimmed_meanwhile_are_never_skipped_silently(
     first: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Between planning and reading; allowed, it is told what was lost."""
+    """Between planning and reading; if allowed, the loss is logged."""
     async with a_log([5, 5, 5]) as (cluster, _):
         del cluster.topic("flights").entries[:4]  # two grants, and the messages 0 to 9
         with pytest.raises(NotFound, match=rf"messages {first} to 9 .*failOnDataLoss"):
@@ -204,8 +204,8 @@ async def test_messages_that_were_trimmed_away_meanwhile_are_never_passed_over_i
         assert await read(cluster, 0, 10, fail_on_data_loss=False) == []
 
 
-async def test_what_lies_before_a_closed_ledger_alone_is_asked_of_the_owner() -> None:
-    """Storage nodes give theirs again from the ledger's first message on."""
+async def test_only_messages_before_a_closed_ledger_are_read_from_the_owner() -> None:
+    """From the ledger's first message on, storage nodes are used again."""
     async with a_log([5, 5, 5]) as (cluster, storage):
         later = storage.ledger(15)._replace(first=5)
         assert await read(cluster, 0, 15, later) == expected(0, 15, 5)
@@ -213,7 +213,7 @@ async def test_what_lies_before_a_closed_ledger_alone_is_asked_of_the_owner() ->
 
 
 async def test_a_topic_created_anew_is_another_one() -> None:
-    """Its messages have the same numbers, and are not those that were planned."""
+    """Its messages have the same numbers, but are not those that were planned."""
     async with a_log([5]) as (cluster, _):
         span = Span(FLIGHTS, cluster.topic("flights").topic_id, 0, 5)
         del cluster.topics[FLIGHTS]
@@ -230,8 +230,8 @@ async def test_a_topic_created_anew_is_another_one() -> None:
     ("first", "at", "kept"), [(0, 4, (0, 10, 15, 20)), (0, 5, (0, 15)), (7, 3, (10, 20)), (10, 3, (10, 20))]
 )
 async def test_an_entry_whose_copies_are_all_damaged_is_skipped(first: int, at: int, kept: tuple[int, ...]) -> None:
-    """Entries 0 and 1 are grants, then come 0-4, 5-9, 10-14 and 15-19. The last one, too; what comes behind keeps its
-    number, and nothing is counted as trimmed."""
+    """Entries 0 and 1 are grants, then come 0-4, 5-9, 10-14 and 15-19. Also the last one; later messages keep their
+    numbers, and nothing counts as trimmed."""
     async with a_log([5, 5, 5, 5]) as (cluster, _):
         topic = cluster.topic("flights")
         topic.unreadable = {at}
@@ -242,8 +242,8 @@ async def test_an_entry_whose_copies_are_all_damaged_is_skipped(first: int, at: 
             await read(cluster, 0, 20)
 
 
-async def test_an_entry_that_stops_the_search_for_a_number_is_not_taken_for_the_one_wanted() -> None:
-    """The owner looks for a number by halves; an entry that it meets there may be far behind the one that is wanted."""
+async def test_an_unreadable_entry_met_by_the_search_is_not_taken_for_the_wanted_one() -> None:
+    """The owner searches a number by halves; an entry that it meets there may be far behind the wanted one."""
     async with a_log([5, 5, 5, 5]) as (cluster, _):
         topic = cluster.topic("flights")
         topic.unreadable = {4}

@@ -38,8 +38,8 @@ def test_examples_of_the_spark_guide_run(spark: SparkSession, cluster: Cluster, 
     assert sorted(message.sequence_id for message in copied) == list(range(ROWS))
 
 
-def test_stream_keeps_to_its_bytes_and_tells_its_lag(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    """By Spark itself: limit, progress, and columns that were chosen."""
+def test_stream_keeps_its_byte_limit_and_reports_its_lag(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """By Spark itself: limit, progress, and selected columns."""
 
     async def fill() -> None:
         async with await oncelog.connect(cluster.url) as client, await client.create_producer("weighed") as producer:

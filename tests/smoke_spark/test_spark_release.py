@@ -68,7 +68,7 @@ def release() -> Iterator[SparkRelease]:
 
 
 def test_a_release_with_accounts_for_jobs_is_ready(release: SparkRelease) -> None:
-    """The text is published, and the jobs' role may read it, and publish where copies go, and nothing else."""
+    """The messages are published, and the jobs' role may read them and publish the copies, and nothing else."""
     release.install()
     release.oncelog("admin", "namespaces", "create", COPIES)
     release.oncelog("admin", "namespaces", "grant", SOURCES, ROLE, "consume")
@@ -91,7 +91,7 @@ def killed_and_compared(release: SparkRelease, watched: Watched, name: str, driv
 
 
 def test_client_mode_in_a_pod_loses_and_doubles_nothing(release: SparkRelease) -> None:
-    """The chart's example of a Job, word for word but for names, sizes and the job's arguments."""
+    """The chart's example of a Job, word for word except names, sizes and the job's arguments."""
     name = "client"
     claim, job = release.manifests(CHART / "examples/client-mode.yaml")
     pod = job["spec"]["template"]["spec"]
@@ -112,7 +112,7 @@ def test_client_mode_in_a_pod_loses_and_doubles_nothing(release: SparkRelease) -
 
 
 def test_cluster_mode_from_this_machine_loses_and_doubles_nothing(release: SparkRelease, tmp_path: Path) -> None:
-    """With the files of the chart's ConfigMap; nobody starts such a driver again, so it is submitted again."""
+    """With the files of the chart's ConfigMap; such a driver is not restarted, so it is submitted again."""
     name = "cluster"
     for path, text in release.spark_files().items():
         (tmp_path / path).write_text(text)
@@ -178,7 +178,7 @@ def credentials(release: SparkRelease, directory: Path) -> Path:
 
 
 def test_the_charts_own_driver_loses_and_doubles_nothing(release: SparkRelease, tmp_path: Path) -> None:
-    """Its Deployment starts it again; it goes on for good, so that what is published later is copied, too."""
+    """Its Deployment restarts it; it runs until it is stopped, so later messages are copied, too."""
     name = "deployed"
     arguments = [f"--max-rows-per-batch={ROWS_PER_BATCH}", words(name)[-1]]
     copy = {"from": ",".join(f"{SOURCES}/{topic}" for topic in TOPICS), "to": f"{COPIES}/{name}"}
@@ -194,7 +194,7 @@ def test_the_charts_own_driver_loses_and_doubles_nothing(release: SparkRelease, 
     release.kubectl("rollout", "status", f"deployment/{ROLE}", "--timeout=300s")
 
 
-def test_an_uninstall_takes_driver_and_executors_away(release: SparkRelease) -> None:
+def test_an_uninstall_removes_driver_and_executors(release: SparkRelease) -> None:
     """Executors belong to their driver's pod."""
     release.helm("uninstall", RELEASE, "--cascade", "foreground", "--wait", "--timeout", "180s")
     until_sync(lambda: spark_pods(release) == [], 180, every_s=1.0, waiting_for="executors to go")

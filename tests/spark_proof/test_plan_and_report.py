@@ -18,7 +18,7 @@ FILLED = Filled(30, 10)
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_plan_has_every_fault(seed: int) -> None:
-    """Each victim, in both modes where it can be; every strike at a batch of its own, none at the last one."""
+    """Each victim, in both modes where possible; every fault at a batch of its own, none at the last one."""
     planned = journeys(seed, BATCHES)
     victims = {strike.victim for journey in planned for strike in journey.strikes}
     assert victims == set(Victim)
@@ -54,7 +54,7 @@ def outcome(name: str, verdict: Verdict, *, missed: bool = False, complaint: str
         (outcome("no protection", PERFECT), False, "the control shows no duplicate"),
     ],
 )
-def test_the_verdict_needs_every_strike_every_row_and_a_control_that_fails(
+def test_the_verdict_needs_every_fault_every_row_and_a_control_that_fails(
     found: Outcome, proven: bool, said: str
 ) -> None:
     """A run that could not have failed is no proof."""
@@ -66,7 +66,7 @@ def test_the_verdict_needs_every_strike_every_row_and_a_control_that_fails(
 
 
 def test_a_batch_is_recut_when_its_commits_had_other_numbers_of_tasks() -> None:
-    """One that was committed twice with the same tasks shows nothing."""
+    """A batch that was committed twice with the same tasks does not count."""
     told = ['{"batch": 0, "tasks": 4}', '{"batch": 1, "tasks": 4}', '{"batch": 1, "tasks": 4}']
     assert recut_batches(told) == 0
     assert recut_batches([*told, '{"batch": 1, "tasks": 1}']) == 1

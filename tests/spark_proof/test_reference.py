@@ -55,7 +55,7 @@ def judged(parts: list[list[Row]], job: Job, found: list[Found]) -> Verdict:
 
 
 def test_rows_are_lines_by_aircraft(parts: list[list[Row]]) -> None:
-    """Those of an aircraft are in one part, in the order of the file, and no line beyond the count is read."""
+    """Those of an aircraft are in one partition, in the order of the file, and no line beyond the count is read."""
     assert len(parts) == PARTS
     assert sorted(int(row.value.partition(",")[0]) for rows in parts for row in rows) == list(range(COUNT))
     for rows in parts:
@@ -65,8 +65,8 @@ def test_rows_are_lines_by_aircraft(parts: list[list[Row]]) -> None:
 
 
 @pytest.mark.parametrize("job", Job)
-def test_a_faultless_target_is_perfect(parts: list[list[Row]], job: Job) -> None:
-    """And holds something."""
+def test_a_correct_target_has_no_damage(parts: list[list[Row]], job: Job) -> None:
+    """And is not empty."""
     verdict = judged(parts, job, published(parts, job))
     assert verdict.perfect
     assert verdict.stored == verdict.wanted > 4
@@ -107,14 +107,14 @@ def test_each_kind_of_damage_is_counted(
 
 
 def test_a_message_under_another_producer_is_foreign(parts: list[list[Row]]) -> None:
-    """Positions are the identity of a copy, and the name says of which part they are."""
+    """Positions are the identity of a copy, and the name contains the partition."""
     found = published(parts, Job.COPY)
     moved = [Found("proof/elsewhere", found[0].sequence_id, found[0].key, found[0].value), *found[1:]]
     assert (judged(parts, Job.COPY, moved).foreign, judged(parts, Job.COPY, moved).lost) == (1, 1)
 
 
-def test_days_are_wanted_once_with_the_batch_that_first_had_them(parts: list[list[Row]]) -> None:
-    """A day that goes on in the next batch is known by then; cancelled flights make none."""
+def test_each_day_is_expected_once_in_its_first_batch(parts: list[list[Row]]) -> None:
+    """A day that continues in the next batch is known by then; cancelled flights give none."""
     found = wanted(Job.DISTINCT, parts, ends_of(parts, 0.5, 1.0))
     flown = {(n % 4, 1 + n // 8) for n in range(COUNT) if n % 10 != 9}
     assert {(each.key, each.value) for each in found} == {(AIRCRAFT[key], f"1-{day}") for key, day in flown}
@@ -125,7 +125,7 @@ def test_days_are_wanted_once_with_the_batch_that_first_had_them(parts: list[lis
     assert wanted(Job.DISTINCT, parts, ends_of(parts, 1.0, 1.0)) == once
 
 
-def test_batches_end_where_the_checkpoint_says(tmp_path: Path) -> None:
+def test_batches_end_at_the_offsets_of_the_checkpoint(tmp_path: Path) -> None:
     """In the order of their numbers, not of their names."""
     (tmp_path / "offsets").mkdir()
     for batch in range(11):
