@@ -12,10 +12,10 @@ from oncelog.core.errors import ProducerFenced, Retriable
 from oncelog.pipeline.sink.batch_commit import CommittedBatch, commit
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.journal_records import (
+    BatchRecord,
     RunBatch,
     StagedAttempt,
-    WinnersRecord,
-    decode_winners,
+    decode_batch_record,
     encode_record,
 )
 from tests.pipeline.steps import Stepped
@@ -61,12 +61,12 @@ class World:
             attempts.append(StagedAttempt(partition, 0, "stage", name, "", len(rows), digest, {"target": 0}, counts))
         return tuple(attempts)
 
-    def rows_of(self, record: WinnersRecord) -> list[Row]:
+    def rows_of(self, record: BatchRecord) -> list[Row]:
         return [row for attempt in record.attempts for row in self.staged[attempt.name]]
 
     @property
-    def records(self) -> list[WinnersRecord]:
-        return [decode_winners(data) for data in self.journal.messages if isinstance(data, bytes)]
+    def records(self) -> list[BatchRecord]:
+        return [decode_batch_record(data) for data in self.journal.messages if isinstance(data, bytes)]
 
 
 class Driver(Stepped[CommittedBatch]):
@@ -93,7 +93,7 @@ class Driver(Stepped[CommittedBatch]):
     def work(self) -> CommittedBatch:
         return commit(self, self.batch, self.replay, continues=self._continues, keeps_stored=self._keeps_stored)
 
-    def open_journal(self) -> tuple[int, WinnersRecord | None]:
+    def open_journal(self) -> tuple[int, BatchRecord | None]:
         """The record that was last when the journal was opened; a later one shows that another driver has it now."""
         self.pause()
         self._journal_generation = self.world.journal.open()
@@ -109,11 +109,11 @@ class Driver(Stepped[CommittedBatch]):
         self._target_generation = self.world.target.open()
         return dict.fromkeys(topics, len(self.world.target.messages) - 1)
 
-    def append_record(self, number: int, record: WinnersRecord) -> None:
+    def append_record(self, number: int, record: BatchRecord) -> None:
         self.pause()
         self.world.journal.append(self._journal_generation, number, encode_record(record))
 
-    def copy_rows(self, record: WinnersRecord, done: Mapping[str, int]) -> None:
+    def copy_rows(self, record: BatchRecord, done: Mapping[str, int]) -> None:
         rows = self.world.rows_of(record)
         for index in range(done["target"], len(rows)):
             self.pause()

@@ -12,8 +12,8 @@ from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.compaction.job import CompactionResult, compact_topic, last_values
 from oncelog.pipeline.compaction.options import CompactOptions, compact_options
 from oncelog.pipeline.session import failure_of
-from oncelog.pipeline.sink.batch_staging import stage
-from oncelog.pipeline.sink.journal_records import RunBatch, WinnersRecord, encode_record
+from oncelog.pipeline.sink.batch_staging import stage_rows
+from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, encode_record
 from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
 from oncelog.pipeline.sink.names import stage_topic
 from oncelog.pipeline.sink.rows import Rows
@@ -93,11 +93,11 @@ def test_a_compaction_killed_while_copying_continues(spark: SparkSession, cluste
     with connected(sink) as client:
         log = SinkLog(client, sink)
         batch = RunBatch(f"job {sink.job_id}", 0)
-        attempt = stage(log, stage_topic(sink.topic, sink.scope, batch.run_id, 0), 0, 0, [winners])
+        attempt = stage_rows(log, stage_topic(sink.topic, sink.scope, batch.run_id, 0), 0, 0, [winners])
         assert attempt is not None
         journal = log.journal(sink.scope)
         journal.open()
-        journal.append(0, encode_record(WinnersRecord(batch, {sink.topic: 0}, (attempt,))))
+        journal.append(0, encode_record(BatchRecord(batch, {sink.topic: 0}, (attempt,))))
         send_rows(log.producer(sink.topic, sink.scope, "contiguous"), winners.slice(0, 7), range(7))
     outcome = run(spark, own)
     assert (outcome.repeated, outcome.kept, outcome.others) == (True, 20, 0)

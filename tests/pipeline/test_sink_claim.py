@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncelog.core.errors import Conflict, LogHole, ProducerFenced
-from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim, encode_record
+from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim_record, encode_record
 from oncelog.pipeline.sink.position_claims import JournalTail, PositionClaims
 from tests.pipeline.steps import Stepped
 
@@ -85,7 +85,7 @@ class Task(Stepped[bool]):
         self.pause()
         self.world.journal_generation += 1
         self._journal_generation = self.world.journal_generation
-        records = [decode_claim(data) for data in self.world.journal]
+        records = [decode_claim_record(data) for data in self.world.journal]
         first = int(records[-1].start or len(records) - 1) if records else 0
         return JournalTail(len(records) - 1, tuple(records[first:]), str(first) if records else "")
 

@@ -4,17 +4,17 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.pipeline.sink.journal_records import (
+    BatchRecord,
     ClaimRecord,
     IdRange,
     RunBatch,
     StagedAttempt,
-    WinnersRecord,
-    decode_claim,
-    decode_winners,
+    decode_batch_record,
+    decode_claim_record,
     encode_record,
 )
 
-WINNERS = WinnersRecord(
+WINNERS = BatchRecord(
     RunBatch("q", 7),
     {"t": 40},
     (
@@ -29,13 +29,13 @@ CLAIM = ClaimRecord(RunBatch("q", 7), IdRange.of([3, 5, 6]), "ab", ("p",), {"t":
 
 def test_winners_record_is_encoded_and_decoded() -> None:
     """Another driver reads it after a crash."""
-    assert decode_winners(encode_record(WINNERS)) == WINNERS
+    assert decode_batch_record(encode_record(WINNERS)) == WINNERS
     assert (WINNERS.count, WINNERS.ends, WINNERS.digest) == (5, {"t": 45}, 4)
 
 
 def test_claim_is_encoded_and_decoded() -> None:
     """Another attempt reads it."""
-    assert decode_claim(encode_record(CLAIM)) == CLAIM
+    assert decode_claim_record(encode_record(CLAIM)) == CLAIM
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_claim_is_encoded_and_decoded() -> None:
 )
 def test_foreign_bytes_are_not_a_record(data: bytes) -> None:
     """Another program published to the journal."""
-    for decode in (decode_winners, decode_claim):
+    for decode in (decode_batch_record, decode_claim_record):
         with pytest.raises(CorruptEntry):
             decode(data)
 
@@ -51,9 +51,9 @@ def test_foreign_bytes_are_not_a_record(data: bytes) -> None:
 def test_records_of_the_other_mode_are_refused() -> None:
     """The mode was changed under a used name."""
     with pytest.raises(CorruptEntry):
-        decode_winners(encode_record(CLAIM))
+        decode_batch_record(encode_record(CLAIM))
     with pytest.raises(CorruptEntry):
-        decode_claim(encode_record(WINNERS))
+        decode_claim_record(encode_record(WINNERS))
 
 
 def test_different_ids_between_the_same_ends_differ() -> None:

@@ -10,7 +10,7 @@ from oncelog.core.errors import Conflict, InvalidArgument, LogHole
 from oncelog.core.producer.routing import partition_of
 from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
-from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt, WinnersRecord
+from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, StagedAttempt
 from oncelog.pipeline.sink.options import Mode, check_columns, sink_options
 from oncelog.pipeline.sink.routing import spread
 from oncelog.pipeline.sink.rows import rows_of
@@ -43,7 +43,7 @@ def write(log: MemoryLog, number: int, tables: list[Any], partition: int = 0, **
     return write_rows(sink_log, options, batch(number), (partition, 0), iter(tables)).attempt
 
 
-def write_batch(log: MemoryLog, number: int, tasks: list[list[Any]], **given: str) -> WinnersRecord | None:
+def write_batch(log: MemoryLog, number: int, tasks: list[list[Any]], **given: str) -> BatchRecord | None:
     """Tasks and the driver's commit, in mode batch."""
     found = [write(log, number, tables, at, mode="batch", **given) for at, tables in enumerate(tasks)]
     attempts = tuple(each for each in found if each is not None)

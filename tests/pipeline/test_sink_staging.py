@@ -15,8 +15,14 @@ from oncelog.core.errors import Conflict, CorruptEntry, LogHole, OncelogError, R
 from oncelog.core.formats.message_id import MessageId
 from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
-from oncelog.pipeline.sink.batch_staging import PAGE_ATTEMPTS, stage, staged
-from oncelog.pipeline.sink.journal_records import StagedAttempt, WinnersRecord, decode_page, decode_winners, encode_page
+from oncelog.pipeline.sink.batch_staging import PAGE_ATTEMPTS, read_staged, stage_rows
+from oncelog.pipeline.sink.journal_records import (
+    BatchRecord,
+    StagedAttempt,
+    decode_batch_record,
+    decode_page,
+    encode_page,
+)
 from oncelog.pipeline.sink.log import SinkLog
 from oncelog.pipeline.sink.names import journal_topic, stage_topic
 from oncelog.pipeline.sink.position_writer import publish_by_position
@@ -40,11 +46,11 @@ def stage_tasks(log: MemoryLog, tasks: list[list[list[str]]]) -> tuple[StagedAtt
     found = []
     for partition, pieces in enumerate(tasks):
         sink_log, _ = log.sink_log(mode="batch")
-        found.append(stage(sink_log, STAGE, partition, 0, map(values_of, pieces)))
+        found.append(stage_rows(sink_log, STAGE, partition, 0, map(values_of, pieces)))
     return tuple(attempt for attempt in found if attempt is not None)
 
 
-def commit(log: MemoryLog, number: int, attempts: tuple[StagedAttempt, ...]) -> WinnersRecord | None:
+def commit(log: MemoryLog, number: int, attempts: tuple[StagedAttempt, ...]) -> BatchRecord | None:
     sink_log, options = log.sink_log(mode="batch")
     return commit_to(sink_log, options, batch(number), Replay(attempts)).record
 
@@ -59,9 +65,9 @@ def test_an_attempt_names_the_position_of_its_first_row() -> None:
     assert [(each.partition, each.topic, each.count) for each in attempts] == [(0, STAGE, 3), (2, STAGE, 3)]
     assert len({each.name for each in attempts}) == 2
     sink_log, _ = log.sink_log(mode="batch")
-    record = WinnersRecord(batch(0), {TARGET: 0}, attempts)
+    record = BatchRecord(batch(0), {TARGET: 0}, attempts)
     for done in range(7):
-        rows = [bytes(value) for _, piece in staged(sink_log, record, done) for value in piece.values]
+        rows = [bytes(value) for _, piece in read_staged(sink_log, record, done) for value in piece.values]
         assert rows == [b"a", b"b", b"c", b"d", b"e", b"f"][done:]
 
 
@@ -78,10 +84,10 @@ def test_every_column_is_resumed_at_the_same_row() -> None:
         }
     )
     sink_log, _ = log.sink_log(mode="batch")
-    attempt = stage(sink_log, STAGE, 0, 0, iter([rows_of(piece)]))
+    attempt = stage_rows(sink_log, STAGE, 0, 0, iter([rows_of(piece)]))
     assert attempt is not None
     for done in numbers:
-        [(_, rows)] = staged(sink_log, WinnersRecord(batch(0), {TARGET: 0}, (attempt,)), done)
+        [(_, rows)] = read_staged(sink_log, BatchRecord(batch(0), {TARGET: 0}, (attempt,)), done)
         assert [bytes(value) for value in rows.values] == [b"v%d" % n for n in numbers[done:]]
         assert rows.keys == [b"k%d" % n for n in numbers[done:]]
         assert rows.event_times_ms == list(numbers[done:])
@@ -98,7 +104,7 @@ def test_attempts_of_one_task_never_share_a_name() -> None:
         winner.extend(stage_tasks(log, [[["a"], ["b"]]]))
         yield values_of(["b"])
 
-    late = stage(log.sink_log(mode="batch")[0], STAGE, 0, 0, zombie())
+    late = stage_rows(log.sink_log(mode="batch")[0], STAGE, 0, 0, zombie())
     assert late is not None
     assert late.name != winner[0].name
     commit(log, 0, tuple(winner))
@@ -113,7 +119,7 @@ def test_batches_are_copied_in_the_order_of_partitions_with_dense_ids() -> None:
     commit(log, 2, stage_tasks(log, [[["g"]]]))
     assert log.rows() == [("copy", number, b"%c" % letter) for number, letter in enumerate(b"abcdefg")]
     assert [key for entry in log.topic(TARGET).entries for key in entry.keys or []] == [b"k%c" % c for c in b"abcdefg"]
-    records = [decode_winners(value) for _, _, value in log.rows(journal_topic(TARGET, "copy"))]
+    records = [decode_batch_record(value) for _, _, value in log.rows(journal_topic(TARGET, "copy"))]
     assert [(record.batch.batch_id, record.bases[TARGET], record.count) for record in records] == [(0, 0, 6), (2, 6, 1)]
 
 
@@ -166,10 +172,10 @@ def test_rows_of_other_attempts_are_skipped() -> None:
 
     def pieces() -> Iterator[Any]:
         yield values_of(["a"])
-        inner.append(stage(log.sink_log(mode="batch")[0], STAGE, 1, 0, iter([values_of(["x", "y"])])))
+        inner.append(stage_rows(log.sink_log(mode="batch")[0], STAGE, 1, 0, iter([values_of(["x", "y"])])))
         yield values_of(["b"])
 
-    outer = stage(log.sink_log(mode="batch")[0], STAGE, 0, 0, pieces())
+    outer = stage_rows(log.sink_log(mode="batch")[0], STAGE, 0, 0, pieces())
     assert outer is not None
     commit(log, 0, (outer,))
     assert [value for _, _, value in log.rows()] == [b"a", b"b"]
@@ -232,7 +238,7 @@ def test_more_tasks_than_one_message_lists_are_committed_and_replayed() -> None:
     commit(log, 0, stage_tasks(log, [[[str(number)]] for number in reversed(range(tasks))]))
     assert [value for _, _, value in log.rows()] == [str(number).encode() for number in range(tasks)]
     [data] = [value for _, _, value in log.rows(journal_topic(TARGET, "copy"))]
-    record = decode_winners(data)
+    record = decode_batch_record(data)
     assert record.paged is not None
     assert (len(record.paged.ids), record.attempts, record.count, len(data) < 2000) == (3, (), tasks, True)
     with pytest.raises(Conflict, match="was published before with other rows"):

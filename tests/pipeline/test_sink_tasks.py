@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from oncelog.core.errors import Conflict, InvalidSequenceId, TopicNotFound
-from oncelog.pipeline.sink.journal_records import RunBatch, decode_claim
+from oncelog.pipeline.sink.journal_records import RunBatch, decode_claim_record
 from oncelog.pipeline.sink.log import JOURNAL
 from oncelog.pipeline.sink.names import journal_topic, stage_topic
 from oncelog.pipeline.sink.position_writer import publish_by_position
@@ -42,7 +42,7 @@ def claims(log: MemoryLog, name: str) -> list[tuple[int, int]]:
     """(batch, rows) of each claim."""
     rows = log.rows(journal_topic(TARGET, name))
     assert {producer for producer, _, _ in rows} <= {JOURNAL}
-    found = [decode_claim(value) for _, _, value in rows]
+    found = [decode_claim_record(value) for _, _, value in rows]
     return [(claim.batch.batch_id, claim.ids.count) for claim in found]
 
 

@@ -47,7 +47,7 @@ def run_copy(session: SparkSession, job: CopyJob, report: Callable[[str], None])
 
 
 def start_copy(session: SparkSession, job: CopyJob) -> StreamingQuery:
-    """Start it. It goes on until it fails or is stopped, or, without a trigger, to the end of what is there.
+    """Start the query. It runs until it fails or is stopped; without a trigger, until it has copied what is stored now.
 
     Raises InvalidArgument for wrong options, before Spark does anything.
     """

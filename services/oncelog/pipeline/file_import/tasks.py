@@ -41,15 +41,13 @@ def publish_file(log: SinkLog, options: ImportOptions, file: FileRecord) -> int:
 def publish_rows(log: SinkLog, options: ImportOptions, file: FileRecord, pieces: Iterator[Rows]) -> int:
     """Row n of the file gets sequence id n under the file's own name; older attempts are fenced."""
     producer = log.producer(options.topic, producer_of(options.name, file.path), "contiguous")
-    mark = producer.last_sequence_id
-    if mark >= file.rows:
-        message = (
-            f"the topic holds {mark + 1} rows of {file.path}, but the file has {file.rows}: it was another file before"
-        )
+    last_id = producer.last_sequence_id
+    if last_id >= file.rows:
+        message = f"the topic holds {last_id + 1} rows of {file.path}, but the file has {file.rows}: it has changed"
         raise Conflict(f"{message}. Import it under another path, or with another name", field=file.path)
     at = published = 0
     for rows in pieces:
-        start = min(len(rows), max(0, mark + 1 - at))
+        start = min(len(rows), max(0, last_id + 1 - at))
         if start < len(rows):
             send_rows(producer, rows.slice(start, len(rows)), range(at + start, at + len(rows)))
             published += len(rows) - start

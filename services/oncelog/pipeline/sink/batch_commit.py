@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError
-from oncelog.pipeline.sink.batch_replay import Replay, changed, difference, same_offsets, same_rows
-from oncelog.pipeline.sink.journal_records import RunBatch, WinnersRecord, counts_of
+from oncelog.pipeline.sink.batch_replay import Replay, changed_replay, difference, same_offsets, same_rows
+from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, counts_of
 from oncelog.pipeline.sink.run_order import INTERRUPTIONS, BatchOrder, former_after, order_after
 
 #: How often one commit begins, because another driver or a fault interrupts it.
@@ -37,23 +37,23 @@ class BatchLog(Protocol):
     """The journal and the destinations of one producer name. All methods raise OncelogError; after an error of
     `run_order.INTERRUPTIONS` the commit begins again."""
 
-    def open_journal(self) -> tuple[int, WinnersRecord | None]:
+    def open_journal(self) -> tuple[int, BatchRecord | None]:
         """Fence older drivers at the journal. Returns the last record's number, and the record; (-1, None): none."""
 
     def open_destinations(self, topics: Sequence[str]) -> Mapping[str, int]:
         """Fence older drivers at these topics. Returns {topic: the last sequence id stored there, -1: none}."""
 
-    def append_record(self, number: int, record: WinnersRecord) -> None:
+    def append_record(self, number: int, record: BatchRecord) -> None:
         """Store the record durably."""
 
-    def copy_rows(self, record: WinnersRecord, done: Mapping[str, int]) -> None:
+    def copy_rows(self, record: BatchRecord, done: Mapping[str, int]) -> None:
         """Copy the record's rows, without the first `done` of each destination, and wait until they are stored."""
 
 
 class CommittedBatch(NamedTuple):
     """record None: the batch has no rows. warning: to be logged although the batch is published; empty: nothing."""
 
-    record: WinnersRecord | None
+    record: BatchRecord | None
     warning: str = ""
 
 
@@ -88,56 +88,56 @@ def _commit_once(
     attempts = () if replay is None else tuple(sorted(replay.attempts, key=lambda attempt: attempt.partition))
     counts = counts_of(attempts)
     number, last = log.open_journal()
-    marks = dict(log.open_destinations(sorted(set(counts) | set(() if last is None else last.bases))))
-    order = order_after(last, batch, mark=max(marks.values(), default=-1), continues=continues)
+    last_ids = dict(log.open_destinations(sorted(set(counts) | set(() if last is None else last.bases))))
+    order = order_after(last, batch, last_id=max(last_ids.values(), default=-1), continues=continues)
     if last is not None:
-        _check_marks(last, marks)
+        _check_last_ids(last, last_ids)
         if order is BatchOrder.SAME:
             warning = _check_same(last, batch, replay, keeps_stored=keeps_stored)
-            _copy(log, last, marks)
+            _copy(log, last, last_ids)
             return CommittedBatch(last, warning)
-        _copy(log, last, marks)
-        marks |= {topic: end - 1 for topic, end in last.ends.items()}
-    bases = {topic: marks[topic] + 1 for topic in counts}
+        _copy(log, last, last_ids)
+        last_ids |= {topic: end - 1 for topic, end in last.ends.items()}
+    bases = {topic: last_ids[topic] + 1 for topic in counts}
     offsets = "" if replay is None else replay.offsets
-    record = WinnersRecord(batch, bases, attempts, former_after(last, batch), offsets)
+    record = BatchRecord(batch, bases, attempts, former_after(last, batch), offsets)
     if not record.count:
         return CommittedBatch(None)
     log.append_record(number + 1, record)
-    _copy(log, record, marks)
+    _copy(log, record, last_ids)
     return CommittedBatch(record)
 
 
-def _check_same(last: WinnersRecord, batch: RunBatch, replay: Replay | None, *, keeps_stored: bool) -> str:
+def _check_same(last: BatchRecord, batch: RunBatch, replay: Replay | None, *, keeps_stored: bool) -> str:
     """The record has this batch's id. Returns a warning; raises Conflict unless the rows are proved to be the same."""
     if replay is None or same_rows(last, replay):
         return ""
     if not (keeps_stored or same_offsets(last, replay)):
-        raise changed(batch, last, replay)
+        raise changed_replay(batch, last, replay)
     return (
         f"{batch} has other rows than when it was first published. The rows published first count: "
         f"{difference(last, replay)}"
     )
 
 
-def _copy(log: BatchLog, record: WinnersRecord, marks: Mapping[str, int]) -> None:
+def _copy(log: BatchLog, record: BatchRecord, last_ids: Mapping[str, int]) -> None:
     """Copy the rows of the record that its destinations lack."""
-    done = {topic: marks[topic] + 1 - base for topic, base in record.bases.items()}
+    done = {topic: last_ids[topic] + 1 - base for topic, base in record.bases.items()}
     if done != record.counts:
         log.copy_rows(record, done)
 
 
-def _check_marks(last: WinnersRecord, marks: Mapping[str, int]) -> None:
+def _check_last_ids(last: BatchRecord, last_ids: Mapping[str, int]) -> None:
     """Raises LogHole for a destination whose last sequence id the journal's last record does not allow."""
     for topic, end in last.ends.items():
-        base, mark = last.bases[topic], marks[topic]
-        if mark < base - 1:
+        base, last_id = last.bases[topic], last_ids[topic]
+        if last_id < base - 1:
             raise LogHole(
-                f"{last.batch} begins at sequence id {base} of {topic}, but the topic ends at {mark}: it was probably "
-                "deleted and created anew. Use another producerPrefix"
+                f"{last.batch} begins at sequence id {base} of {topic}, but the topic ends at {last_id}: it was "
+                "probably deleted and created anew. Use another producerPrefix"
             )
-        if mark >= end:
+        if last_id >= end:
             raise LogHole(
-                f"{last.batch} ends before sequence id {end} of {topic}, but the topic holds {mark}: another program "
-                "publishes under this name, or the journal was deleted. Use another producerPrefix"
+                f"{last.batch} ends before sequence id {end} of {topic}, but the topic holds {last_id}: another "
+                "program publishes under this name, or the journal was deleted. Use another producerPrefix"
             )

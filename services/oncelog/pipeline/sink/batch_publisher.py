@@ -7,8 +7,14 @@ from oncelog.client.sync import Producer
 from oncelog.core.errors import InvariantViolated
 from oncelog.pipeline.sink.batch_commit import CommittedBatch, commit
 from oncelog.pipeline.sink.batch_replay import Replay, offsets_token
-from oncelog.pipeline.sink.batch_staging import paged, remove_stage, staged
-from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt, WinnersRecord, decode_winners, encode_record
+from oncelog.pipeline.sink.batch_staging import read_staged, remove_stage, store_pages
+from oncelog.pipeline.sink.journal_records import (
+    BatchRecord,
+    RunBatch,
+    StagedAttempt,
+    decode_batch_record,
+    encode_record,
+)
 from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
 from oncelog.pipeline.sink.names import BATCHES_PER_STAGE, stage_number, stage_topic, stage_topics
 from oncelog.pipeline.sink.options import SinkOptions
@@ -17,7 +23,7 @@ from oncelog.pipeline.sink.routing import spread
 _LOG = logging.getLogger("oncelog")
 
 
-def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[StagedAttempt, ...]) -> WinnersRecord | None:
+def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[StagedAttempt, ...]) -> BatchRecord | None:
     """Publish the batch, or finish publishing it; returns the record that counts. Raises OncelogError.
 
     Conflict: another batch was published under this number.
@@ -25,12 +31,12 @@ def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[StagedAt
     return _commit(options, batch, Replay(attempts, offsets_token(options.checkpoint, batch.batch_id)))
 
 
-def finish_batch(options: SinkOptions, batch: RunBatch) -> WinnersRecord | None:
+def finish_batch(options: SinkOptions, batch: RunBatch) -> BatchRecord | None:
     """Publish what the target lacks of the batch's record; None: there is no record. Raises OncelogError."""
     return _commit(options, batch, None)
 
 
-def _commit(options: SinkOptions, batch: RunBatch, replay: Replay | None) -> WinnersRecord | None:
+def _commit(options: SinkOptions, batch: RunBatch, replay: Replay | None) -> BatchRecord | None:
     with connected(options) as client:
         committed = commit_to(SinkLog(client, options), options, batch, replay)
     if committed.warning:
@@ -54,25 +60,25 @@ class _Destinations:
         self._journal = log.journal(name)
         self._producers: dict[str, Producer] = {}
 
-    def open_journal(self) -> tuple[int, WinnersRecord | None]:
+    def open_journal(self) -> tuple[int, BatchRecord | None]:
         number, last = self._journal.open()
-        return number, None if last is None else decode_winners(last)
+        return number, None if last is None else decode_batch_record(last)
 
     def open_destinations(self, topics: Sequence[str]) -> Mapping[str, int]:
         self._producers = {topic: self._log.producer(topic, self._name, "contiguous") for topic in topics}
         return {topic: producer.last_sequence_id for topic, producer in self._producers.items()}
 
-    def append_record(self, number: int, record: WinnersRecord) -> None:
+    def append_record(self, number: int, record: BatchRecord) -> None:
         """Pages of the record lie beside the staged rows: both are needed until the batch is copied, and no longer."""
         batch = record.batch
         pages_topic = stage_topic(self._log.target, self._name, batch.run_id, stage_number(batch.batch_id))
-        self._journal.append(number, encode_record(paged(self._log, pages_topic, record)))
+        self._journal.append(number, encode_record(store_pages(self._log, pages_topic, record)))
 
-    def copy_rows(self, record: WinnersRecord, done: Mapping[str, int]) -> None:
+    def copy_rows(self, record: BatchRecord, done: Mapping[str, int]) -> None:
         """In the record's order. With a single destination the rows that are stored already are not read again."""
         skipped = sum(done.values()) if len(done) == 1 else 0
         at = dict.fromkeys(record.bases, skipped)
-        for attempt, rows in staged(self._log, record, skipped):
+        for attempt, rows in read_staged(self._log, record, skipped):
             target = next(iter(attempt.routes)) if rows.topics is None else None
             for topic, numbers in spread(rows, target, attempt.routes).items():
                 first, at[topic] = at[topic], at[topic] + len(numbers)

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from oncelog.core.errors import Conflict, OncelogError
-from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt, WinnersRecord
+from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, StagedAttempt
 from oncelog.pipeline.sink.row_digest import sum_of
 
 _OFFSETS = "offsets"
@@ -57,17 +57,17 @@ def offsets_token(checkpoint: str | None, batch_id: int) -> str:
     return hashlib.sha256(data).hexdigest()[:_TOKEN_CHARACTERS]
 
 
-def same_rows(stored: WinnersRecord, replay: Replay) -> bool:
+def same_rows(stored: BatchRecord, replay: Replay) -> bool:
     """Whether both have the same rows, in any order and partitions."""
     return (stored.count, stored.digest) == (replay.count, replay.digest)
 
 
-def same_offsets(stored: WinnersRecord, replay: Replay) -> bool:
+def same_offsets(stored: BatchRecord, replay: Replay) -> bool:
     """Whether both are known to have the same source offsets."""
     return bool(stored.offsets) and stored.offsets == replay.offsets
 
 
-def difference(stored: WinnersRecord, replay: Replay) -> str:
+def difference(stored: BatchRecord, replay: Replay) -> str:
     """The differences, as a sentence."""
     before, now = (f"{each.count} rows with digest {each.digest:016x}" for each in (stored, replay))
     found = [f"{before} are stored, the replay has {now}"]
@@ -80,7 +80,7 @@ def difference(stored: WinnersRecord, replay: Replay) -> str:
     return "; ".join(found)
 
 
-def changed(batch: RunBatch, stored: WinnersRecord, replay: Replay) -> OncelogError:
+def changed_replay(batch: RunBatch, stored: BatchRecord, replay: Replay) -> OncelogError:
     """The error for a batch that is not the stored one."""
     what = f"{batch} was published before with other rows: {difference(stored, replay)}. Nothing was published now"
     if batch.run_id.startswith("job "):
@@ -95,7 +95,7 @@ def changed(batch: RunBatch, stored: WinnersRecord, replay: Replay) -> OncelogEr
     )
 
 
-def _partitions(stored: WinnersRecord, replay: Replay) -> str:
+def _partitions(stored: BatchRecord, replay: Replay) -> str:
     """The first partitions that differ; empty where both were cut in different ways, or the record lists no
     attempts."""
     before = {each.partition: (each.count, each.digest) for each in stored.attempts}

@@ -17,7 +17,7 @@ import numpy as np
 from oncelog.client.messages import MessageBatch
 from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
 from oncelog.core.formats.message_id import MessageId
-from oncelog.pipeline.sink.journal_records import AttemptPages, StagedAttempt, WinnersRecord, decode_page, encode_page
+from oncelog.pipeline.sink.journal_records import AttemptPages, BatchRecord, StagedAttempt, decode_page, encode_page
 from oncelog.pipeline.sink.log import SinkLog, send_rows
 from oncelog.pipeline.sink.options import SinkOptions
 from oncelog.pipeline.sink.routing import spread
@@ -33,7 +33,7 @@ PAGE_BYTES = 2 * 1024 * 1024
 _TOPIC, _PARTITION = "__sink.topic", "__sink.partition"
 
 
-def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> StagedAttempt | None:
+def stage_rows(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> StagedAttempt | None:
     """Store the rows of one attempt; None: it has no rows. Raises OncelogError."""
     name, digest, start = f"staged/{uuid.uuid4().hex}", 0, ""
     counts: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def _destinations_of(rows: Rows) -> Rows:
     )
 
 
-def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[StagedAttempt, Rows]]:
+def read_staged(log: SinkLog, record: BatchRecord, done: int) -> Iterator[tuple[StagedAttempt, Rows]]:
     """The record's rows in its order, without the first `done`. Raises LogHole when some are gone."""
     for attempt in record.attempts if record.paged is None else _attempts_of(log, record.paged):
         if done >= attempt.count:
@@ -101,7 +101,7 @@ def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[Sta
         done = 0
 
 
-def paged(log: SinkLog, topic: str, record: WinnersRecord) -> WinnersRecord:
+def store_pages(log: SinkLog, topic: str, record: BatchRecord) -> BatchRecord:
     """The record in a form that fits into one message: many attempts are stored on pages in the topic, before the
     record.
 

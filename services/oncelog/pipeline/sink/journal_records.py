@@ -4,7 +4,7 @@ A journal is a hidden topic of one producer of the target. Its record n is the m
 contiguous producer. A record names its run (query or job), its batch, and the runs that wrote before it. Pure: bytes
 in, values out.
 
-- WinnersRecord (mode batch): the attempts that count, in the order in which they are copied, and the sequence ids of
+- BatchRecord (mode batch): the attempts that count, in the order in which they are copied, and the sequence ids of
   their rows: base, base + 1 … Their order and number never change once the record is stored.
 - ClaimRecord (mode position): the next ids of the batch that its task is about to publish. All claims of a batch
   together are what the target may have of it. A task with other ids has another share of the batch.
@@ -69,7 +69,7 @@ class AttemptPages:
 
 
 @dataclass(frozen=True, slots=True)
-class WinnersRecord:
+class BatchRecord:
     """bases: {destination: the sequence id of the first row that goes there}. former: runs that wrote under this name
     before; none of them may continue. offsets: a hash of the batch's source offsets (`batch_replay`), empty: not known.
     paged: if set, attempts is empty, and pages list them."""
@@ -131,7 +131,7 @@ class IdRange:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """start: the message id, in hex, of the batch's first claim; empty in the first claim. former: as in WinnersRecord.
+    """start: the message id, in hex, of the batch's first claim; empty in the first claim. former: as in BatchRecord.
     routes: the number of partitions of each topic that its rows go to. positions: for each destination a message id, in
     hex: rows of this claim are published behind it; empty: the beginning."""
 
@@ -143,17 +143,17 @@ class ClaimRecord:
     positions: Mapping[str, str] = field(default_factory=dict)
 
 
-def encode_record(record: WinnersRecord | ClaimRecord) -> bytes:
+def encode_record(record: BatchRecord | ClaimRecord) -> bytes:
     """JSON with a format field."""
     fields = asdict(record) | {"format": FORMAT, "kind": type(record).__name__}
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
 
-def decode_winners(data: bytes) -> WinnersRecord:
+def decode_batch_record(data: bytes) -> BatchRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
-    fields = _fields(data, WinnersRecord.__name__)
+    fields = _fields(data, BatchRecord.__name__)
     try:
-        return WinnersRecord(
+        return BatchRecord(
             _batch(fields),
             dict(fields["bases"]),  # type: ignore[call-overload]
             _attempts(fields),
@@ -179,7 +179,7 @@ def decode_page(data: bytes) -> tuple[StagedAttempt, ...]:
         raise _corrupt(f"{type(error).__name__}: {error}") from error
 
 
-def decode_claim(data: bytes) -> ClaimRecord:
+def decode_claim_record(data: bytes) -> ClaimRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
     fields = _fields(data, ClaimRecord.__name__)
     try:

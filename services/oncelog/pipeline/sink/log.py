@@ -169,13 +169,13 @@ def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Sent
     """
     sent = SentRows()
     for start, end in rows.calls():
-        part = rows.slice(start, end)
+        piece = rows.slice(start, end)
         result = producer.send_many(
-            part.values,
+            piece.values,
             sequence_ids=None if ids is None else ids[start:end],
-            keys=part.keys,
-            event_times_ms=part.event_times_ms,
-            properties=part.properties,
+            keys=piece.keys,
+            event_times_ms=piece.event_times_ms,
+            properties=piece.properties,
         )
         if start == 0:
             sent.first = result.message_ids[0]

@@ -76,9 +76,9 @@ class PositionClaims:
         """Fence older attempts; to be called first. Raises Conflict, LogHole where this batch may not follow."""
         with interruptions_refused(self.producer_name):
             self._number, self._claims, self._start = self._log.open_journal()
-            mark = self._log.open_target()
+            last_id = self._log.open_target()
         last = self._claims[-1] if self._claims else None
-        order = order_after(last, self.batch, mark=mark, continues=self._continues)
+        order = order_after(last, self.batch, last_id=last_id, continues=self._continues)
         self._former = former_after(last, self.batch)
         if order is BatchOrder.NEXT:
             self._claims, self._start = (), ""

@@ -5,7 +5,7 @@ from typing import Any
 
 from oncelog.client.sync import Producer
 from oncelog.core.formats.message_id import MessageId
-from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim, encode_record
+from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim_record, encode_record
 from oncelog.pipeline.sink.log import SinkLog, send_rows
 from oncelog.pipeline.sink.options import SinkOptions
 from oncelog.pipeline.sink.position_claims import JournalTail, PositionClaims, interruptions_refused
@@ -122,10 +122,10 @@ class _ProducerLog:
         if data is None:
             self._tail = JournalTail(number, (), "")
             return self._tail
-        last = decode_claim(data)
+        last = decode_claim_record(data)
         start = last.start or self._journal.last_id
         records = self._journal.records(start, number) if last.start else [data]
-        self._tail = JournalTail(number, tuple(map(decode_claim, records)), start)
+        self._tail = JournalTail(number, tuple(map(decode_claim_record, records)), start)
         return self._tail
 
     def open_target(self) -> int:
@@ -143,9 +143,9 @@ class _ProducerLog:
         found = {}
         for topic in spread(rows, self._log.router.target, routes):
             known = topic in self._producers
-            mark = self._open(topic)
-            if not known and mark >= 0 and self._tail.number < 0 and not self._continues:
-                raise no_journal(topic, mark, "this run is to continue after them", self._name)
+            last_id = self._open(topic)
+            if not known and last_id >= 0 and self._tail.number < 0 and not self._continues:
+                raise no_journal(topic, last_id, "this run is to continue after them", self._name)
             found[topic] = self._ends[topic]
         return found
 
@@ -181,7 +181,7 @@ class _ProducerLog:
         if claims and claims[0].ids.first <= ids[0]:
             found = position_before(claims, topic, ids)
         if found is None and self._tail.number >= 0:
-            found = position_before(map(decode_claim, self._journal.records("", self._tail.number)), topic, ids)
+            found = position_before(map(decode_claim_record, self._journal.records("", self._tail.number)), topic, ids)
         return found or ""
 
 

@@ -149,16 +149,18 @@ def names_and_ids(batch: Any, scope: str, *, by_columns: bool = False) -> Iterat
     for column in (name_column, id_column, *(["topic_id"] if by_position else [])):
         if _column(batch, column).null_count:
             raise InvalidArgument(f"column {column} is null in a row: mode=position requires it", field=column)
-    names, parts = _column(batch, name_column), _column(batch, "partition") if by_position else None
+    names, partitions = _column(batch, name_column), _column(batch, "partition") if by_position else None
     topic_ids = _column(batch, "topic_id") if by_position else None
     ids = _column(batch, id_column).to_numpy()
-    changes = (_starts(column) for column in (names, parts, topic_ids) if column is not None)
+    changes = (_starts(column) for column in (names, partitions, topic_ids) if column is not None)
     starts = sorted(set().union(*changes))
     for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
         name = names[start].as_py()
         source = name
         if topic_ids is not None:
-            source = source_of(name, None if parts is None else parts[start].as_py(), topic_ids[start].as_py())
+            source = source_of(
+                name, None if partitions is None else partitions[start].as_py(), topic_ids[start].as_py()
+            )
         yield producer_name(scope, source), start, _plain_ids(ids[start:end])
 
 

@@ -41,14 +41,14 @@ class BatchOrder(Enum):
     NEXT = "next"
 
 
-def order_after(last: RunRecord | None, mine: RunBatch, *, mark: int, continues: bool) -> BatchOrder:
-    """mark: the last sequence id in the target under this name, -1: none. continues: a new run is allowed to follow.
+def order_after(last: RunRecord | None, mine: RunBatch, *, last_id: int, continues: bool) -> BatchOrder:
+    """last_id: the last sequence id in the target under this name, -1: none. continues: a new run is allowed to follow.
 
     Raises Conflict, LogHole where the batch may not follow.
     """
     if last is None:
-        if mark >= 0 and not continues:
-            raise no_journal("the target", mark, f"{mine.run_id} is to continue after them")
+        if last_id >= 0 and not continues:
+            raise no_journal("the target", last_id, f"{mine.run_id} is to continue after them")
         return BatchOrder.NEXT
     if last.batch == mine:
         return BatchOrder.SAME
@@ -73,10 +73,10 @@ def former_after(last: RunRecord | None, mine: RunBatch) -> tuple[str, ...]:
     return (*last.former, last.batch.run_id)
 
 
-def no_journal(topic: str, mark: int, meant: str, name: str = "this name") -> OncelogError:
+def no_journal(topic: str, last_id: int, meant: str, name: str = "this name") -> OncelogError:
     """The error for a topic with messages of a producer that has no journal."""
     return LogHole(
-        f"{topic} holds messages of {name} up to sequence id {mark}, but there is no journal for them: use another "
+        f"{topic} holds messages of {name} up to sequence id {last_id}, but there is no journal for them: use another "
         f"producerPrefix, or, if {meant}, set {CONTINUE}"
     )
 

@@ -139,7 +139,7 @@ def write_rows(
     log: "SinkLog", options: SinkOptions, batch: RunBatch, task: tuple[int, int], iterator: Iterator[Any]
 ) -> TaskResult:
     """Write all rows of a task, by the mode. task: its partition and attempt."""
-    from oncelog.pipeline.sink.batch_staging import stage
+    from oncelog.pipeline.sink.batch_staging import stage_rows
     from oncelog.pipeline.sink.position_writer import publish_by_position
     from oncelog.pipeline.sink.rows import rows_of
 
@@ -149,7 +149,7 @@ def write_rows(
     number, slot = stage_number(batch.batch_id), stage_slot(partition)
     topic = stage_topic(options.topic, options.scope, batch.run_id, number, slot)
     pieces = (rows_of(each, by_columns=options.by_columns, by_row=options.by_row) for each in iterator)
-    return TaskResult(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
+    return TaskResult(batch, partition, attempt=stage_rows(log, topic, partition, attempt, pieces))
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
