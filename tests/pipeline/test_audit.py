@@ -185,7 +185,7 @@ def test_what_cannot_be_checked_is_reported_and_never_good() -> None:
     snapshot = log.snapshot()
     whole = topic_report(audit_here(storage, lambda: storage.plan(snapshot=snapshot)))
     assert (whole["verdict"], whole["not_checked"], states(whole)["snapshot"]) == ("good", [], "good")
-    assert whole["notes"] == ["stored since the audit began, and no part of it: 7 messages"]
+    assert whole["notes"] == ["stored since the audit began, and not checked: 7 messages"]
     trimmed = topic_report(audit_here(storage, lambda: without_start(storage.plan(snapshot=snapshot), 5)))
     assert "messages 0 to 4 were trimmed" in trimmed["not_checked"][0]
     gone = snapshot._replace(position=Position(LedgerId(0), EntryId(3)), remembered=())
@@ -217,8 +217,11 @@ def test_an_unreadable_snapshot_that_the_owner_took_is_a_violation() -> None:
     assert trouble_of(3, snapshot, newer=False) is None
     assert trouble_of(0, None, newer=False) is None
     assert trouble_of(3, None, newer=True) is None
-    assert trouble_of(3, None, newer=False) == "the owner has taken snapshot 3, and none can be read"
-    assert trouble_of(4, snapshot, newer=True) == "the owner has taken snapshot 4, and the newest that can be read is 3"
+    assert trouble_of(3, None, newer=False) == "the topic owner has taken snapshot 3, but none can be read"
+    assert (
+        trouble_of(4, snapshot, newer=True)
+        == "the topic owner has taken snapshot 4, but the newest that can be read is 3"
+    )
 
 
 def test_a_batch_with_a_wrong_digest_is_reported() -> None:
@@ -361,6 +364,6 @@ def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
 def test_topics_are_named_either_by_names_or_by_a_pattern() -> None:
     """By their names or by a pattern."""
     for topics, pattern in ((None, None), (["a"], "b")):
-        with pytest.raises(InvalidArgument, match="name topics, or give --pattern"):
+        with pytest.raises(InvalidArgument, match="name topics, or set --pattern"):
             topics_given(topics, pattern)
     assert topics_given(["a", "b"], None) == {"topics": "a,b"}

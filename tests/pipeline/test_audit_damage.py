@@ -253,7 +253,7 @@ def test_log_that_needs_a_snapshot_and_has_none_is_reported() -> None:
 
     trimmed = report_of(without_start(storage.plan(), 5))
     assert ("snapshot", None) in found_in(trimmed)
-    assert "no owner can take it over" in trimmed["violations"][-1]["message"]
+    assert "no topic owner can take it over" in trimmed["violations"][-1]["message"]
     entries = len(two_ledgers().entries)
     for due, told in (
         (SnapshotDue(entries - 1, 1_000), True),
@@ -264,7 +264,7 @@ def test_log_that_needs_a_snapshot_and_has_none_is_reported() -> None:
         assert (("snapshot", None) in found_in(report)) is told
     storage = PlantedStorage(contiguous(*([number] for number in range(30))))
     report = report_of(storage.plan(due=SnapshotDue(3, 10**9)))
-    assert "those that were taken are gone" in report["violations"][0]["message"]
+    assert "its snapshots are lost" in report["violations"][0]["message"]
 
 
 def test_unreadable_closed_ledger_of_snapshots_is_reported() -> None:
