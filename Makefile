@@ -86,7 +86,7 @@ demo: $(STAMP) ## a file published effectively once, through seven kills
 spark-proof: tools $(STAMP) ## Spark between two topics through kills of everything, compared with plain Python (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.spark_proof --seed $(SEED) $(PROOF)
 
-jobs-proof: tools $(STAMP) ## export, import and compact, each killed amid its work and run again, compared with plain Python; an audit of it all (SEED=, PROOF=more options)
+jobs-proof: tools $(STAMP) ## export, import and compact, each killed at several stages and run again, compared with plain Python; an audit of it all (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.jobs_proof --seed $(SEED) $(PROOF)
 
 smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall (IMAGES=values file)

@@ -1,4 +1,4 @@
-"""What the jobs work on, and what they must make of it, in plain Python: one process, no log, no Spark.
+"""The input of the jobs, and their expected results, in plain Python: one process, no log, no Spark.
 
 Messages are lines of the file, made long so that publishing them takes a while. Their key is the aircraft and the day;
 the last flight of that day is what a compaction keeps. Rows of files are the same lines, in files of two sizes.
@@ -15,14 +15,14 @@ from pyarrow import parquet
 
 import oncelog
 from tests.cluster.cluster_fixture import Cluster, rest_path
-from tests.spark_proof.flights import PARTS, Found, Row, Wanted, read_rows
+from tests.spark_proof.flights import PARTITIONS, Found, Row, Wanted, read_rows
 from tests.spark_proof.source_topic import Filled
 
 SOURCE = "public/default/jobs-in"
-#: Bytes of a value, in which the line is the beginning.
+#: Bytes of a value; it begins with the line.
 VALUE_BYTES = 1000
 WAVES = 2
-#: Messages of one call, and every how manieth call is made twice.
+#: Messages of one call, and the interval of calls that are made twice.
 _CALL, _AGAIN = 250, 3
 _MONTH, _DAY = 1, 2
 
@@ -31,7 +31,7 @@ Files = dict[str, list[Row]]
 
 
 def messages_of(path: Path, lines: int) -> list[list[Row]]:
-    """By part of the source."""
+    """By partition of the source."""
     return [[_long(row) for row in rows] for rows in read_rows(path, lines)]
 
 
@@ -41,12 +41,12 @@ def _long(row: Row) -> Row:
     return Row(f"{row.key} {columns[_MONTH]}-{columns[_DAY]}", f"{row.value} {filling}"[:VALUE_BYTES])
 
 
-def part_topic(part: int) -> str:
-    return f"{SOURCE}-partition-{part}"
+def partition_topic(partition: int) -> str:
+    return f"{SOURCE}-partition-{partition}"
 
 
-def producer_of(part: int) -> str:
-    return f"importer-{part}"
+def producer_of(partition: int) -> str:
+    return f"importer-{partition}"
 
 
 def wave_of(rows: Sequence[Row], wave: int) -> range:
@@ -54,15 +54,17 @@ def wave_of(rows: Sequence[Row], wave: int) -> range:
     return range(wave * len(rows) // WAVES, (wave + 1) * len(rows) // WAVES)
 
 
-async def publish_wave(cluster: Cluster, parts: Sequence[Sequence[Row]], wave: int) -> Filled:
-    """Each third call twice, so that the log has something to refuse."""
+async def publish_wave(cluster: Cluster, partitions: Sequence[Sequence[Row]], wave: int) -> Filled:
+    """Each third call twice, so that the log must refuse duplicates."""
     if not wave:
-        await cluster.change("PUT", f"{rest_path(SOURCE)}/partitions", json=PARTS)
+        await cluster.change("PUT", f"{rest_path(SOURCE)}/partitions", json=PARTITIONS)
     sent = refused = 0
     async with await oncelog.connect(cluster.url) as client:
-        for part, rows in enumerate(parts):
+        for partition, rows in enumerate(partitions):
             numbers = wave_of(rows, wave)
-            async with await client.create_producer(part_topic(part), producer_name=producer_of(part)) as own:
+            async with await client.create_producer(
+                partition_topic(partition), producer_name=producer_of(partition)
+            ) as own:
                 for call, start in enumerate(range(numbers.start, numbers.stop, _CALL)):
                     ids = range(start, min(start + _CALL, numbers.stop))
                     for _ in range(1 if call % _AGAIN else 2):
@@ -78,7 +80,7 @@ async def publish_wave(cluster: Cluster, parts: Sequence[Sequence[Row]], wave: i
 
 
 def cut(rows: Sequence[Row], rows_per_file: int, suffix: str) -> Files:
-    """Files in two directories, by turns."""
+    """Files in two directories, alternating."""
     starts = range(0, len(rows), rows_per_file)
     return {
         f"{'ab'[number % 2]}/{number:04d}.{suffix}": list(rows[start : start + rows_per_file])
@@ -98,14 +100,14 @@ def write_files(directory: Path, files: Files) -> None:
                 csv.writer(file).writerows([("key", "line"), *((row.key, row.value) for row in rows)])
 
 
-# --- what the jobs must make of it ------------------------------------------------------------------------------------
+# --- expected results -------------------------------------------------------------------------------------------------
 
 
-def wanted_of_export(parts: Sequence[Sequence[Row]]) -> list[Wanted]:
-    """Every message, in the order of its part."""
+def wanted_of_export(partitions: Sequence[Sequence[Row]]) -> list[Wanted]:
+    """Every message, in the order of its partition."""
     return [
-        Wanted(producer_of(part), row.key, row.value, part_topic(part), number)
-        for part, rows in enumerate(parts)
+        Wanted(producer_of(partition), row.key, row.value, partition_topic(partition), number)
+        for partition, rows in enumerate(partitions)
         for number, row in enumerate(rows)
     ]
 
@@ -119,21 +121,21 @@ def wanted_of_import(name: str, files: Files) -> list[Wanted]:
     ]
 
 
-def wanted_of_compaction(parts: Sequence[Sequence[Row]]) -> list[Wanted]:
-    """The last row of each key, in the order of the log: by part, then by number."""
+def wanted_of_compaction(partitions: Sequence[Sequence[Row]]) -> list[Wanted]:
+    """The last row of each key, in the order of the log: by partition, then by number."""
     last: dict[str, Row] = {}
-    for rows in parts:
+    for rows in partitions:
         for row in rows:
             last.pop(row.key, None)
             last[row.key] = row
     return [Wanted("", row.key, row.value, "log", place) for place, row in enumerate(last.values())]
 
 
-# --- what an export holds ---------------------------------------------------------------------------------------------
+# --- contents of an export --------------------------------------------------------------------------------------------
 
 
 def named_files(directory: Path) -> list[Path]:
-    """What manifests name, in their order; within one by part and number."""
+    """The messages in files that manifests name, in order of the manifests; within one by partition and number."""
     found = []
     for path in sorted((directory / "_manifests").iterdir()):
         files = json.loads(path.read_text())["files"]
@@ -142,15 +144,15 @@ def named_files(directory: Path) -> list[Path]:
 
 
 def all_files(directory: Path) -> list[Path]:
-    """What a reader finds who asks no manifest."""
+    """The messages in all files, without regard to manifests."""
     return sorted(directory.glob("run=*/topic=*/**/*.parquet"))
 
 
 def exported(files: Sequence[Path]) -> Iterator[tuple[int, int, Found]]:
-    """Part, number and content of each message, as it lies there."""
+    """Partition, number and content of each message, in file order."""
     names = ("partition", "index", "producer_name", "sequence_id", "key", "value")
     for path in files:
         with parquet.ParquetFile(path) as file:
             columns = [file.read(list(names)).column(name).to_pylist() for name in names]
-        for part, number, producer, sequence_id, key, value in zip(*columns, strict=True):
-            yield part, number, Found(producer or "", sequence_id, (key or b"").decode(), value.decode())
+        for partition, number, producer, sequence_id, key, value in zip(*columns, strict=True):
+            yield partition, number, Found(producer or "", sequence_id, (key or b"").decode(), value.decode())

@@ -1,4 +1,5 @@
-"""Runs one job: starts its command, strikes when its moment is there, starts it again until it ends, and judges."""
+"""Runs one job: starts its command, injects each fault at its stage, restarts the command until it ends, and checks
+it."""
 
 import sys
 import time
@@ -10,13 +11,13 @@ from typing import Any
 
 from tests.cluster.cluster_fixture import START_S, Cluster
 from tests.cluster.until import until
-from tests.jobs_proof.jobs import Judged, ProvenJob
-from tests.jobs_proof.plan import JobPlan, Strike, Victim, amid
+from tests.jobs_proof.jobs import Checked, ProvenJob
+from tests.jobs_proof.plan import Fault, JobPlan, Victim, reached
 from tests.jobs_proof.process import JobProcess
 
-#: Far above what a job needs from one strike to the next, its start included.
+#: Much longer than a job takes from one fault to the next, including its start.
 JOB_S = 900
-#: Starts that an owner's death or a busy machine ended; a user would try again, too.
+#: Starts that failed because an owner died or the machine was busy; a user would retry, too.
 FAILURES_MAX = 4
 _LOOK_S = 0.003
 _ENDED, _NOW = "ended", "now"
@@ -24,11 +25,11 @@ _ENDED, _NOW = "ended", "now"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """hits: {fault: how often it struck}. missed: what was planned and did not. starts: of the job. failures: of
-    those, how many ended by themselves with an error."""
+    """hits: {label of a fault: how often it was injected}. missed: faults that were not injected. starts: of the job.
+    failures: starts that ended with an error."""
 
     plan: JobPlan
-    judged: Judged
+    checked: Checked
     hits: dict[str, int]
     missed: tuple[str, ...]
     starts: int
@@ -37,11 +38,12 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Every strike hit, each message is there once, one more run adds none, and the control is doubled."""
-        judged = self.judged
-        doubled = judged.control is None or judged.control.duplicated > 0
-        clean = not (self.missed or judged.complaints or judged.added)
-        return clean and judged.verdict.perfect and doubled
+        """Every fault was injected, each message is stored once, one more run adds none, and the control has
+        duplicates."""
+        checked = self.checked
+        doubled = checked.control is None or checked.control.duplicated > 0
+        clean = not (self.missed or checked.complaints or checked.added)
+        return clean and checked.verdict.perfect and doubled
 
 
 class JobRun:
@@ -72,28 +74,31 @@ class JobRun:
             await self._publish(wave)
             planned = self._plan.of_wave(wave)
             while not await self._start(planned):
-                """Killed, or failed: once more."""
-            self._missed += [f"{strike.fault}: the job ended before" for strike in planned]
-        judged = await self._own.judged(self._to_its_end)
+                """Killed, or failed: start it again."""
+            self._missed += [f"{fault.label}: the job ended before" for fault in planned]
+        checked = await self._own.checked(self._to_its_end)
         seconds = time.monotonic() - began
-        return Outcome(self._plan, judged, dict(self._hits), tuple(self._missed), self._starts, self._failures, seconds)
+        return Outcome(
+            self._plan, checked, dict(self._hits), tuple(self._missed), self._starts, self._failures, seconds
+        )
 
-    async def _start(self, planned: list[Strike]) -> bool:
-        """One start, until the job ends or is killed; whether it came to its end. What struck is planned no more."""
+    async def _start(self, planned: list[Fault]) -> bool:
+        """One start, until the job ends or is killed; whether it succeeded. Injected faults are removed from the
+        plan."""
         await self._cluster.healed()
         await self._own.begin()
         process = self._process(self._own.words)
         try:
             while True:
-                strike = planned[0] if planned else None
-                if await self._told(process, strike) == _ENDED:
+                fault = planned[0] if planned else None
+                if await self._awaited(process, fault) == _ENDED:
                     return self._ended(process)
-                assert strike is not None
+                assert fault is not None
                 planned.pop(0)
-                if strike.victim is Victim.JOB:
-                    await self._judge_kill(strike, process.kill())
+                if fault.victim is Victim.JOB:
+                    await self._record_kill(fault, process.kill())
                     return False
-                await self._kill_owner(strike, process)
+                await self._kill_owner(fault, process)
         finally:
             process.kill()
 
@@ -101,50 +106,50 @@ class JobRun:
         self._starts += 1
         return JobProcess(words, self._directory / f"start-{self._starts:02d}")
 
-    async def _told(self, process: JobProcess, strike: Strike | None) -> str:
-        """Whether the job has ended, or the moment of the strike is there."""
+    async def _awaited(self, process: JobProcess, fault: Fault | None) -> str:
+        """Wait until the job has ended, or is at the fault's stage."""
 
-        async def told() -> str:
+        async def found() -> str:
             if process.code is not None:
                 return _ENDED
-            sight = None if strike is None else await self._own.look()
-            return _NOW if strike and sight and amid(strike, sight, self._own.total) else ""
+            state = None if fault is None else await self._own.observe()
+            return _NOW if fault and state and reached(fault, state, self._own.total) else ""
 
-        waiting_for = f"{self._plan.job}, {strike.fault if strike else 'its end'}: see {process.log}"
-        return await until(told, JOB_S, every_s=_LOOK_S, waiting_for=waiting_for)
+        waiting_for = f"{self._plan.job}, {fault.label if fault else 'its end'}: see {process.log}"
+        return await until(found, JOB_S, every_s=_LOOK_S, waiting_for=waiting_for)
 
     def _ended(self, process: JobProcess) -> bool:
         if process.code == 0:
             return True
         self._failures += 1
-        said = process.log.read_text()[-3000:]
-        print(f"{self._plan.job}: start {self._starts} ended with code {process.code}: {said}", file=sys.stderr)
-        assert self._failures <= FAILURES_MAX, f"{self._plan.job} fails again and again: {said}"
+        log = process.log.read_text()[-3000:]
+        print(f"{self._plan.job}: start {self._starts} ended with code {process.code}: {log}", file=sys.stderr)
+        assert self._failures <= FAILURES_MAX, f"{self._plan.job} fails again and again: {log}"
         return False
 
-    async def _judge_kill(self, strike: Strike, killed: bool) -> None:
-        """A hit is a kill that found the job amid what was meant: what is there now, says so."""
-        sight = await until(self._own.look, START_S, waiting_for="what the killed job has left")
-        assert sight is not None
-        self._note(strike, killed and amid(strike, sight, self._own.total), f"when it was dead: {sight}")
+    async def _record_kill(self, fault: Fault, killed: bool) -> None:
+        """A kill counts if the results that are left show the fault's stage."""
+        state = await until(self._own.observe, START_S, waiting_for="what the killed job has left")
+        assert state is not None
+        self._note(fault, killed and reached(fault, state, self._own.total), f"when it was dead: {state}")
 
-    async def _kill_owner(self, strike: Strike, process: JobProcess) -> None:
-        name = await self._cluster.owner_of(await self._own.topic_of(strike))
+    async def _kill_owner(self, fault: Fault, process: JobProcess) -> None:
+        name = await self._cluster.owner_of(await self._own.topic_of(fault))
         await self._cluster.kill(name)
-        self._note(strike, process.code is None, "the job had ended")
+        self._note(fault, process.code is None, "the job had ended")
 
-    def _note(self, strike: Strike, hit: bool, otherwise: str) -> None:
-        print(f"{self._plan.job}, start {self._starts}: {strike.fault}{'' if hit else ': MISSED'}", file=sys.stderr)
+    def _note(self, fault: Fault, hit: bool, otherwise: str) -> None:
+        print(f"{self._plan.job}, start {self._starts}: {fault.label}{'' if hit else ': MISSED'}", file=sys.stderr)
         if hit:
-            self._hits[strike.fault] += 1
+            self._hits[fault.label] += 1
         else:
-            self._missed.append(f"{strike.fault}: {otherwise}")
+            self._missed.append(f"{fault.label}: {otherwise}")
 
     async def _to_its_end(self, words: Sequence[str]) -> Any:
-        """Another command, which nobody strikes."""
+        """Run another command, without faults."""
         process = self._process(words)
         try:
-            assert await self._told(process, None) == _ENDED
+            assert await self._awaited(process, None) == _ENDED
             assert process.code == 0, f"code {process.code}: {process.log.read_text()[-3000:]}"
             return process.answer
         finally:

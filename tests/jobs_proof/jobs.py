@@ -1,4 +1,4 @@
-"""The jobs of the proof: how each is called, what can be seen of its work, and how what it made is judged."""
+"""The jobs of the proof: the command of each, its visible results, and how its result is checked."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,32 +15,32 @@ from tests.jobs_proof.inputs import (
     all_files,
     exported,
     named_files,
-    part_topic,
+    partition_topic,
     wanted_of_compaction,
     wanted_of_export,
     wanted_of_import,
 )
-from tests.jobs_proof.plan import Job, Moment, Sight, Strike
+from tests.jobs_proof.plan import Fault, Job, JobState, Stage
 from tests.jobs_proof.watching import ExportWatch, TopicWatch
 from tests.spark_proof.flights import Row, Verdict, compare
 from tests.spark_proof.source_topic import stored
 
 #: One file is one task of an export.
 ROWS_PER_FILE = 1000
-#: Rows that a task of a compaction stages at once: many steps, so that there is an amid.
+#: Rows that a task of a compaction stages at once: many steps, so that it can be killed between them.
 STAGED_ROWS = 100
-#: What an import is known by.
+#: The name of an import.
 NAME = "landing"
 
 Answer = dict[str, Any]
-#: Runs a command of the job to its end, which must be a good one: what it printed.
+#: Runs a command of the job, which must succeed; returns its output.
 Run = Callable[[Sequence[str]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """added: messages that one more run added. control: what a reader gets who disregards what makes the job exactly
-    once; it must be doubled. None: everything that is there counts."""
+class Checked:
+    """added: messages that one more run added. control: the result without the job's protection (for example all files,
+    without regard to manifests); it must have duplicates. None: the job has no such control."""
 
     verdict: Verdict
     added: int
@@ -49,26 +49,26 @@ class Judged:
 
 
 class ProvenJob(Protocol):
-    """What the run needs to know of a job."""
+    """A job, as the run uses it."""
 
     job: Job
     total: int
 
     @property
     def words(self) -> list[str]:
-        """Behind `oncelog pipeline`."""
+        """The arguments of `oncelog pipeline`."""
 
     async def begin(self) -> None:
-        """What is there now is no work of the next start."""
+        """Existing results do not count for the next start."""
 
-    async def look(self) -> Sight | None:
-        """None: it cannot be seen just now."""
+    async def observe(self) -> JobState | None:
+        """The visible results; None: not available now."""
 
-    async def topic_of(self, strike: Strike) -> str:
-        """Whose owner the strike kills."""
+    async def topic_of(self, fault: Fault) -> str:
+        """The topic whose owner the fault kills."""
 
-    async def judged(self, run: Run) -> Judged:
-        """Once it has ended. Runs it again."""
+    async def checked(self, run: Run) -> Checked:
+        """Check the result once the job has ended. Runs the job again."""
 
 
 class ExportJob:
@@ -76,12 +76,12 @@ class ExportJob:
 
     job = Job.EXPORT
 
-    def __init__(self, cluster: Cluster, directory: Path, parts: Sequence[Sequence[Row]], waves: int) -> None:
+    def __init__(self, cluster: Cluster, directory: Path, partitions: Sequence[Sequence[Row]], waves: int) -> None:
         self._url = cluster.url
-        self._parts = parts
+        self._parts = partitions
         self._directory = directory / "export"
         self._watch = ExportWatch(self._directory)
-        self.total = sum(map(len, parts)) // ROWS_PER_FILE // waves
+        self.total = sum(map(len, partitions)) // ROWS_PER_FILE // waves
 
     @property
     def words(self) -> list[str]:
@@ -91,15 +91,15 @@ class ExportJob:
     async def begin(self) -> None:
         self._watch.begin()
 
-    async def look(self) -> Sight | None:
-        tasks, in_place, manifests = self._watch.look()
-        return Sight(tasks=tasks, in_place=in_place, manifests=manifests)
+    async def observe(self) -> JobState | None:
+        tasks, in_place, manifests = self._watch.observe()
+        return JobState(tasks=tasks, in_place=in_place, manifests=manifests)
 
-    async def topic_of(self, strike: Strike) -> str:
-        return part_topic(strike.part)
+    async def topic_of(self, fault: Fault) -> str:
+        return partition_topic(fault.partition)
 
-    async def judged(self, run: Run) -> Judged:
-        """The control reads all files, whether a manifest names them or not."""
+    async def checked(self, run: Run) -> Checked:
+        """The control reads all files, without regard to manifests."""
         complaints = []
         reference = wanted_of_export(self._parts)
         control = compare(reference, [found for _, _, found in exported(all_files(self._directory))])
@@ -114,10 +114,10 @@ class ExportJob:
             complaints.append("clean left files that no manifest names")
         again = await run(self.words)
         rows = list(exported(named_files(self._directory)))
-        for part, expected in enumerate(self._parts):
-            if [number for where, number, _ in rows if where == part] != list(range(len(expected))):
-                complaints.append(f"the numbers of part {part} are not 0 to {len(expected) - 1}, in order")
-        return Judged(compare(reference, [each for _, _, each in rows]), again["rows"], control, tuple(complaints))
+        for partition, expected in enumerate(self._parts):
+            if [number for where, number, _ in rows if where == partition] != list(range(len(expected))):
+                complaints.append(f"the numbers of part {partition} are not 0 to {len(expected) - 1}, in order")
+        return Checked(compare(reference, [each for _, _, each in rows]), again["rows"], control, tuple(complaints))
 
 
 class ImportJob:
@@ -139,23 +139,23 @@ class ImportJob:
         return ["import", str(self._source), *own, "--key", "key", "--value", "line", "--url", self._url]
 
     async def begin(self) -> None:
-        """Rows and records of earlier starts are part of its work."""
+        """Rows and records of earlier starts count."""
 
-    async def look(self) -> Sight | None:
+    async def observe(self) -> JobState | None:
         counts = await self._watch.counts([self._target, self._journal])
-        return None if counts is None else Sight(rows=counts[0], records=counts[1])
+        return None if counts is None else JobState(rows=counts[0], records=counts[1])
 
-    async def topic_of(self, _strike: Strike) -> str:
+    async def topic_of(self, _inject: Fault) -> str:
         return self._target
 
-    async def judged(self, run: Run) -> Judged:
+    async def checked(self, run: Run) -> Checked:
         complaints = []
         again = await run(self.words)
         if (again["found"], again["done"]) != (len(self._files), len(self._files)):
             complaints.append(f"{again['done']} of {again['found']} files are known as done, not {len(self._files)}")
         found = await stored(self._url, self._target)
         verdict = compare(wanted_of_import(NAME, self._files), found)
-        return Judged(verdict, again["rows"], None, tuple(complaints))
+        return Checked(verdict, again["rows"], None, tuple(complaints))
 
 
 class CompactJob:
@@ -163,11 +163,11 @@ class CompactJob:
 
     job = Job.COMPACT
 
-    def __init__(self, cluster: Cluster, watch: TopicWatch, parts: Sequence[Sequence[Row]]) -> None:
+    def __init__(self, cluster: Cluster, watch: TopicWatch, partitions: Sequence[Sequence[Row]]) -> None:
         self._url = cluster.url
         self._watch = watch
         self._admin_url = f"http://{cluster.serving('metadata-1', 'http')}"
-        self._reference = wanted_of_compaction(parts)
+        self._reference = wanted_of_compaction(partitions)
         self._target = "public/default/jobs-last"
         self._staged_before = 0
         self.total = len(self._reference)
@@ -178,11 +178,11 @@ class CompactJob:
         return ["compact", SOURCE, "--to", self._target, "--url", self._url, "--conf", batches]
 
     async def begin(self) -> None:
-        sight = await until(self.look, START_S, waiting_for="what earlier starts have staged")
-        assert sight is not None
-        self._staged_before += sight.staged
+        state = await until(self.observe, START_S, waiting_for="what earlier starts have staged")
+        assert state is not None
+        self._staged_before += state.staged
 
-    async def look(self) -> Sight | None:
+    async def observe(self) -> JobState | None:
         journal, stage = await self._hidden()
         counts = await self._watch.counts([self._target, *filter(None, (journal, stage))])
         if counts is None:
@@ -191,7 +191,7 @@ class CompactJob:
             zip(["target", *(["journal"] if journal else []), *(["stage"] if stage else [])], counts, strict=True)
         )
         staged = told.get("stage", 0) - self._staged_before
-        return Sight(rows=told["target"], records=told.get("journal", 0), staged=staged)
+        return JobState(rows=told["target"], records=told.get("journal", 0), staged=staged)
 
     async def _hidden(self) -> tuple[str, str]:
         journal, stage = await asyncio.gather(
@@ -199,11 +199,11 @@ class CompactJob:
         )
         return journal, stage
 
-    async def topic_of(self, strike: Strike) -> str:
-        return (await self._hidden())[1] if strike.moment is Moment.STAGING else self._target
+    async def topic_of(self, fault: Fault) -> str:
+        return (await self._hidden())[1] if fault.stage is Stage.STAGING else self._target
 
-    async def judged(self, run: Run) -> Judged:
-        """The control takes everything that was staged, whoever won. The last run deletes that."""
+    async def checked(self, run: Run) -> Checked:
+        """The control takes all staged rows, of all attempts. The last run deletes them."""
         complaints = []
         _, stage = await self._hidden()
         control = compare(self._reference, await stored(self._url, stage))
@@ -214,4 +214,4 @@ class CompactJob:
         if (await self._hidden())[1]:
             complaints.append("what was staged is still there, though a run with --admin-url has ended")
         found = await stored(self._url, self._target)
-        return Judged(compare(self._reference, found), len(found) - before, control, tuple(complaints))
+        return Checked(compare(self._reference, found), len(found) - before, control, tuple(complaints))

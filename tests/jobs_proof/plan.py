@@ -1,7 +1,7 @@
-"""Whom a run kills, and amid what: the strikes on each job, drawn from a seed, and how their moment is known. Pure.
+"""The faults of a run: which process is killed at which stage of each job, drawn from a seed. Pure.
 
-A strike never comes at a time. It comes when what a job leaves for everybody to see - files, manifests, messages -
-says that it is amid something; and a kill counts only if what is there once everything is dead still says so.
+A fault does not come at a fixed time. It is injected when the job's visible results (files, manifests, messages) show
+that the job is at the fault's stage. A kill counts only if the results that are left afterwards still show this stage.
 """
 
 import random
@@ -21,61 +21,62 @@ class Job(StrEnum):
 
 
 class Victim(StrEnum):
-    """Who is killed with SIGKILL. JOB: every process of the command at once, Java and Python workers, too."""
+    """The process that is killed with SIGKILL. JOB: all processes of the command at once, with Java and Python
+    workers."""
 
     JOB = "job"
     OWNER = "topic owner"
 
 
-class Moment(StrEnum):
-    """What there is of the work, in the words of the matrix."""
+class Stage(StrEnum):
+    """The stages of a job, in the words of the matrix."""
 
     WRITING = "some files written"
-    WRITTEN = "all files there, no manifest"
-    NAMED = "manifest there"
-    NOTED = "files noted, no row there"
-    PUBLISHING = "some rows there"
-    STAGING = "some rows staged, no winners"
-    RECORDED = "winners noted, rows missing"
+    WRITTEN = "all files written, no manifest"
+    NAMED = "manifest stored"
+    NOTED = "files recorded, no row published"
+    PUBLISHING = "some rows published"
+    STAGING = "some rows staged, no record"
+    RECORDED = "record stored, rows missing"
     COPYING = "some rows copied"
-    WHOLE = "all rows there"
+    WHOLE = "all rows published"
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """share: of the work, that must be there. wave: which share of the source is published by then. part: of the
-    source, whose owner dies."""
+class Fault:
+    """share: of the work that must be done. wave: the wave of the source that is published by then. partition: of the
+    source, whose owner is killed."""
 
     victim: Victim
-    moment: Moment
+    stage: Stage
     share: float = 0.0
     wave: int = 0
-    part: int = 0
+    partition: int = 0
 
     @property
-    def fault(self) -> str:
-        return f"{self.victim}: {self.moment}"
+    def label(self) -> str:
+        return f"{self.victim}: {self.stage}"
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """strikes: in the order in which they come."""
+    """faults: in the order in which they are injected."""
 
     job: Job
-    strikes: tuple[Strike, ...]
+    faults: tuple[Fault, ...]
 
     @property
     def waves(self) -> int:
-        return 1 + max(strike.wave for strike in self.strikes)
+        return 1 + max(fault.wave for fault in self.faults)
 
-    def of_wave(self, wave: int) -> list[Strike]:
-        return [strike for strike in self.strikes if strike.wave == wave]
+    def of_wave(self, wave: int) -> list[Fault]:
+        return [fault for fault in self.faults if fault.wave == wave]
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What is there of a job's work. Of an export since its start: tasks that ended, whether all files are in place,
-    manifests. Else: rows of the target, records of the job's journal, rows staged since its start."""
+class JobState:
+    """The visible results of a job. Export, since its start: finished tasks, whether all files are in place, manifests.
+    Other jobs: rows in the target, records in the job's journal, rows staged since its start."""
 
     tasks: int = 0
     in_place: bool = False
@@ -85,84 +86,84 @@ class Sight:
     staged: int = 0
 
 
-def amid(strike: Strike, sight: Sight, total: int) -> bool:
-    """Whether this is the moment. total: of all the work, tasks or rows."""
-    least = max(1, int(strike.share * total))
-    match strike.moment:
-        case Moment.WRITING:
-            return sight.tasks >= least and not sight.in_place and not sight.manifests
-        case Moment.WRITTEN:
-            return sight.in_place and not sight.manifests
-        case Moment.NAMED:
-            return sight.manifests > 0
-        case Moment.NOTED:
-            return sight.records > 0 and not sight.rows
-        case Moment.STAGING:
-            return sight.staged >= least and not sight.records
-        case Moment.RECORDED:
-            return sight.records > 0 and sight.rows < total
-        case Moment.PUBLISHING | Moment.COPYING:
-            return least <= sight.rows < total
-        case Moment.WHOLE:
-            return sight.rows == total
+def reached(fault: Fault, state: JobState, total: int) -> bool:
+    """Whether the job is at the fault's stage. total: of all the work, tasks or rows."""
+    least = max(1, int(fault.share * total))
+    match fault.stage:
+        case Stage.WRITING:
+            return state.tasks >= least and not state.in_place and not state.manifests
+        case Stage.WRITTEN:
+            return state.in_place and not state.manifests
+        case Stage.NAMED:
+            return state.manifests > 0
+        case Stage.NOTED:
+            return state.records > 0 and not state.rows
+        case Stage.STAGING:
+            return state.staged >= least and not state.records
+        case Stage.RECORDED:
+            return state.records > 0 and state.rows < total
+        case Stage.PUBLISHING | Stage.COPYING:
+            return least <= state.rows < total
+        case Stage.WHOLE:
+            return state.rows == total
         case _:
-            assert_never(strike.moment)
+            assert_never(fault.stage)
 
 
-def plans(seed: int, parts: int) -> list[JobPlan]:
-    """All of a run; the same seed gives the same one. parts: of the source."""
+def plans(seed: int, partitions: int) -> list[JobPlan]:
+    """All plans of a run; the same seed gives the same plans. partitions: of the source."""
     chance = random.Random(seed)
     return [
-        JobPlan(Job.EXPORT, _export(chance, parts)),
+        JobPlan(Job.EXPORT, _export(chance, partitions)),
         JobPlan(Job.COMPACT, _compact(chance)),
         JobPlan(Job.IMPORT_PARQUET, _import(chance)),
         JobPlan(Job.IMPORT_CSV, _import(chance)),
     ]
 
 
-def _export(chance: random.Random, parts: int) -> tuple[Strike, ...]:
-    """Killed in each of two waves; the order within one is drawn, but what comes last comes last."""
+def _export(chance: random.Random, partitions: int) -> tuple[Fault, ...]:
+    """Faults in each of two waves; their order is drawn, but a fault at the end of the work comes last."""
     first = [
-        Strike(Victim.JOB, Moment.WRITING, _share(chance, 0.1, 0.6)),
-        Strike(Victim.JOB, Moment.WRITTEN),
-        Strike(Victim.OWNER, Moment.WRITING, _share(chance, 0.1, 0.4), part=chance.randrange(parts)),
+        Fault(Victim.JOB, Stage.WRITING, _share(chance, 0.1, 0.6)),
+        Fault(Victim.JOB, Stage.WRITTEN),
+        Fault(Victim.OWNER, Stage.WRITING, _share(chance, 0.1, 0.4), partition=chance.randrange(partitions)),
     ]
     then = [
-        Strike(Victim.JOB, Moment.WRITTEN, wave=1),
-        Strike(Victim.JOB, Moment.WRITING, _share(chance, 0.1, 0.6), wave=1),
+        Fault(Victim.JOB, Stage.WRITTEN, wave=1),
+        Fault(Victim.JOB, Stage.WRITING, _share(chance, 0.1, 0.6), wave=1),
     ]
     chance.shuffle(first)
     chance.shuffle(then)
-    return (*first, *then, Strike(Victim.JOB, Moment.NAMED, wave=1))
+    return (*first, *then, Fault(Victim.JOB, Stage.NAMED, wave=1))
 
 
-def _import(chance: random.Random) -> tuple[Strike, ...]:
+def _import(chance: random.Random) -> tuple[Fault, ...]:
     return (
-        Strike(Victim.JOB, Moment.NOTED),
-        *_ascending(chance, Moment.PUBLISHING),
-        Strike(Victim.JOB, Moment.WHOLE),
+        Fault(Victim.JOB, Stage.NOTED),
+        *_ascending(chance, Stage.PUBLISHING),
+        Fault(Victim.JOB, Stage.WHOLE),
     )
 
 
-def _compact(chance: random.Random) -> tuple[Strike, ...]:
-    staging: Sequence[Strike] = (
-        Strike(Victim.JOB, Moment.STAGING, _share(chance, 0.1, 0.6)),
-        Strike(Victim.OWNER, Moment.STAGING, _share(chance, 0.1, 0.4)),
+def _compact(chance: random.Random) -> tuple[Fault, ...]:
+    staging: Sequence[Fault] = (
+        Fault(Victim.JOB, Stage.STAGING, _share(chance, 0.1, 0.6)),
+        Fault(Victim.OWNER, Stage.STAGING, _share(chance, 0.1, 0.4)),
     )
     return (
         *chance.sample(staging, len(staging)),
-        Strike(Victim.JOB, Moment.RECORDED),
-        *_ascending(chance, Moment.COPYING)[1:],
-        Strike(Victim.JOB, Moment.WHOLE),
+        Fault(Victim.JOB, Stage.RECORDED),
+        *_ascending(chance, Stage.COPYING)[1:],
+        Fault(Victim.JOB, Stage.WHOLE),
     )
 
 
-def _ascending(chance: random.Random, moment: Moment) -> tuple[Strike, ...]:
-    """What is there stays there, so each comes at a larger share."""
+def _ascending(chance: random.Random, stage: Stage) -> tuple[Fault, ...]:
+    """Published rows stay, so each fault comes at a larger share."""
     return (
-        Strike(Victim.JOB, moment, _share(chance, 0.05, 0.2)),
-        Strike(Victim.OWNER, moment, _share(chance, 0.3, 0.4)),
-        Strike(Victim.JOB, moment, _share(chance, 0.45, 0.6)),
+        Fault(Victim.JOB, stage, _share(chance, 0.05, 0.2)),
+        Fault(Victim.OWNER, stage, _share(chance, 0.3, 0.4)),
+        Fault(Victim.JOB, stage, _share(chance, 0.45, 0.6)),
     )
 
 

@@ -1,4 +1,4 @@
-"""One start of a command, as a user's shell starts it, in a session of its own; and its end, with all of that."""
+"""One start of a command, as from a user's shell, in a session of its own; and the kill of the whole session."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.until import until_sync
 
-#: Of this machine alone, in one Java that is no larger than it must be.
+#: Local, with one small Java process.
 SPARK = (
     "--master=local[2]",
     "--conf=spark.driver.memory=1g",
@@ -23,7 +23,7 @@ _GONE_S = 60
 
 
 class JobProcess:
-    """`oncelog pipeline WORDS … -o json`. place: where it runs and leaves its words, an empty directory."""
+    """`oncelog pipeline WORDS … -o json`. place: its working directory, empty before, also for its output."""
 
     def __init__(self, words: Sequence[str], place: Path) -> None:
         place.mkdir(parents=True)
@@ -48,36 +48,36 @@ class JobProcess:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What it printed."""
+        """Its output."""
         told: dict[str, Any] = json.loads(self._answer.read_text())
         return told
 
     def kill(self) -> bool:
-        """SIGKILL to every process of it; returns when all are gone. False: it had ended by itself before."""
+        """SIGKILL all of its processes, and wait for their end. False: it had ended by itself before."""
         return kill_session(self._child)
 
 
 def kill_session(leader: subprocess.Popen[bytes]) -> bool:
-    """Kill all that a session has, and wait until it is dead; whether its leader died of that."""
-    until_sync(lambda: not _struck(leader.pid), _GONE_S, waiting_for="the end of a killed job")
+    """Kill all processes of a session, and wait for their end. Whether this killed its leader."""
+    until_sync(lambda: not _killed_of(leader.pid), _GONE_S, waiting_for="the end of a killed job")
     return leader.wait() == -signal.SIGKILL
 
 
 def _environment(place: Path) -> dict[str, str]:
-    """What Spark leaves behind stays in the run's directory."""
+    """Spark's temporary files stay in the run's directory."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("ONCELOG_", "SPARK_"))}
     return own | {"SPARK_LOCAL_DIRS": str(place)}
 
 
-def _struck(session: int) -> list[int]:
-    """Kill whoever is alive of a session: Python workers leave their driver's group, but not its session."""
+def _killed_of(session: int) -> list[int]:
+    """Kill all living processes of a session: Python workers leave their driver's group, but not its session."""
     names = [path.name for path in Path("/proc").iterdir()]
     alive = [pid for pid in map(int, filter(str.isdigit, names)) if _session_of(pid) == session]
     for pid in alive:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            continue  # it was faster
+            continue  # it ended meanwhile
     return alive
 
 

@@ -1,4 +1,4 @@
-"""What a run says at its end: the matrix of kills and the verdict on each job, as tables or as one JSON object."""
+"""The report of a run: the matrix of kills and the verdict of each job, as tables or as one JSON object."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ GOOD = "good"
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What `oncelog pipeline audit` says of all topics. picture_bytes: of the picture that it drew."""
+    """The result of `oncelog pipeline audit` for all topics. picture_bytes: size of its picture."""
 
     verdict: str
     topics: int
@@ -44,7 +44,7 @@ def proven(outcomes: Sequence[Outcome], audited: Audited) -> bool:
 
 
 def as_json(seed: int, filled: Filled, outcomes: Sequence[Outcome], audited: Audited) -> dict[str, Any]:
-    """kills: {fault: {job: how often it struck}}."""
+    """kills: {label of a fault: {job: how often it was injected}}."""
     return {
         "proven": proven(outcomes, audited),
         "seed": seed,
@@ -58,28 +58,28 @@ def as_json(seed: int, filled: Filled, outcomes: Sequence[Outcome], audited: Aud
 
 
 def _job(outcome: Outcome) -> dict[str, Any]:
-    judged = outcome.judged
+    checked = outcome.checked
     return {
         "good": outcome.good,
-        **asdict(judged.verdict),
-        "added_by_one_more_run": judged.added,
-        "control": None if judged.control is None else asdict(judged.control),
+        **asdict(checked.verdict),
+        "added_by_one_more_run": checked.added,
+        "control": None if checked.control is None else asdict(checked.control),
         "starts": outcome.starts,
         "failed_starts": outcome.failures,
         "missed": list(outcome.missed),
-        "complaints": list(judged.complaints),
+        "complaints": list(checked.complaints),
         "seconds": round(outcome.seconds, 1),
     }
 
 
 def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome], audited: Audited) -> str:
-    """The matrix, the counts, and the verdict in words."""
+    """The matrix, the counts, and the verdict."""
     names = [str(outcome.plan.job) for outcome in outcomes]
     kills = [[fault, *(str(o.hits.get(fault, "")) for o in outcomes)] for fault in _faults(outcomes)]
-    counts = [[what.replace("_", " "), *(str(getattr(o.judged.verdict, what)) for o in outcomes)] for what in COUNTS]
+    counts = [[what.replace("_", " "), *(str(getattr(o.checked.verdict, what)) for o in outcomes)] for what in COUNTS]
     own = [
-        ["added by one more run", *(str(o.judged.added) for o in outcomes)],
-        ["doubled without its rule", *(_doubled(o) for o in outcomes)],
+        ["added by one more run", *(str(o.checked.added) for o in outcomes)],
+        ["doubled without protection", *(_doubled(o) for o in outcomes)],
         ["starts", *(str(o.starts) for o in outcomes)],
         ["of them failed", *(str(o.failures) for o in outcomes)],
         ["seconds", *(f"{o.seconds:.0f}" for o in outcomes)],
@@ -88,7 +88,7 @@ def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome], audited: Au
     said = [f"{outcome.plan.job}: {text}" for outcome in outcomes for text in _wrong(outcome)]
     return "\n".join(
         [
-            f"seed {seed}: {filled.sent} messages sent to the source, {filled.refused} of them refused as known",
+            f"seed {seed}: {filled.sent} messages sent to the source, {filled.refused} of them refused as duplicates",
             *aligned([["SIGKILL to", *names], *kills]),
             "",
             *aligned([["messages", *names], *counts, *own]),
@@ -107,22 +107,22 @@ def _audit(audited: Audited) -> str:
 
 
 def _doubled(outcome: Outcome) -> str:
-    return "" if outcome.judged.control is None else str(outcome.judged.control.duplicated)
+    return "" if outcome.checked.control is None else str(outcome.checked.control.duplicated)
 
 
 def _faults(outcomes: Sequence[Outcome]) -> list[str]:
-    """In the order in which jobs name them."""
-    return list(dict.fromkeys(strike.fault for outcome in outcomes for strike in outcome.plan.strikes))
+    """In the order of the jobs."""
+    return list(dict.fromkeys(fault.label for outcome in outcomes for fault in outcome.plan.faults))
 
 
 def _wrong(outcome: Outcome) -> list[str]:
-    judged = outcome.judged
-    found = [f"planned and never struck: {fault}" for fault in outcome.missed]
-    found += judged.complaints
-    if not judged.verdict.perfect:
-        found.append("what it made is not the reference")
-    if judged.added:
-        found.append(f"one more run added {judged.added} messages")
-    if judged.control is not None and not judged.control.duplicated:
-        found.append("nothing is doubled without its rule: the kills prove nothing")
+    checked = outcome.checked
+    found = [f"planned, but not injected: {fault}" for fault in outcome.missed]
+    found += checked.complaints
+    if not checked.verdict.perfect:
+        found.append("the result differs from the reference")
+    if checked.added:
+        found.append(f"one more run added {checked.added} messages")
+    if checked.control is not None and not checked.control.duplicated:
+        found.append("the control has no duplicates: the kills prove nothing")
     return found

@@ -1,4 +1,4 @@
-"""What can be seen of a job's work from outside: messages of topics by REST, and what lies in an export's directory."""
+"""The visible results of a job: messages of topics by REST, and files in an export's directory."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ NAMESPACE = "public/default"
 
 
 class TopicWatch:
-    """Asks again and again over one connection: a moment may be over soon."""
+    """Polls over one connection, because a stage may be short."""
 
     def __init__(self, cluster: Cluster) -> None:
         address = f"http://{cluster.serving('metadata-1', 'http')}"
@@ -29,7 +29,8 @@ class TopicWatch:
         await self._client.aclose()
 
     async def counts(self, topics: Sequence[str]) -> list[int] | None:
-        """Messages of each; 0 of one that is not there. None: an owner is dead or new, and cannot tell."""
+        """Number of messages in each topic; 0: it does not exist. None: an owner is dead or new, and does not
+        answer."""
         found = await asyncio.gather(*map(self._count, topics))
         known = [count for count in found if count is not None]
         return known if len(known) == len(found) else None
@@ -46,19 +47,19 @@ class TopicWatch:
         return int(told["message_count"]) if told.get("phase") == "serving" else None
 
     async def topics(self) -> list[str]:
-        """All that there are, each by its full name; parts by their own."""
+        """The full names of all topics and partitions."""
         answer = await self._client.get(f"/admin/v2/persistent/{NAMESPACE}")
         assert answer.status_code == 200, answer.text
         return sorted(answer.json())
 
     async def hidden(self, target: str, kind: str) -> str:
-        """The topic of this kind (journal, stage.0) that a job keeps beside its target; "": not yet."""
+        """The hidden topic of this kind (journal, stage.0) of a job; "": it does not exist yet."""
         prefix = f"{NAMESPACE}/{HIDDEN}{parse_topic(target).local_full}."
         return next((name for name in await self.topics() if name.startswith(prefix) and name.endswith(kind)), "")
 
 
 class ExportWatch:
-    """The directory of an export. What was there at `begin` is no work of this start."""
+    """The directory of an export. Files that existed at `begin` do not count."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -68,8 +69,8 @@ class ExportWatch:
     def begin(self) -> None:
         self._runs, self._manifests = self._runs_now(), self._manifests_now()
 
-    def look(self) -> tuple[int, bool, int]:
-        """Tasks that ended, whether all files are in their place, manifests."""
+    def observe(self) -> tuple[int, bool, int]:
+        """Finished tasks, whether all files are in place, manifests."""
         tasks, in_place = 0, False
         for run in self._runs_now() - self._runs:
             tasks += sum(name.startswith("task_") for name in _names(self._directory / run / "_temporary/0"))
@@ -84,7 +85,7 @@ class ExportWatch:
 
 
 def _names(directory: Path) -> list[str]:
-    """Nothing of one that is not there, or not any more."""
+    """Empty for a directory that does not exist, or was deleted."""
     with suppress(FileNotFoundError):
         return [path.name for path in directory.iterdir()]
     return []

@@ -1,6 +1,6 @@
 """The sink with faults, as formats of Spark: a worker process that dies, a commit that fails after it has published.
 
-Each fault strikes once for each directory (option faultDir), which remembers that it did. The format "unprotected" is
+Each fault is injected once for each directory (option faultDir), which remembers it. The format "unprotected" is
 the control: it writes as one would without the sink's rules, under names that the log assigns.
 """
 
@@ -53,19 +53,19 @@ class FaultyWriter(DataSourceStreamArrowWriter):
 
     def _dying(self, iterator: Iterator[Any]) -> Iterator[Any]:
         for count, batch in enumerate(iterator):
-            if count == BATCHES_BEFORE and self._strikes("task"):
+            if count == BATCHES_BEFORE and self._is_due("task"):
                 os.kill(os.getpid(), signal.SIGKILL)
             yield batch
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         self._inner.commit(messages, batch_id)
-        if self._strikes("commit"):
+        if self._is_due("commit"):
             raise RuntimeError("the driver is told that the commit failed, though it did not")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         self._inner.abort(messages, batch_id)
 
-    def _strikes(self, fault: str) -> bool:
+    def _is_due(self, fault: str) -> bool:
         """Whether it is planned, and comes now for the first time."""
         planned = self._faults / fault
         try:
@@ -124,5 +124,5 @@ def plan(directory: Path, *faults: str) -> str:
     return str(directory)
 
 
-def struck(directory: Path) -> set[str]:
+def injected(directory: Path) -> set[str]:
     return {path.stem for path in directory.glob("*.done")}

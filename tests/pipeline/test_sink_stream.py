@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.pipeline.faulty_sink import plan, register, struck
+from tests.pipeline.faulty_sink import injected, plan, register
 
 #: Rows of each file, files of each stream.
 ROWS, FILES = 30, 2
@@ -86,7 +86,7 @@ def run_through_faults(frame: DataFrame, kind: str, directory: Path, *faults: st
     with pytest.raises(StreamingQueryException, match="told that the commit failed"):
         run(frame, kind, directory / "checkpoint", **options)
     run(frame, kind, directory / "checkpoint", **options)
-    assert struck(directory / "faults") == set(faults), "a fault that never struck proves nothing"
+    assert injected(directory / "faults") == set(faults), "a fault that was not injected proves nothing"
 
 
 def test_positions_survive_a_dead_worker_and_a_failed_commit(
@@ -127,7 +127,7 @@ def test_shuffled_batches_survive_a_dead_worker_a_failed_commit_and_another_spli
         piece = slice(number * ROWS, (number + 1) * ROWS)
         assert Counter(values[piece]) == Counter(expected[piece])
     assert [message.sequence_id for message in found] == list(range(len(expected)))
-    assert struck(tmp_path / "faults") == {"task", "commit"}
+    assert injected(tmp_path / "faults") == {"task", "commit"}
 
 
 def test_topic_to_topic_keeps_order_keys_and_positions(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ class Watched:
         assert driver is not None
         self.release.kubectl("delete", "pod", driver, "--force", "--grace-period=0")
         stored = self.release.stored(self.topic)
-        print(f"driver {driver} killed amid a batch; then {stored} of {total} rows were stored")
+        print(f"driver {driver} killed within a batch; then {stored} of {total} rows were stored")
         assert stored < total, "all was copied before anything was killed: publish more"
         selector = f"spark-role=executor,spark-app-selector={application}"
 

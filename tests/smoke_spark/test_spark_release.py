@@ -79,7 +79,7 @@ def test_a_release_with_accounts_for_jobs_is_ready(release: SparkRelease) -> Non
 
 
 def killed_and_compared(release: SparkRelease, watched: Watched, name: str, driver_again: object = None) -> None:
-    """One executor, then the driver, each amid a batch; then everything is there once, in order."""
+    """One executor, then the driver, each within a batch; then every message is stored once, in order."""
     watched.kill_executor(TOTAL)
     watched.kill_driver(TOTAL)
     if callable(driver_again):

@@ -1,1 +1,1 @@
-"""Spark proves the promises of the log: a real file through source and sink, while everything is killed."""
+"""Spark proves the log's guarantees: a real file goes through source and sink, while processes are killed."""

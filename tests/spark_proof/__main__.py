@@ -1,8 +1,8 @@
-"""`python -m tests.spark_proof [--seed N] [--lines N] [--only JOURNEY …] [-o json]`: Spark proves the log's promises.
+"""`python -m tests.spark_proof [--seed N] [--lines N] [--only JOURNEY …] [-o json]`: Spark proves the log's guarantees.
 
 A real file goes to a topic, through queries of Spark whose workers, executors, drivers and topic owners are killed with
 SIGKILL, to other topics, and back to a reader. The exit code is 0 when each target is what one process of plain Python
-makes of the file, every planned kill has struck, and the control without protection shows duplicates.
+makes of the file, every planned kill was made, and the control without protection shows duplicates.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from tests.spark_proof.plan import Journey, journeys
 from tests.spark_proof.report import as_json, as_table
 from tests.spark_proof.source_topic import Filled, fill
 
-#: Micro-batches of each query, whatever the size of the file.
+#: Micro-batches of each query, for any size of the file.
 BATCHES = 8
 
 
 async def prove(cluster: Cluster, directory: Path, chosen: list[Journey], lines: int) -> tuple[Filled, list[Outcome]]:
-    """All journeys, one after the other; each tells when it is over."""
-    parts = read_rows(fetch(FLIGHTS, cache_directory()), lines)
-    filled = await fill(cluster, parts)
+    """Run all journeys, one after the other; print a line at the end of each."""
+    partitions = read_rows(fetch(FLIGHTS, cache_directory()), lines)
+    filled = await fill(cluster, partitions)
     outcomes = []
     for journey in chosen:
         place = directory / journey.name.replace(" ", "-")
-        outcome = await JourneyRun(journey, cluster, place, -(-lines // BATCHES)).run(parts)
+        outcome = await JourneyRun(journey, cluster, place, -(-lines // BATCHES)).run(partitions)
         outcomes.append(outcome)
-        struck = sum(outcome.hits.values())
-        print(f"{journey.name}: {struck} strikes, {outcome.verdict}, {outcome.seconds:.0f} s", file=sys.stderr)
+        injected = sum(outcome.hits.values())
+        print(f"{journey.name}: {injected} faults, {outcome.verdict}, {outcome.seconds:.0f} s", file=sys.stderr)
     return filled, outcomes
 
 
@@ -43,10 +43,10 @@ def main() -> int:
     arguments = proof_arguments(
         "python -m tests.spark_proof",
         __doc__,
-        seed="which batches are struck, and how deep",
+        seed="which batches get a fault, and where",
         thing="journey",
         names=names,
-        why_lines_min="tasks of less are over before a strike",
+        why_lines_min="smaller tasks end before a fault",
     )
     chosen = [journey for journey in journeys(arguments.seed, BATCHES) if journey.name in arguments.only]
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The command line that the proofs share, and the directory that they work in."""
+"""The command line of the proofs, and their working directory."""
 
 import argparse
 import tempfile
@@ -15,7 +15,7 @@ LINES_MIN = 12_000
 def proof_arguments(
     prog: str, about: str | None, *, seed: str, thing: str, names: Sequence[str], why_lines_min: str
 ) -> argparse.Namespace:
-    """What was given: seed, lines, only (all of `names` by default), directory, output. Wrong ones end the process.
+    """The arguments: seed, lines, only (all of `names` by default), directory, output. Wrong ones end the process.
 
     seed: what it draws. thing: what --only names. why_lines_min: what fewer lines would be too short for.
     """
@@ -38,7 +38,8 @@ def proof_arguments(
 
 
 def proof_directory(stack: ExitStack, given: Path | None, prefix: str) -> Path:
-    """The one that was given, made if missing; else a temporary one, gone when the stack is closed."""
+    """The directory of the command line, created if missing; otherwise a temporary one, removed when the stack is
+    closed."""
     if given is None:
         temporary = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
         given = Path(stack.enter_context(temporary))

@@ -1,4 +1,5 @@
-"""The driver, a process of its own: `python -m tests.spark_proof.driver SPEC`. It runs one query over what is there.
+"""The driver, a process of its own: `python -m tests.spark_proof.driver SPEC`. It runs one query over the stored
+messages.
 
 SPEC is the JSON of a `DriverSpec`. The exit code is 0 when the query has come to its end, 3 when it failed.
 """
@@ -13,15 +14,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from oncelog.pipeline.session import new_session
+from tests.spark_proof.faulty_sink import FAULTS, InjectingDataSource, UnprotectedDataSource
 from tests.spark_proof.flights import CANCELLED, PREFIX, SOURCE
 from tests.spark_proof.plan import Job
-from tests.spark_proof.striking_sink import STRIKES, StrikingDataSource, UnprotectedDataSource
 
-#: Rows of an Arrow batch, and of a claim: several of each in every task, and no boundary of one at that of the other.
+#: Rows of an Arrow batch, and of a claim: several of each in every task, with different boundaries.
 ARROW_ROWS, CLAIM_ROWS = 100, 150
 FAILED = 3
-#: Spark gives the Python of its planning ten seconds to start, however busy the machine is; a query that ended for that
-#: is started again, in the same session.
+#: Spark gives the Python process of its planning ten seconds to start, even on a busy machine; a query that failed for
+#: this reason is started again, in the same session.
 LATE = "worker failed to connect back"
 STARTS_MAX = 20
 _SETTINGS = {
@@ -39,7 +40,8 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class DriverSpec:
-    """One start of one query. settings: further ones of Spark. coalesce: partitions behind a shuffle, 0: as it is."""
+    """One start of one query. settings: additional ones of Spark. coalesce: partitions behind a shuffle; 0:
+    unchanged."""
 
     url: str
     job: Job
@@ -62,7 +64,7 @@ class DriverSpec:
 
 
 def frame_of(session: SparkSession, spec: DriverSpec) -> DataFrame:
-    """The job. What it makes is what `flights.wanted` makes."""
+    """The job, with the same result as `flights.wanted`."""
     source = session.readStream.format("oncelog").options(
         serviceUrl=spec.url, topic=SOURCE, startingPosition="earliest", maxRowsPerBatch=spec.rows_per_batch
     )
@@ -82,16 +84,16 @@ def frame_of(session: SparkSession, spec: DriverSpec) -> DataFrame:
 def run(spec: DriverSpec) -> None:
     """Raises StreamingQueryException."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of libraries that this project does not choose
+        warnings.simplefilter("ignore")  # from other libraries
         own = {"spark.sql.warehouse.dir": f"{spec.directory}/warehouse"}
         session = new_session("oncelog proof", master=spec.master, settings=_SETTINGS | own | spec.settings)
     session.sparkContext.setLogLevel("ERROR")
-    for source in (StrikingDataSource, UnprotectedDataSource):
+    for source in (InjectingDataSource, UnprotectedDataSource):
         session.dataSource.register(source)
-    given: dict[str, Any] = {"serviceUrl": spec.url, "topic": spec.target, STRIKES: f"{spec.directory}/strikes"}
+    given: dict[str, Any] = {"serviceUrl": spec.url, "topic": spec.target, FAULTS: f"{spec.directory}/faults"}
     if spec.protected:
         given |= {"producerPrefix": PREFIX, "mode": spec.mode, "rowsPerClaim": CLAIM_ROWS}
-    writer = frame_of(session, spec).writeStream.format("striking" if spec.protected else "unprotected")
+    writer = frame_of(session, spec).writeStream.format("faulty" if spec.protected else "unprotected")
     checkpoint = f"{spec.directory}/checkpoint"
     writer = writer.options(**given).option("checkpointLocation", checkpoint).trigger(availableNow=True)
     try:

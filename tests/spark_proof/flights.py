@@ -1,4 +1,5 @@
-"""The input and what every job must make of it, in plain Python: one process, no log, no Spark. Pure but for the file.
+"""The input, and the expected result of every job, in plain Python: one process, no log, no Spark. Pure, except for the
+file.
 
 A row is one line of the file, with its number before it. Its key is the aircraft; rows of a key are in one part.
 """
@@ -13,10 +14,10 @@ from pathlib import Path
 
 from tests.spark_proof.plan import Job
 
-PARTS = 3
+PARTITIONS = 3
 SOURCE = "public/default/proof-in"
 PREFIX = "proof"
-#: The departure of a flight that never left; no job wants it.
+#: The departure of a cancelled flight, which no job keeps.
 CANCELLED = "NA"
 _MONTH, _DAY, _DEPARTED, _CARRIER, _FLIGHT, _TAIL, _ORIGIN, _DESTINATION = 1, 2, 3, 9, 10, 11, 12, 13
 
@@ -49,30 +50,30 @@ class Wanted:
 
 
 def read_rows(path: Path, lines: int) -> list[list[Row]]:
-    """The first lines behind the heading, by part of the source."""
-    parts: list[list[Row]] = [[] for _ in range(PARTS)]
+    """The first lines behind the header, by partition of the source."""
+    partitions: list[list[Row]] = [[] for _ in range(PARTITIONS)]
     with path.open() as file:
         next(file)
         for number, line in zip(range(lines), file, strict=False):
             key = line.split(",")[_TAIL]
-            parts[zlib.crc32(key.encode()) % PARTS].append(Row(key, f"{number},{line.rstrip()}"))
-    return parts
+            partitions[zlib.crc32(key.encode()) % PARTITIONS].append(Row(key, f"{number},{line.rstrip()}"))
+    return partitions
 
 
-def part_topic(part: int) -> str:
-    return f"{SOURCE}-partition-{part}"
+def partition_topic(partition: int) -> str:
+    return f"{SOURCE}-partition-{partition}"
 
 
-def wanted(job: Job, parts: Sequence[Sequence[Row]], batches: Sequence[Mapping[str, int]]) -> list[Wanted]:
-    """What the target must hold. batches: where each micro-batch ended, {topic of a part: number of the next row}.
+def wanted(job: Job, partitions: Sequence[Sequence[Row]], batches: Sequence[Mapping[str, int]]) -> list[Wanted]:
+    """What the target must hold. batches: where each micro-batch ended, {topic of a partition: number of the next row}.
 
     A copy keeps the order of each part; of the others the batches keep theirs.
     """
     if job is Job.DISTINCT:
-        return _days(parts, batches)
+        return _days(partitions, batches)
     found = []
-    for part, rows in enumerate(parts):
-        topic = part_topic(part)
+    for partition, rows in enumerate(partitions):
+        topic = partition_topic(partition)
         ends = [ends[topic] for ends in batches]
         for index, row in enumerate(rows):
             columns = row.columns
@@ -90,13 +91,13 @@ def wanted(job: Job, parts: Sequence[Sequence[Row]], batches: Sequence[Mapping[s
     return found
 
 
-def _days(parts: Sequence[Sequence[Row]], batches: Sequence[Mapping[str, int]]) -> list[Wanted]:
-    """Each day on which an aircraft flew, with the batch that first says so."""
-    begins = dict.fromkeys(map(part_topic, range(PARTS)), 0)
+def _days(partitions: Sequence[Sequence[Row]], batches: Sequence[Mapping[str, int]]) -> list[Wanted]:
+    """Each day on which an aircraft flew, with the first batch that contains it."""
+    begins = dict.fromkeys(map(partition_topic, range(PARTITIONS)), 0)
     found: dict[tuple[str, str], Wanted] = {}
     for batch, ends in enumerate(batches):
-        for part, rows in enumerate(parts):
-            topic = part_topic(part)
+        for partition, rows in enumerate(partitions):
+            topic = partition_topic(partition)
             for row in rows[begins[topic] : ends[topic]]:
                 columns = row.columns
                 if columns[_DEPARTED] != CANCELLED:
@@ -128,7 +129,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts of messages. foreign: those that nothing wanted; they replace nothing."""
+    """Counts of messages. foreign: messages that were not expected."""
 
     wanted: int
     stored: int
@@ -143,7 +144,7 @@ class Verdict:
 
 
 def compare(reference: Iterable[Wanted], found: Sequence[Found]) -> Verdict:
-    """Message by message: each once, and those of one order one behind the other."""
+    """Compare message by message: each once, and those of one order in sequence."""
     places: dict[tuple[str, str, str], Wanted] = {}
     for each in reference:
         places[each.producer, each.key, each.value] = each

@@ -1,4 +1,5 @@
-"""Runs one journey: starts its driver, strikes where it announces, starts it again, and compares what is left."""
+"""Runs one journey: starts its driver, injects faults at the points it announces, restarts it, and checks the
+target."""
 
 import contextlib
 import json
@@ -16,14 +17,14 @@ from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.until import until
 from tests.spark_proof.driver import FAILED, DriverSpec
-from tests.spark_proof.flights import Row, Verdict, batch_ends, compare, part_topic, wanted
-from tests.spark_proof.plan import RECUT, Journey, Strike, Victim
+from tests.spark_proof.faulty_sink import COMMITS, PLANNED, REACHED, RELEASED, WAITING
+from tests.spark_proof.flights import Row, Verdict, batch_ends, compare, partition_topic, wanted
+from tests.spark_proof.plan import RECUT, Fault, Journey, Victim
 from tests.spark_proof.source_topic import stored
-from tests.spark_proof.striking_sink import COMMITS, PLANNED, REACHED, RELEASED, WAITING
 
-#: Far above what a driver needs from one strike to the next, its start included.
+#: Much longer than a driver takes from one fault to the next, including its start.
 DRIVER_S = 900
-#: Queries that an owner's death or a busy machine ended; a user would start them again, too.
+#: Queries that failed because an owner died or the machine was busy; a user would restart them, too.
 FAILURES_MAX = 6
 _ROOT = Path(__file__).parents[2]
 _ENDED = "ended"
@@ -31,7 +32,8 @@ _ENDED = "ended"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """hits: {fault: how often it struck}. missed: faults that were planned and did not. starts: of the driver."""
+    """hits: {label of a fault: how often it was injected}. missed: faults that were not injected. starts: of the
+    driver."""
 
     journey: Journey
     verdict: Verdict
@@ -45,7 +47,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Protected: nothing is wrong. The control: it shows what the protection is for."""
+        """Protected: nothing is wrong. The control: it has duplicates, which the protection prevents."""
         if self.missed or self.complaints:
             return False
         return self.verdict.perfect if self.journey.protected else self.verdict.duplicated > 0
@@ -58,24 +60,24 @@ class JourneyRun:
         self._journey = journey
         self._cluster = cluster
         self._directory = directory
-        self._strikes = directory / "strikes"
+        self._planned = directory / "faults"
         self._rows_per_batch = rows_per_batch
         self._target = f"public/default/proof-{directory.name}"
         self._starts = 0
 
-    async def run(self, parts: Sequence[Sequence[Row]]) -> Outcome:
+    async def run(self, partitions: Sequence[Sequence[Row]]) -> Outcome:
         """Raises AssertionError when the query does not come to its end."""
         began = time.monotonic()
-        self._strikes.mkdir(parents=True)
-        for strike in self._journey.strikes:
-            told = json.dumps({"victim": strike.victim, "after": strike.after})
-            (self._strikes / f"{strike.name}{PLANNED}").write_text(told)
+        self._planned.mkdir(parents=True)
+        for fault in self._journey.faults:
+            planned = json.dumps({"victim": fault.victim, "after": fault.after})
+            (self._planned / f"{fault.name}{PLANNED}").write_text(planned)
         failures = 0
         while not await self._drive():
-            killed = len(list(self._strikes.glob("*-driver-*" + REACHED)))
+            killed = len(list(self._planned.glob("*-driver-*" + REACHED)))
             failures = self._starts - killed
             assert failures <= FAILURES_MAX, f"the query fails again and again: {self._log.read_text()[-3000:]}"
-        return await self._outcome(parts, failures, time.monotonic() - began)
+        return await self._outcome(partitions, failures, time.monotonic() - began)
 
     @property
     def _log(self) -> Path:
@@ -122,55 +124,55 @@ class JourneyRun:
         return own | places | {"PYTHONPATH": path}
 
     async def _follow(self, child: subprocess.Popen[bytes]) -> bool:
-        """Strike whatever waits to be struck."""
+        """Inject the faults whose points wait for it."""
         while True:
-            told = await until(
+            waiting = await until(
                 lambda: self._waiting() or (_ENDED if child.poll() is not None else ""),
                 DRIVER_S,
                 every_s=0.05,
                 waiting_for=f"{self._journey.name}, see {self._log}",
             )
-            if told == _ENDED:
+            if waiting == _ENDED:
                 assert child.returncode in {0, FAILED}, self._log.read_text()[-3000:]
                 return child.returncode == 0
-            strike = next(each for each in self._journey.strikes if each.name == told)
-            if strike.victim is Victim.DRIVER:
+            fault = next(each for each in self._journey.faults if each.name == waiting)
+            if fault.victim is Victim.DRIVER:
                 _kill_group(child)
-                self._release(strike)
+                self._release(fault)
                 return False
-            await self._kill_owners(strike)
-            self._release(strike)
+            await self._kill_owners(fault)
+            self._release(fault)
 
     def _waiting(self) -> str:
-        """Name of a strike that was reached, and is the run's to carry out."""
-        waiting = {path.stem for path in self._strikes.glob("*" + WAITING)}
-        released = {path.stem for path in self._strikes.glob("*" + RELEASED)}
+        """Name of a fault whose point was reached, and whose victim this run must kill."""
+        waiting = {path.stem for path in self._planned.glob("*" + WAITING)}
+        released = {path.stem for path in self._planned.glob("*" + RELEASED)}
         return min(waiting - released, default="")
 
-    def _release(self, strike: Strike) -> None:
-        (self._strikes / f"{strike.name}{RELEASED}").touch()
+    def _release(self, fault: Fault) -> None:
+        (self._planned / f"{fault.name}{RELEASED}").touch()
 
-    async def _kill_owners(self, strike: Strike) -> None:
+    async def _kill_owners(self, fault: Fault) -> None:
         await self._cluster.healed()
-        if strike.victim is Victim.OWNERS:
+        if fault.victim is Victim.OWNERS:
             victims = [name for name, process in self._cluster.processes.items() if process["role"] == "owner"]
         else:
-            topic = self._target if strike.victim is Victim.TARGET_OWNER else part_topic(strike.batch % 3)
+            topic = self._target if fault.victim is Victim.TARGET_OWNER else partition_topic(fault.batch % 3)
             victims = [await self._cluster.owner_of(topic)]
         for name in victims:
             await self._cluster.kill(name)
 
-    async def _outcome(self, parts: Sequence[Sequence[Row]], failures: int, seconds: float) -> Outcome:
+    async def _outcome(self, partitions: Sequence[Sequence[Row]], failures: int, seconds: float) -> Outcome:
         ends = batch_ends(self._directory / "checkpoint")
         found = await stored(self._cluster.url, self._target)
-        reference = wanted(self._journey.job, parts, ends)
+        reference = wanted(self._journey.job, partitions, ends)
         if not self._journey.protected:
             # Each attempt of the control publishes under a name that the log gives it.
             reference = [replace(each, producer="") for each in reference]
         verdict = compare(reference, found)
         hits, missed = self._hits()
         complaints = []
-        if {part_topic(part): len(rows) for part, rows in enumerate(parts)} != ends[-1]:
+        if {partition_topic(partition): len(rows) for partition, rows in enumerate(partitions)} != ends[-1]:
             complaints.append(f"the query ended at {ends[-1]}, before the end of its source")
         if self._journey.mode == "batch" and [each.sequence_id for each in found] != list(range(len(found))):
             complaints.append("sequence ids of the target are not dense")
@@ -179,26 +181,26 @@ class JourneyRun:
         )
 
     def _hits(self) -> tuple[dict[str, int], tuple[str, ...]]:
-        struck = {path.stem for path in self._strikes.glob("*" + REACHED)}
-        hits = Counter(strike.fault for strike in self._journey.strikes if strike.name in struck)
-        missed = [strike.fault for strike in self._journey.strikes if strike.name not in struck]
+        injected = {path.stem for path in self._planned.glob("*" + REACHED)}
+        hits = Counter(fault.label for fault in self._journey.faults if fault.name in injected)
+        missed = [fault.label for fault in self._journey.faults if fault.name not in injected]
         if self._journey.recut:
-            hits[RECUT] = recut_batches((self._strikes / COMMITS).read_text().splitlines())
+            hits[RECUT] = recut_batches((self._planned / COMMITS).read_text().splitlines())
             missed += [] if hits[RECUT] else [RECUT]
         return dict(hits), tuple(missed)
 
 
 def recut_batches(commits: Sequence[str]) -> int:
-    """How many batches were committed again with another number of tasks."""
+    """The number of batches that were committed again with another number of tasks."""
     tasks: dict[int, set[int]] = {}
     for line in commits:
-        told = json.loads(line)
-        tasks.setdefault(told["batch"], set()).add(told["tasks"])
+        commit = json.loads(line)
+        tasks.setdefault(commit["batch"], set()).add(commit["tasks"])
     return sum(len(counts) > 1 for counts in tasks.values())
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    """The driver, its JVM and its executors, all at once; their Python workers find out by themselves."""
-    with contextlib.suppress(ProcessLookupError):  # all of it is gone
+    """Kill the driver, its JVM and its executors at once; their Python workers then end by themselves."""
+    with contextlib.suppress(ProcessLookupError):  # the group has ended
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

@@ -1,8 +1,8 @@
-"""What is struck, where and when: journeys through Spark, each one query with its faults, drawn from a seed. Pure.
+"""The faults of a run: journeys through Spark, each one query with its faults, drawn from a seed. Pure.
 
-A journey reads the source in micro-batches of one size and meets each of its strikes at another batch, so that what it
-publishes of a batch is known to have gone through that fault. A strike comes at a point of the sink that a format of
-Spark announces (`striking_sink`), so it never misses by time: one that was not met fails the run.
+A journey reads the source in micro-batches of one size. Each of its faults is injected at another batch, so every fault
+has a batch that was published in spite of it. A fault is injected at a point of the sink that a format of Spark
+announces (`faulty_sink`), so it never misses by time: a fault that was not injected fails the run.
 """
 
 import random
@@ -20,7 +20,7 @@ class Job(StrEnum):
 
 
 class Point(StrEnum):
-    """Where a strike comes: amid the rows of a task, amid the driver's copy, or once its commit has returned."""
+    """Where a fault is injected: within the rows of a task, within the driver's copy, or after its commit returned."""
 
     TASK = "task"
     COPYING = "copying"
@@ -28,31 +28,31 @@ class Point(StrEnum):
 
 
 class Victim(StrEnum):
-    """Who is killed with SIGKILL."""
+    """The processes that are killed with SIGKILL."""
 
     WORKER = "Python worker"
     EXECUTOR = "executor"
     DRIVER = "driver"
     TARGET_OWNER = "owner of the target"
-    SOURCE_OWNER = "owner of a source part"
+    SOURCE_OWNER = "owner of a source partition"
     OWNERS = "all owners"
 
 
-#: What the sink is told where: the words of the matrix.
+#: The points, in the words of the matrix.
 _WHERE = {
     Point.TASK: "mid-batch",
-    Point.COPYING: "amid the copy",
+    Point.COPYING: "mid-copy",
     Point.COMMITTED: "between commit and checkpoint",
 }
-#: The last Arrow batch of a task that may be struck: its first claim is through by then, and a task of the smallest run
-#: that the four partitions of a shuffle leave still has one more.
+#: The last Arrow batch of a task with a fault: its first claim is stored by then, and even a task of the smallest run,
+#: with the four partitions of a shuffle, has one more batch.
 _DEEPEST = {"position": 3, "batch": 2, "none": 3}
 RECUT = "other partitions in the replay"
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """after: so many Arrow batches of a task, or sends of a copy, are through when it comes."""
+class Fault:
+    """after: number of Arrow batches of a task, or sends of a copy, that are done when it is injected."""
 
     victim: Victim
     point: Point
@@ -60,7 +60,7 @@ class Strike:
     after: int
 
     @property
-    def fault(self) -> str:
+    def label(self) -> str:
         return f"{self.victim}, {_WHERE[self.point]}"
 
     @property
@@ -70,12 +70,12 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """One query. cuts: settings of Spark and of the job, for one start of the driver after the other, in turn."""
+    """One query. cuts: settings of Spark and of the job that split batches; each start of the driver uses the next."""
 
     name: str
     job: Job
     mode: str
-    strikes: tuple[Strike, ...]
+    faults: tuple[Fault, ...]
     master: str = "local[2,4]"
     protected: bool = True
     recut: bool = False
@@ -124,7 +124,7 @@ EXECUTORS = "local-cluster[2,1,512]"
 
 
 def journeys(seed: int, batches: int) -> list[Journey]:
-    """All of a run: five under protection, two modes on executors of their own, and the control.
+    """All journeys of a run: five with the sink's protection, two of them on separate executors, and the control.
 
     batches: micro-batches of each query, at least 7. The same seed gives the same run.
     """
@@ -153,11 +153,11 @@ def journeys(seed: int, batches: int) -> list[Journey]:
     ]
 
 
-def _drawn(chance: random.Random, mode: str, places: tuple[_Place, ...], batches: int) -> tuple[Strike, ...]:
-    """Each at a batch of its own, the last one free: what comes behind the last strike is published in peace."""
+def _drawn(chance: random.Random, mode: str, places: tuple[_Place, ...], batches: int) -> tuple[Fault, ...]:
+    """Each fault at a batch of its own, none at the last one, which is published without a fault."""
     drawn = chance.sample(range(batches - 1), len(places))
     deepest = _DEEPEST[mode]
     return tuple(
-        Strike(victim, point, batch, chance.randint(deepest - 1, deepest) if point is Point.TASK else 2)
+        Fault(victim, point, batch, chance.randint(deepest - 1, deepest) if point is Point.TASK else 2)
         for (victim, point), batch in sorted(zip(places, drawn, strict=True), key=lambda each: each[1])
     )

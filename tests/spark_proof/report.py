@@ -1,4 +1,4 @@
-"""What a run says at its end: the matrix of kills and the verdict of each journey, as tables or as one JSON object."""
+"""The report of a run: the matrix of kills and the verdict of each journey, as tables or as one JSON object."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +11,7 @@ COUNTS = ("wanted", "stored", "lost", "duplicated", "foreign", "out_of_order")
 
 
 def as_json(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """kills: {fault: {journey: how often it struck}}."""
+    """kills: {label of a fault: {journey: how often it was injected}}."""
     return {
         "proven": all(outcome.good for outcome in outcomes),
         "seed": seed,
@@ -39,7 +39,7 @@ def _journey(outcome: Outcome) -> dict[str, Any]:
 
 
 def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> str:
-    """The matrix, the counts, and the verdict in words."""
+    """The matrix, the counts, and the verdict."""
     names = [outcome.journey.name for outcome in outcomes]
     kills = [[fault, *(str(o.hits.get(fault, "")) for o in outcomes)] for fault in _faults(outcomes)]
     counts = [
@@ -54,8 +54,8 @@ def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> str:
     said = [f"{outcome.journey.name}: {text}" for outcome in outcomes for text in _wrong(outcome)]
     return "\n".join(
         [
-            f"seed {seed}: {filled.sent} messages sent to the source, {filled.refused} of them refused as known",
-            *aligned([["struck", *names], *kills]),
+            f"seed {seed}: {filled.sent} messages sent to the source, {filled.refused} of them refused as duplicates",
+            *aligned([["SIGKILL to", *names], *kills]),
             "",
             *aligned([["messages", *names], *counts, *own]),
             *said,
@@ -65,18 +65,18 @@ def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> str:
 
 
 def _faults(outcomes: Sequence[Outcome]) -> list[str]:
-    """In the order in which journeys name them."""
+    """In the order of the journeys."""
     return list(dict.fromkeys(fault for outcome in outcomes for fault in sorted(outcome.hits)))
 
 
 def _verdict(outcome: Outcome) -> str:
     if not outcome.good:
         return "BAD"
-    return "once" if outcome.journey.protected else "doubled, as it must"
+    return "once" if outcome.journey.protected else "doubled, as expected"
 
 
 def _wrong(outcome: Outcome) -> list[str]:
-    found = [f"planned and never struck: {fault}" for fault in outcome.missed]
+    found = [f"planned, but not injected: {fault}" for fault in outcome.missed]
     found += outcome.complaints
     if outcome.journey.protected and not outcome.verdict.perfect:
         found.append("the target is not the reference")

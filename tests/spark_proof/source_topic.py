@@ -1,30 +1,32 @@
-"""The input as a topic: three parts, a named producer for each, and everything published more than once on purpose."""
+"""The input as a topic: three partitions, a named producer for each, and many messages published twice on purpose."""
 
 from dataclasses import dataclass
 
 import oncelog
 from tests.cluster.cluster_fixture import Cluster, rest_path
-from tests.spark_proof.flights import PARTS, SOURCE, Found, Row, part_topic
+from tests.spark_proof.flights import PARTITIONS, SOURCE, Found, Row, partition_topic
 
-#: Messages of one call, and every how manieth call is made twice.
+#: Messages of one call, and the interval of calls that are made twice.
 _CALL, _AGAIN = 250, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was sent, and how much of it the log refused as known."""
+    """Messages that were sent, and those among them that the log refused as duplicates."""
 
     sent: int
     refused: int
 
 
-async def fill(cluster: Cluster, parts: list[list[Row]]) -> Filled:
-    """Publish all rows: each third call twice, and the whole of part 0 again by a second instance of its producer."""
-    await cluster.change("PUT", f"{rest_path(SOURCE)}/partitions", json=PARTS)
+async def fill(cluster: Cluster, partitions: list[list[Row]]) -> Filled:
+    """Publish all rows: each third call twice, and all of partition 0 again by a second instance of its producer."""
+    await cluster.change("PUT", f"{rest_path(SOURCE)}/partitions", json=PARTITIONS)
     sent = refused = 0
     async with await oncelog.connect(cluster.url) as client:
-        for part, rows in [*enumerate(parts), (0, parts[0])]:
-            async with await client.create_producer(part_topic(part), producer_name=f"importer-{part}") as own:
+        for partition, rows in [*enumerate(partitions), (0, partitions[0])]:
+            async with await client.create_producer(
+                partition_topic(partition), producer_name=f"importer-{partition}"
+            ) as own:
                 for number, start in enumerate(range(0, len(rows), _CALL)):
                     piece = rows[start : start + _CALL]
                     for _ in range(1 if number % _AGAIN else 2):

@@ -1,4 +1,4 @@
-"""The schedule of the proof, and what it says at its end."""
+"""The plan of the proof, and its report."""
 
 from dataclasses import replace
 
@@ -20,10 +20,10 @@ FILLED = Filled(30, 10)
 def test_every_plan_has_every_fault(seed: int) -> None:
     """Each victim, in both modes where possible; every fault at a batch of its own, none at the last one."""
     planned = journeys(seed, BATCHES)
-    victims = {strike.victim for journey in planned for strike in journey.strikes}
+    victims = {fault.victim for journey in planned for fault in journey.faults}
     assert victims == set(Victim)
     for journey in planned:
-        batches = [strike.batch for strike in journey.strikes]
+        batches = [fault.batch for fault in journey.faults]
         assert len(set(batches)) == len(batches)
         assert 0 <= min(batches) <= max(batches) < BATCHES - 1
         if journey.recut:
@@ -33,9 +33,9 @@ def test_every_plan_has_every_fault(seed: int) -> None:
 
 
 def outcome(name: str, verdict: Verdict, *, missed: bool = False, complaint: str = "") -> Outcome:
-    """Of the journey with this name, with all its strikes but the first where that was missed."""
+    """Of the journey with this name, with all its faults injected, except the first if it was missed."""
     journey: Journey = next(each for each in journeys(1, BATCHES) if each.name == name)
-    faults = [strike.fault for strike in journey.strikes]
+    faults = [fault.label for fault in journey.faults]
     lacking = tuple(faults[:1]) if missed else ()
     hits = {fault: 1 for fault in faults if fault not in lacking}
     return Outcome(journey, verdict, hits, lacking, BATCHES, 3, 0, 9.0, (complaint,) if complaint else ())
@@ -48,9 +48,9 @@ def outcome(name: str, verdict: Verdict, *, missed: bool = False, complaint: str
         (outcome("copy", DOUBLED), False, "the target is not the reference"),
         (outcome("copy", replace(PERFECT, lost=1)), False, "the target is not the reference"),
         (outcome("copy", replace(PERFECT, out_of_order=1)), False, "the target is not the reference"),
-        (outcome("copy", PERFECT, missed=True), False, "planned and never struck"),
+        (outcome("copy", PERFECT, missed=True), False, "planned, but not injected"),
         (outcome("shuffle", PERFECT, complaint="ids are not dense"), False, "ids are not dense"),
-        (outcome("no protection", DOUBLED), True, "doubled, as it must"),
+        (outcome("no protection", DOUBLED), True, "doubled, as expected"),
         (outcome("no protection", PERFECT), False, "the control shows no duplicate"),
     ],
 )

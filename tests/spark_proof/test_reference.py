@@ -8,13 +8,13 @@ import pytest
 
 from tests.spark_proof.flights import (
     CANCELLED,
-    PARTS,
+    PARTITIONS,
     Found,
     Row,
     Verdict,
     batch_ends,
     compare,
-    part_topic,
+    partition_topic,
     read_rows,
     wanted,
 )
@@ -32,42 +32,42 @@ def line(number: int) -> str:
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> list[list[Row]]:
+def partitions(tmp_path: Path) -> list[list[Row]]:
     path = tmp_path / "flights.csv"
     path.write_text("\n".join([HEADING, *map(line, range(COUNT + 5))]) + "\n")
     return read_rows(path, COUNT)
 
 
-def ends_of(parts: list[list[Row]], *shares: float) -> list[dict[str, int]]:
-    return [{part_topic(n): int(len(rows) * share) for n, rows in enumerate(parts)} for share in shares]
+def ends_of(partitions: list[list[Row]], *shares: float) -> list[dict[str, int]]:
+    return [{partition_topic(n): int(len(rows) * share) for n, rows in enumerate(partitions)} for share in shares]
 
 
-def published(parts: list[list[Row]], job: Job) -> list[Found]:
+def published(partitions: list[list[Row]], job: Job) -> list[Found]:
     """As a faultless run leaves it."""
-    reference = wanted(job, parts, ends_of(parts, 0.5, 1.0))
+    reference = wanted(job, partitions, ends_of(partitions, 0.5, 1.0))
     if job is not Job.COPY:
         reference.sort(key=lambda each: each.place)
     return [Found(each.producer or "proof", number, each.key, each.value) for number, each in enumerate(reference)]
 
 
-def judged(parts: list[list[Row]], job: Job, found: list[Found]) -> Verdict:
-    return compare(wanted(job, parts, ends_of(parts, 0.5, 1.0)), found)
+def checked(partitions: list[list[Row]], job: Job, found: list[Found]) -> Verdict:
+    return compare(wanted(job, partitions, ends_of(partitions, 0.5, 1.0)), found)
 
 
-def test_rows_are_lines_by_aircraft(parts: list[list[Row]]) -> None:
+def test_rows_are_lines_by_aircraft(partitions: list[list[Row]]) -> None:
     """Those of an aircraft are in one partition, in the order of the file, and no line beyond the count is read."""
-    assert len(parts) == PARTS
-    assert sorted(int(row.value.partition(",")[0]) for rows in parts for row in rows) == list(range(COUNT))
-    for rows in parts:
+    assert len(partitions) == PARTITIONS
+    assert sorted(int(row.value.partition(",")[0]) for rows in partitions for row in rows) == list(range(COUNT))
+    for rows in partitions:
         numbers = [int(row.value.partition(",")[0]) for row in rows]
         assert numbers == sorted(numbers)
-    assert all(row.key == AIRCRAFT[int(row.value.partition(",")[0]) % 4] for rows in parts for row in rows)
+    assert all(row.key == AIRCRAFT[int(row.value.partition(",")[0]) % 4] for rows in partitions for row in rows)
 
 
 @pytest.mark.parametrize("job", Job)
-def test_a_correct_target_has_no_damage(parts: list[list[Row]], job: Job) -> None:
+def test_a_correct_target_has_no_damage(partitions: list[list[Row]], job: Job) -> None:
     """And is not empty."""
-    verdict = judged(parts, job, published(parts, job))
+    verdict = checked(partitions, job, published(partitions, job))
     assert verdict.perfect
     assert verdict.stored == verdict.wanted > 4
 
@@ -94,35 +94,35 @@ def _swapped(found: list[Found]) -> list[Found]:
     ],
 )
 def test_each_kind_of_damage_is_counted(
-    parts: list[list[Row]],
+    partitions: list[list[Row]],
     job: Job,
     damage: Callable[[list[Found]], list[Found]],
     wrong: tuple[int, int, int, int],
 ) -> None:
     """An oracle that cannot fail proves nothing."""
-    verdict = judged(parts, job, damage(published(parts, job)))
+    verdict = checked(partitions, job, damage(published(partitions, job)))
     assert not verdict.perfect
     assert (verdict.lost, verdict.duplicated, verdict.foreign) == wrong[:3]
     assert bool(verdict.out_of_order) is bool(wrong[3])
 
 
-def test_a_message_under_another_producer_is_foreign(parts: list[list[Row]]) -> None:
+def test_a_message_under_another_producer_is_foreign(partitions: list[list[Row]]) -> None:
     """Positions are the identity of a copy, and the name contains the partition."""
-    found = published(parts, Job.COPY)
+    found = published(partitions, Job.COPY)
     moved = [Found("proof/elsewhere", found[0].sequence_id, found[0].key, found[0].value), *found[1:]]
-    assert (judged(parts, Job.COPY, moved).foreign, judged(parts, Job.COPY, moved).lost) == (1, 1)
+    assert (checked(partitions, Job.COPY, moved).foreign, checked(partitions, Job.COPY, moved).lost) == (1, 1)
 
 
-def test_each_day_is_expected_once_in_its_first_batch(parts: list[list[Row]]) -> None:
+def test_each_day_is_expected_once_in_its_first_batch(partitions: list[list[Row]]) -> None:
     """A day that continues in the next batch is known by then; cancelled flights give none."""
-    found = wanted(Job.DISTINCT, parts, ends_of(parts, 0.5, 1.0))
+    found = wanted(Job.DISTINCT, partitions, ends_of(partitions, 0.5, 1.0))
     flown = {(n % 4, 1 + n // 8) for n in range(COUNT) if n % 10 != 9}
     assert {(each.key, each.value) for each in found} == {(AIRCRAFT[key], f"1-{day}") for key, day in flown}
     assert {each.place for each in found} == {0, 1}
-    once = wanted(Job.DISTINCT, parts, ends_of(parts, 1.0))
+    once = wanted(Job.DISTINCT, partitions, ends_of(partitions, 1.0))
     assert [(each.key, each.value) for each in once] != []
     assert {(each.key, each.value) for each in once} == {(each.key, each.value) for each in found}
-    assert wanted(Job.DISTINCT, parts, ends_of(parts, 1.0, 1.0)) == once
+    assert wanted(Job.DISTINCT, partitions, ends_of(partitions, 1.0, 1.0)) == once
 
 
 def test_batches_end_at_the_offsets_of_the_checkpoint(tmp_path: Path) -> None:

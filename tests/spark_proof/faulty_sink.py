@@ -1,13 +1,13 @@
-"""The sink with strikes: as a format of Spark that announces where it is, and dies or waits there as planned.
+"""The sink with faults: a format of Spark that announces its points, and is killed or waits there as planned.
 
-A strike is a file in a directory of the journey, which outlives drivers. Whoever comes to its point first takes it, by
-renaming it, so that it strikes once:
+A fault is a file in a directory of the journey, which outlives drivers. The first process that reaches its point takes
+it, by renaming it, so it is injected once:
 
     name.planned ──> name.reached                        a worker, an executor: killed by the worker itself
-                     └── name.waiting ──> name.released  anybody else: killed by the run, for whom the worker waits
+                     └── name.waiting ──> name.released  any other victim: killed by the run, while the worker waits
 
-A driver is never released: it dies while it waits. The format "unprotected" is the control: it publishes as one would
-without the sink's rules, under names that the log assigns.
+A driver is never released: it is killed while it waits. The format "unprotected" is the control: it publishes without
+the sink's rules, under names that the log assigns.
 """
 
 import json
@@ -32,31 +32,31 @@ from oncelog.pipeline.sink.writer import BATCH_PROPERTY, new_stream_writer
 from tests.cluster.until import until_sync
 from tests.spark_proof.plan import Point, Victim
 
-STRIKES = "strikes"
+FAULTS = "faults"
 PLANNED, REACHED, WAITING, RELEASED = ".planned", ".reached", ".waiting", ".released"
 COMMITS = "commits.jsonl"
-#: Killing an owner takes seconds, waiting until the cluster is whole before may take some more.
+#: Killing an owner takes seconds; before that, waiting until the cluster has recovered may take more.
 _RELEASE_S = 300
-#: Of one send of the copy: a batch of the proof would be copied by one or two otherwise.
+#: Rows of one send of the copy; otherwise a batch would be copied in one or two sends.
 COPIED_ROWS = 100
 
 
-class StrikingDataSource(OncelogDataSource):
+class InjectingDataSource(OncelogDataSource):
     """The sink."""
 
     @classmethod
     def name(cls) -> str:
-        return "striking"
+        return "faulty"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
-        given = {name: value for name, value in self.options.items() if name.lower() != STRIKES}
-        writer: DataSourceStreamWriter = StrikingWriter(
-            new_stream_writer(given, schema, overwrite=overwrite), self.options[STRIKES]
+        given = {name: value for name, value in self.options.items() if name.lower() != FAULTS}
+        writer: DataSourceStreamWriter = InjectingWriter(
+            new_stream_writer(given, schema, overwrite=overwrite), self.options[FAULTS]
         )
         return writer
 
 
-class UnprotectedDataSource(StrikingDataSource):
+class UnprotectedDataSource(InjectingDataSource):
     """The control."""
 
     @classmethod
@@ -65,16 +65,16 @@ class UnprotectedDataSource(StrikingDataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
         inner = UnprotectedWriter(self.options["serviceUrl"], self.options["topic"])
-        writer: DataSourceStreamWriter = StrikingWriter(inner, self.options[STRIKES])
+        writer: DataSourceStreamWriter = InjectingWriter(inner, self.options[FAULTS])
         return writer
 
 
-class StrikingWriter(DataSourceStreamArrowWriter):
-    """Passes everything on, and is struck on the way."""
+class InjectingWriter(DataSourceStreamArrowWriter):
+    """Passes everything on, with faults at its points."""
 
-    def __init__(self, inner: Any, strikes: str) -> None:
+    def __init__(self, inner: Any, faults: str) -> None:
         self._inner = inner
-        self._strikes = Strikes(Path(strikes))
+        self._planned = PlannedFaults(Path(faults))
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         message: WriterCommitMessage = self._inner.write(self._announced(iterator))
@@ -85,28 +85,28 @@ class StrikingWriter(DataSourceStreamArrowWriter):
         assert context is not None
         batch_id = int(context.getLocalProperty(BATCH_PROPERTY) or "")
         for count, batch in enumerate(iterator):
-            self._strikes.reached(Point.TASK, batch_id, count)
+            self._planned.reached(Point.TASK, batch_id, count)
             yield batch
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        with (self._strikes.directory / COMMITS).open("a") as file:
+        with (self._planned.directory / COMMITS).open("a") as file:
             file.write(json.dumps({"batch": batch_id, "tasks": len(messages)}) + "\n")
-        with self._strikes.amid_copy(batch_id):
+        with self._planned.during_copy(batch_id):
             self._inner.commit(messages, batch_id)
-        self._strikes.reached(Point.COMMITTED, batch_id, 2)
+        self._planned.reached(Point.COMMITTED, batch_id, 2)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         self._inner.abort(messages, batch_id)
 
 
-class Strikes:
-    """Those of one journey that did not strike yet."""
+class PlannedFaults:
+    """The faults of one journey that are not injected yet."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def reached(self, point: Point, batch_id: int, count: int) -> None:
-        """Returns when nothing is planned here, or when what was planned is over and this process lives."""
+        """Inject a fault that is planned here. Returns if there is none, or if this process survives it."""
         for path in sorted(self.directory.glob(f"{batch_id}-*-{point}{PLANNED}")):
             try:
                 plan = json.loads(path.read_text())
@@ -115,9 +115,9 @@ class Strikes:
                 path.rename(path.with_suffix(REACHED))
             except FileNotFoundError:
                 continue  # another task was first
-            self._strike(Victim(plan["victim"]), path)
+            self._inject(Victim(plan["victim"]), path)
 
-    def _strike(self, victim: Victim, path: Path) -> None:
+    def _inject(self, victim: Victim, path: Path) -> None:
         if victim is Victim.WORKER:
             os.kill(os.getpid(), signal.SIGKILL)
         elif victim is Victim.EXECUTOR:
@@ -127,8 +127,8 @@ class Strikes:
             until_sync(path.with_suffix(RELEASED).exists, _RELEASE_S, every_s=0.05, waiting_for=str(path))
 
     @contextmanager
-    def amid_copy(self, batch_id: int) -> Iterator[None]:
-        """Inside the block the driver's copy is sent in small pieces, and before each there is a point."""
+    def during_copy(self, batch_id: int) -> Iterator[None]:
+        """Within the block the driver's copy is sent in small pieces, with a point before each."""
         sent = 0
 
         def announced(producer: Producer, rows: Rows, ids: Sequence[int]) -> None:
@@ -147,7 +147,7 @@ class Strikes:
 
 
 def executor_above(pid: int) -> int:
-    """The executor that a Python worker works for; what remains of the worker's task goes on without it."""
+    """The executor of a Python worker."""
     while pid > 1:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if any(word.endswith(b"CoarseGrainedExecutorBackend") for word in words):
@@ -171,7 +171,7 @@ class UnprotectedWriter:
         return WriterCommitMessage()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Everything is there already."""
+        """Everything is published already."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Nothing can be taken back."""
+        """Nothing can be undone."""
