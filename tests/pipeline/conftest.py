@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from oncelog.pipeline.session import new_session
 from tests.cluster.cluster_fixture import Cluster
 
-#: Two tasks at once, and nothing that outlives or leaves this machine.
+#: Two tasks at once, and no files or connections outside the test.
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
-    # Starting a worker takes seconds where other tests keep the machine busy.
+    # Starting a worker takes seconds on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
@@ -26,7 +26,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A task that fails is tried again, as on a real cluster."""
+    """Failed tasks are retried, as on a real cluster."""
     own = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries that this one does not choose
@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Ledgers roll after few entries, so that a topic soon has closed ones."""
+    """Ledgers roll after a few entries, so that a topic soon has closed ones."""
     directory: Path = tmp_path_factory.mktemp("cluster")
     with Cluster.running(directory, ledger_entries_max=16) as own:
         yield own

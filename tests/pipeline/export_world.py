@@ -1,7 +1,8 @@
-"""A directory, a few topics, and exports and cleans that take one step at a time: what a crash or another run may meet.
+"""A directory, a few topics, and exports and cleans that take one step at a time, with crashes and other runs between
+the steps.
 
-The store keeps the promises of `export.store` and no others: files appear as they are written, a manifest whole or not
-at all, under a name that was free.
+The store gives only the guarantees of `export.store`: files appear as they are written, a manifest appears atomically,
+under a name that was free.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ class MemoryStore:
 
 @dataclass
 class World:
-    """What outlives runs. topics: what the cluster says of them."""
+    """The state that outlives runs. topics: their states in the cluster."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
     topics: dict[str, TopicState] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class World:
         return ExportStore(self.store)
 
     def read(self) -> list[Row]:
-        """What a reader of the manifests finds, sorted. A file that is named must be there."""
+        """The rows that a reader of the manifests finds, sorted. A file that a manifest names must exist."""
         paths = [file.path for manifest in self.exported.manifests() for file in manifest.files]
         return sorted(row for path in paths for row in rows_of(self.store.read(path)))
 
@@ -84,7 +85,7 @@ def rows_of(data: bytes) -> list[Row]:
 
 
 def verified(path: str, data: bytes) -> VerifiedFile:
-    """As reading back tells it."""
+    """The file as it is read back."""
     rows = rows_of(data)
     numbers = [index for _, _, index in rows]
     file = DataFile(path, rows[0][0], len(data), len(rows), min(numbers), max(numbers), "sum")
@@ -102,12 +103,12 @@ class Export(Stepped[RunResult]):
         topics: str = "",
         read_back: Sequence[VerifiedFile] | None = None,
     ) -> None:
-        """read_back: what its files hold, whatever it wrote."""
+        """read_back: the contents of its files, in place of what it wrote."""
         super().__init__()
         self.world = world
         #: the directory of this run, once it has one
         self.run_name = ""
-        #: how often it has asked for the topics' states
+        #: how often it has requested the topics' states
         self.asked = 0
         self._topics = topics
         self._loss_allowed = loss_allowed
@@ -150,7 +151,7 @@ class Export(Stepped[RunResult]):
         self.world.exported.remove(run)
 
     def _pieces(self, ranges: Sequence[PartitionRange]) -> Iterator[list[Row]]:
-        """What a cluster gives now, cut into files."""
+        """The messages that the cluster has now, split into files."""
         for each in ranges:
             state = self.world.topics[each.topic]
             rows = [(each.topic, str(state.topic_id), n) for n in range(max(each.kept, state.earliest), each.end)]

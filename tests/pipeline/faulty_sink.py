@@ -41,7 +41,7 @@ class FaultyDataSource(OncelogDataSource):
 
 
 class FaultyWriter(DataSourceStreamArrowWriter):
-    """Passes everything on, until its fault comes."""
+    """Passes everything on, until its fault is injected."""
 
     def __init__(self, inner: Any, fault_dir: str) -> None:
         self._inner = inner
@@ -60,13 +60,13 @@ class FaultyWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         self._inner.commit(messages, batch_id)
         if self._is_due("commit"):
-            raise RuntimeError("the driver is told that the commit failed, though it did not")
+            raise RuntimeError("the commit is reported as failed, although it succeeded")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         self._inner.abort(messages, batch_id)
 
     def _is_due(self, fault: str) -> bool:
-        """Whether it is planned, and comes now for the first time."""
+        """Whether the fault is planned and not injected yet."""
         planned = self._faults / fault
         try:
             planned.rename(self._faults / f"{fault}.done")
@@ -103,14 +103,14 @@ class UnprotectedWriter:
         return WriterCommitMessage()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Everything is there already."""
+        """Everything is published already."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Nothing can be taken back."""
+        """Nothing can be undone."""
 
 
 def register(session: Any) -> None:
-    """Make a session know the formats; this module travels to workers by value, for they cannot import tests."""
+    """Register the formats. This module is sent to workers by value, because they cannot import tests."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     for source in (FaultyDataSource, UnprotectedDataSource):
         session.dataSource.register(source)

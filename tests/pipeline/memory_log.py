@@ -1,8 +1,8 @@
 """The log in memory, as the sink's client sees it: named producers that fence, ids that are stored once, readers.
 
-It keeps the promises that `SinkLog` rests on and no others, so that the shells of the sink can be interrupted after
-each of their calls without a cluster. `MemoryLog.dies_at` says which call of any producer is the last one, and whether
-it was stored before the process died.
+It gives only the guarantees that `SinkLog` relies on, so that the sink can be interrupted after each of its calls
+without a cluster. `MemoryLog.dies_at` is the last call of any producer, and whether it was stored before the process
+died.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class Entry:
     event_times_ms: list[int | None] | None
     properties: list[Mapping[str, str]] | None
 
-    #: where the entry is in its topic
+    #: number of the entry in its topic
     place: int = 0
 
     def __len__(self) -> int:
@@ -78,8 +78,8 @@ class Topic:
 class MemoryLog:
     """Topics outlive clients. calls: sends so far, of all producers.
 
-    dies_at: (number of a send, whether it is stored). creates: topics are created by use. forgets: it is not known
-    whether ids below the mark were stored, as after an idle time. entries_read: by all readers.
+    dies_at: (number of a send, whether it is stored). creates: topics are created automatically. forgets: the log
+    does not know whether ids up to the last one were stored, as after an idle time. entries_read: by all readers.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class MemoryLog:
     calls: int = 0
     dies_at: tuple[int, bool] | None = None
     forgets: bool = False
-    #: {topic: number of its parts}
+    #: {topic: number of its partitions}
     partitions: dict[str, int] = field(default_factory=dict)
     entries_read: int = 0
 
@@ -108,17 +108,17 @@ class MemoryLog:
         return self.topic(topic).rows()
 
     def hidden(self, kind: str) -> list[str]:
-        """Hidden topics whose names end so."""
+        """Hidden topics of this kind."""
         return sorted(name for name in self.topics if "/__sink." in name and kind in name)
 
 
 def batch(number: int) -> RunBatch:
-    """Of the one query of the tests."""
+    """A batch of the tests' only query."""
     return RunBatch("query q", number)
 
 
 def after_each_death(work: Callable[[MemoryLog], None], calls: int) -> Iterator[MemoryLog]:
-    """A log for each call that may be the last one, stored or not; `work` died there."""
+    """A log for each call at which `work` may die, with the call stored or not."""
     for call in range(1, calls + 1):
         for stored in (False, True):
             log = MemoryLog(dies_at=(call, stored))
@@ -135,7 +135,7 @@ def calls_of(work: Callable[[MemoryLog], None]) -> int:
 
 
 class MemoryClient:
-    """What `oncelog.Client` gives."""
+    """Stands in for `oncelog.Client`."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
@@ -236,7 +236,7 @@ class MemoryProducer:
 
 
 class MemoryReader:
-    """From one message on; at the end of what is there it says that nothing comes."""
+    """Reads from one message on; at the end of the topic it raises DeadlineExceeded."""
 
     def __init__(self, log: MemoryLog, entries: list[Entry], entry: int, first: int) -> None:
         self._log = log

@@ -1,4 +1,5 @@
-"""A topic's log as storage nodes hold it, entry by entry, with whatever damage a test wants; and its ranges judged.
+"""A topic's log as storage nodes hold it, entry by entry, with the damage that a test plants; and the verdict on its
+ranges.
 
 What is appended is right unless the test says otherwise: marks, numbers and lengths go on by themselves.
 """
@@ -30,13 +31,13 @@ from oncelog.verify.topic_check import LiveMap, ReportedSnapshot, TopicCheck, ch
 from oncelog.verify.violation import Violation
 
 TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
-#: An entry appears every so many ms.
+#: Milliseconds between two entries.
 EVERY_MS = 1_000
 
 
 @dataclass
 class PlantedProducer:
-    """What the log says of it so far."""
+    """A producer's state in the log so far."""
 
     name: str
     producer_id: ProducerId
@@ -49,14 +50,14 @@ class PlantedProducer:
 
 @dataclass
 class PlantedLog:
-    """entries: {position: bytes}, in log order. facts: of the cluster's record. epoch: the owner's."""
+    """entries: {position: bytes}, in log order. facts: of the ledgers' metadata. epoch: of the owner."""
 
     entries: dict[Position, bytes] = field(default_factory=dict)
     producers: dict[str, PlantedProducer] = field(default_factory=dict)
     ledger_id: int = 1
     epoch: int = 1
     next_index: int = 0
-    #: by how much the confirmed entry that the next one states is too high
+    #: added to the last confirmed entry in the next entry
     confirmed_ahead: int = 0
     #: [ledger id, first index, entries, bytes] of each ledger
     ledgers: list[list[int]] = field(default_factory=lambda: [[1, 0, 0, 0]])
@@ -133,10 +134,10 @@ class PlantedLog:
         self.entries[position] = encode_header(header, body, crc32c) + body
         return position
 
-    # --- what is told of it -------------------------------------------------------------------------------------------
+    # --- what the cluster reports -------------------------------------------------------------------------------------
 
     def facts(self) -> list[LedgerFact]:
-        """As the cluster's record would have them."""
+        """As in the ledgers' metadata."""
         last = self.ledgers[-1][0]
         return [
             LedgerFact(LedgerId(number), index, EntryId(entries - 1), number != last, size if number != last else 0)
@@ -144,7 +145,7 @@ class PlantedLog:
         ]
 
     def told(self) -> dict[ProducerId, ReportedProducer]:
-        """As the owner would have it now."""
+        """As the topic owner has it now."""
         return {
             one.producer_id: ReportedProducer(one.name, one.mode, one.generation, one.mark)
             for one in self.producers.values()
@@ -154,7 +155,7 @@ class PlantedLog:
         return LiveMap(list(self.entries)[-1], self.next_index, self.told(), True)
 
     def snapshot(self, number: int = 1) -> ReportedSnapshot:
-        """Of the log as it is now; which range ends there is found when it is judged."""
+        """A snapshot of the log as it is now; the range that ends there is found when the log is checked."""
         remembered = tuple(batch for one in self.producers.values() for batch in one.remembered)
         return ReportedSnapshot(number, list(self.entries)[-1], self.next_index, self.told(), None, remembered)
 
@@ -178,7 +179,7 @@ def judged(
     facts: Sequence[LedgerFact] | None = None,
     from_start: bool = True,
 ) -> TopicCheck:
-    """The log cut into ranges behind so many entries each time; a snapshot's place is a cut of its own."""
+    """Check the log, split into ranges behind these numbers of entries, and behind a snapshot's position."""
     entries = list(log.entries.items())
     places = [position for position, _ in entries]
     ends = set(cuts) | {len(entries)}

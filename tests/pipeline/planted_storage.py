@@ -68,7 +68,7 @@ class PlantedStorage:
         due: SnapshotDue = NOT_REPORTED,
         **stats: object,
     ) -> TopicPlan:
-        """As the cluster would tell it, if it has not told otherwise. others: further members. stats: of the owner."""
+        """The plan of an audit. others: further members. stats: of the topic owner."""
         members = ((self.node, self.address), *((other.node, other.address) for other in others))
         ledgers = tuple(
             AuditedLedger(

@@ -1,7 +1,7 @@
 """A journal, a target and drivers that take one step at a time: the sink's commits under crashes and zombies.
 
-The two logs keep the promises of a contiguous producer and no others: a newer opening fences the older ones, an id that
-is stored is a duplicate, the next one is stored, and one above that would be a gap, which must never be asked for.
+The two logs give only the guarantees of a contiguous producer: a newer instance fences the older ones, an id that is
+stored is a duplicate, the next id is stored, and a higher one would be a gap, which must never be requested.
 """
 
 import zlib
@@ -44,7 +44,7 @@ class Log:
 
 @dataclass
 class World:
-    """What outlives drivers. staged: {name of the attempt: its rows}."""
+    """The state that outlives drivers. staged: {name of the attempt: its rows}."""
 
     journal: Log = field(default_factory=Log)
     target: Log = field(default_factory=Log)

@@ -1,4 +1,4 @@
-"""Entries as a log stores them, for tests of what reads them."""
+"""Entries as a log stores them, for tests of readers."""
 
 from collections.abc import Mapping, Sequence
 

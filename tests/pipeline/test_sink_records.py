@@ -5,8 +5,8 @@ import pytest
 from oncelog.core.errors import CorruptEntry
 from oncelog.pipeline.sink.journal_records import (
     BatchRecord,
+    ClaimedIds,
     ClaimRecord,
-    IdRange,
     RunBatch,
     StagedAttempt,
     decode_batch_record,
@@ -24,7 +24,7 @@ WINNERS = BatchRecord(
     ("p",),
     "offsets",
 )
-CLAIM = ClaimRecord(RunBatch("q", 7), IdRange.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
+CLAIM = ClaimRecord(RunBatch("q", 7), ClaimedIds.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
 
 
 def test_winners_record_is_encoded_and_decoded() -> None:
@@ -58,4 +58,4 @@ def test_records_of_the_other_mode_are_refused() -> None:
 
 def test_different_ids_between_the_same_ends_differ() -> None:
     """Same first id, last id and number, but other ids between them."""
-    assert IdRange.of([1, 2, 9]) != IdRange.of([1, 3, 9])
+    assert ClaimedIds.of([1, 2, 9]) != ClaimedIds.of([1, 3, 9])

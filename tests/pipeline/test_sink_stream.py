@@ -83,7 +83,7 @@ def messages(cluster: Cluster, topic: str) -> list[oncelog.Message]:
 def run_through_faults(frame: DataFrame, kind: str, directory: Path, *faults: str, **options: Any) -> None:
     """A task's worker dies, Spark tries it again; a commit fails after it published, the query is restarted."""
     options["faultDir"] = plan(directory / "faults", *faults)
-    with pytest.raises(StreamingQueryException, match="told that the commit failed"):
+    with pytest.raises(StreamingQueryException, match="the commit is reported as failed"):
         run(frame, kind, directory / "checkpoint", **options)
     run(frame, kind, directory / "checkpoint", **options)
     assert injected(directory / "faults") == set(faults), "a fault that was not injected proves nothing"
@@ -115,7 +115,7 @@ def test_shuffled_batches_survive_a_dead_worker_a_failed_commit_and_another_spli
         "mode": "batch",
         "faultDir": plan(tmp_path / "faults", "task", "commit"),
     }
-    with pytest.raises(StreamingQueryException, match="told that the commit failed"):
+    with pytest.raises(StreamingQueryException, match="the commit is reported as failed"):
         run(frame.repartition(2, "value"), "oncelog_faulty", tmp_path / "checkpoint", **options)
     after_crash = stored(cluster, "by-batch")
     assert Counter(after_crash) == Counter(expected[:ROWS])

@@ -1,6 +1,6 @@
-"""A release with the pipeline, what Spark itself tells of a job that runs there, and the kills.
+"""A release with the pipeline, Spark's own view of a job that runs there, and the kills.
 
-Spark's own pages are asked through the API server; whether a task runs is what they say.
+Spark's web UI is read through the API server; it shows whether a task runs.
 """
 
 import json
@@ -29,7 +29,7 @@ KILLS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was found in a topic, compared with the lines that were published."""
+    """The messages of a topic, compared with the lines that were published."""
 
     messages: int
     lost: int
@@ -44,7 +44,7 @@ class SparkRelease(Release):
         return ["--values", str(VALUES), *super().values()[2:]]
 
     def ask(self, *words: str) -> str | None:
-        """What kubectl answers; None: it failed or took long, as it does while a pod comes or goes."""
+        """The output of kubectl; None: it failed or timed out, as while a pod starts or ends."""
         command = ["kubectl", "--namespace", self.namespace, *words]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False)
@@ -53,7 +53,7 @@ class SparkRelease(Release):
         return done.stdout if done.returncode == 0 else None
 
     def publish(self, topic: str, lines: Sequence[str]) -> None:
-        """As a file, by a producer with a name, into `public/default`."""
+        """Publish a file with a named producer, into `public/default`."""
         path = f"/tmp/{topic}"
         write = f"import sys; open({path!r}, 'wb').write(sys.stdin.buffer.read())"
         pod = f"deploy/{RELEASE}-metadata"
@@ -62,7 +62,7 @@ class SparkRelease(Release):
         self.oncelog("produce", f"{SOURCES}/{topic}", "--from-file", path, "--producer-name", "importer")
 
     def stored(self, topic: str) -> int:
-        """Messages in a topic of `public/copies`; 0: it is not there or not served yet."""
+        """Messages in a topic of `public/copies`; 0: it does not exist or is not served yet."""
         words = ("exec", f"deploy/{RELEASE}-metadata", "--", "oncelog", "admin", "topics", "stats")
         said = self.ask(*words, f"{COPIES}/{topic}", "-o", "json")
         return 0 if said is None else int(json.loads(said).get("message_count", 0))
@@ -97,7 +97,7 @@ class SparkRelease(Release):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An executor that is gone: tasks that it was given, and of these the completed and the failed ones."""
+    """A lost executor: tasks that it was given, and of these the completed and the failed ones."""
 
     tasks: int
     completed: int
@@ -106,7 +106,7 @@ class Loss:
 
 
 class Watched:
-    """The job that runs: its driver, its executors, and how they are killed. selector: of its driver's pods."""
+    """A running job: its driver, its executors, and the kills. selector: of its driver's pods."""
 
     def __init__(self, release: SparkRelease, selector: str, topic: str) -> None:
         self.release = release
@@ -116,7 +116,7 @@ class Watched:
         self._application = ""
 
     def driver(self) -> str | None:
-        """The pod that runs; None: there is none just now."""
+        """The running pod; None: there is none now."""
         said = self.release.ask("get", "pods", "--selector", self.selector, "-o", "json")
         pods = [] if said is None else json.loads(said)["items"]
         running = [
@@ -127,18 +127,18 @@ class Watched:
         return running[0] if running else None
 
     def _ask_driver(self, path: str) -> Any:
-        """Of Spark's REST; None: nobody answers."""
+        """An answer of Spark's REST API; None: no answer."""
         self._driver = self._driver or self.driver()
         place = f"/api/v1/namespaces/{self.release.namespace}/pods/{self._driver}:4040/proxy/api/v1/applications"
         said = None if self._driver is None else self.release.ask("get", "--raw", f"{place}{path}")
-        # While it starts it asks in words to wait.
+        # While it starts, it answers with a text instead of JSON.
         if said is None or not said.lstrip().startswith(("[", "{")):
             self._driver = None
             return None
         return json.loads(said)
 
     def pages(self, path: str) -> Any:
-        """What Spark's REST says of the application that runs; None: nobody answers."""
+        """The running application in Spark's REST API; None: no answer."""
         answer = self._ask_driver(f"/{self._application}{path}") if self._application else None
         if answer is None:
             found = self._ask_driver("")
@@ -146,23 +146,24 @@ class Watched:
         return answer
 
     def application(self) -> str:
-        """The id of the one that runs, or ran last."""
+        """The id of the application that runs, or ran last."""
         self.pages("")
         return self._application
 
     def busy_executor(self) -> str | None:
-        """The id of an executor in which a task of a batch runs."""
+        """The id of an executor that runs a task of a batch."""
         executors = self.pages("/executors") or []
         busy = [each["id"] for each in executors if each["id"] != "driver" and each["activeTasks"] > 0]
         return busy[0] if busy else None
 
     def wait_for_batches(self) -> str:
-        """Until the job is in the middle of its work; the id of a busy executor."""
+        """Wait until the job is in the middle of its work; returns the id of a busy executor."""
         until_sync(lambda: self.release.stored(self.topic), JOB_STARTS_S, every_s=0.5, waiting_for="the first rows")
         return until_sync(self.busy_executor, JOB_STARTS_S, every_s=0.1, waiting_for="a task to run") or ""
 
     def kill_executor(self, total: int) -> None:
-        """By force, while it runs a task, and again until Spark says that a task was lost: one may just have ended."""
+        """Force-delete the executor while it runs a task; repeat until Spark reports a lost task, since one may just
+        have ended."""
         for _ in range(KILLS_MAX):
             executor = self.wait_for_batches()
             selector = f"spark-app-selector={self.application()},spark-exec-id={executor}"
@@ -179,14 +180,14 @@ class Watched:
         raise AssertionError(f"none of {KILLS_MAX} kills hit a task")
 
     def _loss_of(self, executor: str) -> "Loss | None":
-        """What Spark says of an executor that it has lost."""
+        """Spark's report of a lost executor."""
         for each in self.pages("/allexecutors") or []:
             if each["id"] == executor and not each["isActive"]:
                 return Loss(each["totalTasks"], each["completedTasks"], each["failedTasks"], each["removeReason"])
         return None
 
     def kill_driver(self, total: int) -> None:
-        """By force, while a task runs; ends when its executors are gone with it."""
+        """Force-delete the driver while a task runs; wait until its executors are gone, too."""
         application = self.application()
         self.wait_for_batches()
         driver = self.driver()

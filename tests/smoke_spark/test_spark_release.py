@@ -1,4 +1,4 @@
-"""Jobs on Spark beside an installed release, as users run them, with executors and drivers killed amid their batches.
+"""Jobs on Spark beside an installed release, as users run them, with executors and drivers killed within their batches.
 
 Real text is published by producers with names, a line a message, and copied by Spark: by spark-submit in client mode
 from a pod, by spark-submit in cluster mode from this machine, and by the chart's own driver. Each time an executor and
@@ -34,7 +34,7 @@ CHECKPOINTS = "spark.kubernetes.driver.volumes.persistentVolumeClaim.checkpoints
 
 
 def text_of(directory: Path) -> list[str]:
-    """Lines of a tree of real files, as many as are published."""
+    """The lines to publish, from a tree of real files."""
     lines = [line for path in sorted(directory.rglob("*.py")) for line in path.read_text().splitlines()]
     return lines[:LINES]
 
@@ -45,7 +45,7 @@ EXPECTED = {name: [f"copy of {line}" for line in lines] for name, lines in LINES
 
 
 def words(name: str) -> list[str]:
-    """The job: its rows are known by their place, and changed on the way."""
+    """The job: rows are identified by their position, and get another value."""
     return [
         "copy",
         f"--from={','.join(f'{SOURCES}/{topic}' for topic in TOPICS)}",
@@ -59,7 +59,7 @@ def words(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def release() -> Iterator[SparkRelease]:
-    """A namespace that is gone at the end, volumes too."""
+    """A namespace that is deleted at the end, with its volumes."""
     own = SparkRelease(f"spark-{secrets.token_hex(3)}")
     try:
         yield own
@@ -107,7 +107,7 @@ def test_client_mode_in_a_pod_loses_and_doubles_nothing(release: SparkRelease) -
     killed_and_compared(release, Watched(release, f"batch.kubernetes.io/job-name={name}", name), name)
     release.kubectl("wait", "--for=condition=complete", f"job/{name}", f"--timeout={JOB_ENDS_S:.0f}s")
     assert spark_pods(release) == []
-    # It is its user's, under the release's label: no uninstall takes it away.
+    # The Job belongs to its user, although it has the release's label: an uninstall does not delete it.
     release.kubectl("delete", "job", name)
 
 
@@ -133,7 +133,7 @@ def test_cluster_mode_from_this_machine_loses_and_doubles_nothing(release: Spark
 
 
 def submit(release: SparkRelease, name: str, directory: Path) -> None:
-    """As the chart's README.md says."""
+    """As in the chart's README.md."""
     home = Path(next(iter(pyspark.__path__)))
     server = run(["kubectl", "config", "view", "--minify", "--output", "jsonpath={.clusters[0].cluster.server}"])
     access = credentials(release, directory)
@@ -152,14 +152,14 @@ def submit(release: SparkRelease, name: str, directory: Path) -> None:
     command += [word for conf in confs for word in ("--conf", conf)]
     command += [MAIN, *words(name), "--available-now"]
     print("$", *command, flush=True)
-    # Not by the kubeconfig: Spark's client reads not every kind of key that kubectl does.
+    # Without the kubeconfig: Spark's client does not read every kind of key that kubectl does.
     own = os.environ | {"SPARK_HOME": str(home), "KUBECONFIG": str(directory / "none")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=own)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
 def credentials(release: SparkRelease, directory: Path) -> Path:
-    """Of an account that may submit: it makes a driver's pod, its Service, ConfigMap and NetworkPolicy."""
+    """The token of an account that may submit: it creates a driver's pod, Service, ConfigMap and NetworkPolicy."""
     verbs = ["create", "get", "list", "watch", "update", "patch", "delete"]
     groups = {"": ["pods", "services", "configmaps"], "networking.k8s.io": ["networkpolicies"]}
     rules = [{"apiGroups": [group], "resources": kinds, "verbs": verbs} for group, kinds in groups.items()]
@@ -202,7 +202,7 @@ def test_an_uninstall_removes_driver_and_executors(release: SparkRelease) -> Non
 
 
 def settings(release: SparkRelease) -> dict[str, str]:
-    """Of Spark, as the chart gives them."""
+    """Spark's settings, from the chart."""
     lines = release.spark_files()["spark.properties"].splitlines()
     return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
 

@@ -112,7 +112,7 @@ def counts_of(attempts: Iterable[StagedAttempt]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class IdRange:
+class ClaimedIds:
     """Consecutive ids of a task: `count` of them, from first to last, possibly with gaps."""
 
     first: int
@@ -136,7 +136,7 @@ class ClaimRecord:
     hex: rows of this claim are published behind it; empty: the beginning."""
 
     batch: RunBatch
-    ids: IdRange
+    ids: ClaimedIds
     start: str = ""
     former: tuple[str, ...] = ()
     routes: Mapping[str, int] = field(default_factory=dict)
@@ -185,7 +185,7 @@ def decode_claim_record(data: bytes) -> ClaimRecord:
     try:
         return ClaimRecord(
             _batch(fields),
-            IdRange(**fields["ids"]),  # type: ignore[arg-type]
+            ClaimedIds(**fields["ids"]),  # type: ignore[arg-type]
             str(fields["start"]),
             _former(fields),
             dict(fields["routes"]),  # type: ignore[call-overload]

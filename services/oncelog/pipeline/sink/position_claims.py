@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict, OncelogError
-from oncelog.pipeline.sink.journal_records import ClaimRecord, IdRange, RunBatch
+from oncelog.pipeline.sink.journal_records import ClaimedIds, ClaimRecord, RunBatch
 from oncelog.pipeline.sink.run_order import INTERRUPTIONS, BatchOrder, former_after, order_after
 
 
@@ -94,7 +94,7 @@ class PositionClaims:
         ids: ascending; `rows_expected` of them, or the last ones. routes, positions: see ClaimRecord; those of an
         earlier attempt's claim count instead. Raises Conflict where an earlier attempt claimed other rows.
         """
-        mine = IdRange.of(ids)
+        mine = ClaimedIds.of(ids)
         if self._claims:
             claimed, self._claims = self._claims[0], self._claims[1:]
             if claimed.ids != mine:
@@ -112,7 +112,7 @@ class PositionClaims:
         if self._claims:
             raise self._shared(self._claims[0].ids, "no more")
 
-    def _shared(self, claimed: IdRange, mine: str) -> OncelogError:
+    def _shared(self, claimed: ClaimedIds, mine: str) -> OncelogError:
         return Conflict(
             f"another task of {self.batch} has, or had, other rows of {self.producer_name}: {claimed} there, {mine} "
             "here. In mode=position all rows of a producer must be in one task of a batch, in order: no repartition or "
