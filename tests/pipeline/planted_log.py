@@ -144,7 +144,7 @@ class PlantedLog:
             for number, index, entries, size in self.ledgers
         ]
 
-    def told(self) -> dict[ProducerId, ReportedProducer]:
+    def reported_producers(self) -> dict[ProducerId, ReportedProducer]:
         """As the topic owner has it now."""
         return {
             one.producer_id: ReportedProducer(one.name, one.mode, one.generation, one.mark)
@@ -152,12 +152,14 @@ class PlantedLog:
         }
 
     def live(self) -> LiveMap:
-        return LiveMap(list(self.entries)[-1], self.next_index, self.told(), True)
+        return LiveMap(list(self.entries)[-1], self.next_index, self.reported_producers(), True)
 
     def snapshot(self, number: int = 1) -> ReportedSnapshot:
         """A snapshot of the log as it is now; the range that ends there is found when the log is checked."""
         remembered = tuple(batch for one in self.producers.values() for batch in one.remembered)
-        return ReportedSnapshot(number, list(self.entries)[-1], self.next_index, self.told(), None, remembered)
+        return ReportedSnapshot(
+            number, list(self.entries)[-1], self.next_index, self.reported_producers(), None, remembered
+        )
 
 
 def fold(entries: Iterable[tuple[Position, bytes]]) -> RangeSummary:
@@ -171,7 +173,7 @@ def fold(entries: Iterable[tuple[Position, bytes]]) -> RangeSummary:
     return folding.summary
 
 
-def judged(
+def check_log(
     log: PlantedLog,
     *cuts: int,
     live: LiveMap | None = None,

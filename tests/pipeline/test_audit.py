@@ -19,7 +19,7 @@ from oncelog.core.dedup.state import ProducerState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
-from oncelog.pipeline.audit.job import TopicAudit, audit_topics, judge_plan, run_tasks
+from oncelog.pipeline.audit.job import TopicAudit, audit_topics, check_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
 from oncelog.pipeline.audit.picture import picture_of
 from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
@@ -127,7 +127,7 @@ def audit_on(spark: SparkSession, storage: PlantedStorage, plan_of: Callable[[],
         def each(task: Any, ranges: Any) -> Any:
             return run_tasks(spark, task, ranges, lambda _done, _count: None)
 
-        return TopicAudit(plan, judge_plan(plan, each(fold_range, plan.ranges), each), 0)
+        return TopicAudit(plan, check_plan(plan, each(fold_range, plan.ranges), each), 0)
 
     return process_loop().run_until_complete(work())
 
@@ -164,7 +164,7 @@ def audit_here(storage: PlantedStorage, plan_of: Callable[[], TopicPlan]) -> Top
         async with storage.serving():
             plan = plan_of()
             summaries = [await fold_entries(one) for one in plan.ranges]
-            return TopicAudit(plan, judge_plan(plan, summaries, lambda _task, _ranges: []), 7)
+            return TopicAudit(plan, check_plan(plan, summaries, lambda _task, _ranges: []), 7)
 
     return process_loop().run_until_complete(work())
 

@@ -10,14 +10,14 @@ import pytest
 
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.pipeline.audit.job import TopicAudit, judge_plan
+from oncelog.pipeline.audit.job import TopicAudit, check_plan
 from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.audit.report import topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotDue, SnapshotReading, TopicPlan
 from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.wire import metadata_pb2 as pb
-from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, judged
+from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, check_log
 from tests.pipeline.planted_storage import PlantedStorage, without_start
 
 NODES = tuple(Incarnation(letter * 32) for letter in "abc")
@@ -63,10 +63,10 @@ def test_gap_of_a_contiguous_producer_is_reported(batches: list[Sequence[int]], 
     """However the log is split into ranges; a monotonic producer may have the same gaps."""
     log = contiguous(*batches)
     for some in cuts(log):
-        holes = [one for one in judged(log, *some).findings if one.rule == "hole"]
+        holes = [one for one in check_log(log, *some).findings if one.rule == "hole"]
         assert [one.position for one in holes] == [place], some
         assert missing in holes[0].message
-    assert judged(contiguous(*batches, mode=SequenceMode.MONOTONIC)).findings == []
+    assert check_log(contiguous(*batches, mode=SequenceMode.MONOTONIC)).findings == []
 
 
 def test_contiguous_producer_without_a_gap_is_good() -> None:
@@ -74,10 +74,10 @@ def test_contiguous_producer_without_a_gap_is_good() -> None:
     log = contiguous(range(5), range(5, 9))
     log.store("a", range(7, 12), skip=2)
     for some in cuts(log):
-        assert judged(log, *some).findings == []
+        assert check_log(log, *some).findings == []
     rest = replace(log, entries={place: data for place, data in log.entries.items() if place.entry_id >= 2})
     facts = log.facts()
-    holes = [one for one in judged(rest, facts=facts, from_start=False).findings if one.rule == "hole"]
+    holes = [one for one in check_log(rest, facts=facts, from_start=False).findings if one.rule == "hole"]
     assert holes == []
 
 
@@ -86,7 +86,7 @@ def test_gap_is_reported_for_a_producer_whose_grant_was_trimmed() -> None:
     log = contiguous(range(5), range(5, 9), range(10, 12))
     rest = replace(log, entries={place: data for place, data in log.entries.items() if place.entry_id >= 2})
     for some in ((), (1,)):
-        findings = judged(rest, *some, facts=log.facts(), from_start=False).findings
+        findings = check_log(rest, *some, facts=log.facts(), from_start=False).findings
         assert [one.position for one in findings if one.rule == "hole"] == [at(1, 3)]
 
 
@@ -112,7 +112,7 @@ def audited(storages: Sequence[PlantedStorage], **options: Any) -> dict[str, Any
                 await stack.enter_async_context(storage.serving())
             plan: TopicPlan = storages[0].plan(others=storages[1:], **options)
             summaries = list(await asyncio.gather(*map(fold_entries, plan.ranges)))
-            return TopicAudit(plan, judge_plan(plan, summaries, lambda _task, _ranges: []), 0)
+            return TopicAudit(plan, check_plan(plan, summaries, lambda _task, _ranges: []), 0)
 
     return topic_report(process_loop().run_until_complete(work()))
 
@@ -201,7 +201,7 @@ def test_copies_of_a_node_that_does_not_answer_are_unknown_not_missing() -> None
                     await stack.enter_async_context(storage.serving())
                 plan = away[0].plan(others=away[1:], all_copies=all_copies)
                 summaries = [await fold_entries(one) for one in plan.ranges]
-                return TopicAudit(plan, judge_plan(plan, summaries, lambda _task, _ranges: []), 0)
+                return TopicAudit(plan, check_plan(plan, summaries, lambda _task, _ranges: []), 0)
 
         return topic_report(process_loop().run_until_complete(work()))
 
@@ -247,7 +247,7 @@ def test_log_that_needs_a_snapshot_and_has_none_is_reported() -> None:
             async with storage.serving():
                 again = replace(plan, ranges=storage.plan().ranges)
                 summaries = [await fold_entries(one) for one in again.ranges]
-                return TopicAudit(again, judge_plan(again, summaries, lambda _task, _ranges: []), 0)
+                return TopicAudit(again, check_plan(again, summaries, lambda _task, _ranges: []), 0)
 
         return topic_report(process_loop().run_until_complete(work()))
 

@@ -17,13 +17,13 @@ from oncelog.verify.range_summary import FRONT_KEPT, LOW_KEPT
 from oncelog.verify.stored_log import parse_entry
 from oncelog.verify.topic_check import LiveMap, TopicCheck
 from oncelog.verify.violation import Violation
-from tests.pipeline.planted_log import PlantedLog, PlantedProducer, judged
+from tests.pipeline.planted_log import PlantedLog, PlantedProducer, check_log
 
 Places = list[tuple[str, str | None]]
 OTHER_TOPIC = TopicId("f" * 32)
 
 
-def told(found: TopicCheck) -> Places:
+def findings_of(found: TopicCheck) -> Places:
     """(rule, position) of each finding."""
     return [(one.rule, None if one.position is None else str(one.position)) for one in found.findings]
 
@@ -71,12 +71,12 @@ def test_a_good_log_is_good_however_it_is_split() -> None:
     snapshots = [small_log(upto).snapshot() for upto in range(1, ENTRIES + 1)]
     for cuts in [cuts for cuts in every_cut(ENTRIES) if len(cuts) != 2]:
         for snapshot in snapshots:
-            found = judged(log, *cuts, snapshot=snapshot)
-            assert (told(found), found.findings_count) == ([], 0), (cuts, snapshot)
+            found = check_log(log, *cuts, snapshot=snapshot)
+            assert (findings_of(found), found.findings_count) == ([], 0), (cuts, snapshot)
             assert (found.live.whole, found.live.equal) == (True, 2)
             assert found.snapshot is not None
             assert (found.snapshot.whole, found.snapshot.equal) == (True, len(snapshot.producers))
-    found = judged(log, 4)
+    found = check_log(log, 4)
     assert {one.name: one.mark for one in found.joined.producers.values()} == {"a": 20, "b": 60}
     totals = found.joined.totals
     assert (totals.messages, totals.skipped, totals.grants, totals.entries) == (19, 2, 4, ENTRIES)
@@ -174,8 +174,8 @@ def test_damage_is_reported_with_its_position_within_and_across_ranges(damage: s
     log.store("b", [300])
     log.store("a", [1000])
     for cuts in every_cut(len(log.entries)):
-        found = judged(log, *cuts)
-        assert told(found) == expected, (cuts, found.findings)
+        found = check_log(log, *cuts)
+        assert findings_of(found) == expected, (cuts, found.findings)
         assert found.findings_count == len(expected), cuts
 
 
@@ -187,7 +187,7 @@ def test_duplicates_are_reported_with_ids_and_first_positions() -> None:
     log.store("a", range(20, 40))
     log.store("a", [5, 6, 39, 77])
     for cuts in ((), (3,)):
-        [finding] = judged(log, *cuts).findings
+        [finding] = check_log(log, *cuts).findings
         assert finding.message == "3 ids from 5 to 39 of 'a' stored again: the first is at 1:1"
 
 
@@ -197,7 +197,7 @@ def test_duplicates_are_reported_with_ids_and_first_positions() -> None:
 def test_a_wrong_last_id_in_the_live_map_is_found() -> None:
     """Too high, too low, of another instance, of another mode, missing, or of an unknown producer."""
     log = small_log()
-    right = log.told()
+    right = log.reported_producers()
     a = right[ProducerId(1)]
     wrong = {
         "'a' (1) has the mark 21 in the report, 20 in": {**right, ProducerId(1): a._replace(mark=SequenceId(21))},
@@ -212,7 +212,7 @@ def test_a_wrong_last_id_in_the_live_map_is_found() -> None:
     }  # fmt: skip
     for said, producers in wrong.items():
         for cuts in ((), (5,), tuple(range(1, ENTRIES))):
-            [finding] = judged(log, *cuts, live=log.live()._replace(producers=producers)).findings
+            [finding] = check_log(log, *cuts, live=log.live()._replace(producers=producers)).findings
             assert (finding.rule, finding.position) == ("live map", None)
             assert said in finding.message
 
@@ -220,16 +220,16 @@ def test_a_wrong_last_id_in_the_live_map_is_found() -> None:
 def test_a_live_map_of_another_position_is_found() -> None:
     """It counts messages that the log does not have, or has the position of an entry that was not read."""
     log = small_log()
-    [count] = judged(log, live=log.live()._replace(next_index=20)).findings
+    [count] = check_log(log, live=log.live()._replace(next_index=20)).findings
     assert count.message == "its next message has index 20, in the log 19"
-    [place] = judged(log, live=log.live()._replace(position=Position(LedgerId(9), EntryId(3)))).findings
+    [place] = check_log(log, live=log.live()._replace(position=Position(LedgerId(9), EntryId(3)))).findings
     assert place.message == "its position is 9:3, but the log was read up to 9:2"
 
 
 def test_a_wrong_snapshot_is_found_although_later_messages_correct_it() -> None:
     """Its last id of 'a' is too low at its own position; replayed to the end of the log it would be right again."""
     log, then = small_log(), small_log(7)
-    producers = then.told()
+    producers = then.reported_producers()
     low = producers[ProducerId(1)]._replace(mark=SequenceId(10))
     right = then.snapshot()
     wrong = {
@@ -238,7 +238,7 @@ def test_a_wrong_snapshot_is_found_although_later_messages_correct_it() -> None:
     }
     for said, snapshot in wrong.items():
         for cuts in ((), (3,), tuple(range(1, ENTRIES))):
-            [finding] = judged(log, *cuts, snapshot=snapshot).findings
+            [finding] = check_log(log, *cuts, snapshot=snapshot).findings
             assert finding.rule == "snapshot"
             assert said in finding.message
 
@@ -246,9 +246,9 @@ def test_a_wrong_snapshot_is_found_although_later_messages_correct_it() -> None:
 def test_producers_that_the_owner_does_not_list_are_counted_not_equal() -> None:
     """The owner lists a limited number."""
     log = small_log()
-    some = {ProducerId(1): log.told()[ProducerId(1)]}
-    found = judged(log, live=log.live()._replace(producers=some, lists_all=False))
-    assert told(found) == []
+    some = {ProducerId(1): log.reported_producers()[ProducerId(1)]}
+    found = check_log(log, live=log.live()._replace(producers=some, lists_all=False))
+    assert findings_of(found) == []
     assert (found.live.whole, found.live.equal, found.live.not_listed) == (False, 1, 1)
 
 
@@ -262,7 +262,7 @@ def test_a_record_that_contradicts_the_ledgers_is_found() -> None:
     log.roll()
     log.store("a", [30])
     good = log.facts()
-    assert told(judged(log)) == []
+    assert findings_of(check_log(log)) == []
 
     def changed(number: int, **fields: object) -> list[LedgerFact]:
         return [fact._replace(**fields) if at == number else fact for at, fact in enumerate(good)]  # type: ignore[arg-type]
@@ -277,7 +277,7 @@ def test_a_record_that_contradicts_the_ledgers_is_found() -> None:
     }
     for said, facts in wrong.items():
         for cuts in ((), (5,), tuple(range(1, ENTRIES + 1))):
-            found = [one for one in judged(log, *cuts, facts=facts).findings if one.rule == "chain"]
+            found = [one for one in check_log(log, *cuts, facts=facts).findings if one.rule == "chain"]
             assert [one for one in found if said in one.message], (said, found)
             assert len(found) == 1 or "behind" in said, found
 
@@ -292,13 +292,13 @@ def test_trimmed_messages_are_never_good() -> None:
     for position in [position for position in log.entries if position.ledger_id == 1]:
         del log.entries[position]
     for cuts in every_cut(len(log.entries)):
-        found = judged(log, *cuts, facts=log.facts()[1:], from_start=False)
-        assert told(found) == [], (cuts, found.findings)
+        found = check_log(log, *cuts, facts=log.facts()[1:], from_start=False)
+        assert findings_of(found) == [], (cuts, found.findings)
         assert (found.live.whole, found.live.at_least, found.live.equal) == (False, 2, 0)
-        low = log.told()
+        low = log.reported_producers()
         low[ProducerId(2)] = low[ProducerId(2)]._replace(mark=SequenceId(59))
-        worse = judged(log, *cuts, facts=log.facts()[1:], from_start=False, live=log.live()._replace(producers=low))
-        assert told(worse) == [("live map", None)], "a mark below what is kept is wrong all the same"
+        worse = check_log(log, *cuts, facts=log.facts()[1:], from_start=False, live=log.live()._replace(producers=low))
+        assert findings_of(worse) == [("live map", None)], "a mark below what is kept is wrong all the same"
 
 
 def test_nothing_is_invented_behind_an_unreadable_entry() -> None:
@@ -309,8 +309,8 @@ def test_nothing_is_invented_behind_an_unreadable_entry() -> None:
         cut[lost] = bytes([cut[lost][0] ^ 1]) + cut[lost][1:]
         damaged = replace(log, entries=cut)
         for cuts in ((), (3,), (5, 8), tuple(range(1, ENTRIES))):
-            found = judged(damaged, *cuts)
-            assert told(found) == [("digest", str(lost))], (cuts, found.findings)
+            found = check_log(damaged, *cuts)
+            assert findings_of(found) == [("digest", str(lost))], (cuts, found.findings)
             assert (found.joined.blind, found.live.whole) == (True, False)
 
 
@@ -323,10 +323,10 @@ def test_a_summary_is_small_and_counts_what_it_leaves_out() -> None:
         log.store("a", [2 * number])
     for number in range(count):
         log.store("a", [2 * number])
-    whole = judged(log)
+    whole = check_log(log)
     assert [one.rule for one in whole.findings] == ["once"] * LOW_KEPT
     assert whole.findings_count == count
-    halves = judged(log, count + 1)
+    halves = check_log(log, count + 1)
     assert [one.rule for one in halves.findings] == ["once"] * FRONT_KEPT
     assert halves.findings_count > FRONT_KEPT
 
@@ -381,11 +381,11 @@ def test_ranges_give_the_verdict_of_the_whole_logs_fold() -> None:
         log, rng = random_log(seed), random.Random(-seed)
         fold, sound = oracle(log)
         good += sound
-        whole = judged(log)
-        assert (told(whole) == []) is sound, (seed, whole.findings)
+        whole = check_log(log)
+        assert (findings_of(whole) == []) is sound, (seed, whole.findings)
         for _ in range(4):
             cuts = rng.sample(range(1, len(log.entries)), rng.randint(1, 4))
-            assert told(judged(log, *cuts)) == told(whole), (seed, cuts)
+            assert findings_of(check_log(log, *cuts)) == findings_of(whole), (seed, cuts)
         if sound:
             marks = {one.name: (one.mark, one.generation) for one in whole.joined.producers.values()}
             assert marks == {one.name: (one.mark, one.generation) for one in fold.producers.values()}
@@ -396,5 +396,5 @@ def test_ranges_give_the_verdict_of_the_whole_logs_fold() -> None:
 
 def test_an_empty_log_is_good() -> None:
     """A topic that was never used."""
-    found = judged(PlantedLog(), live=LiveMap(BEFORE_ALL, 0, {}, True), facts=[])
+    found = check_log(PlantedLog(), live=LiveMap(BEFORE_ALL, 0, {}, True), facts=[])
     assert (found.findings, found.live.whole) == ([], True)

@@ -42,7 +42,7 @@ class TopicAudit:
     """grown: messages stored since the end was fixed; None: not known."""
 
     plan: TopicPlan
-    judged: TopicCheck
+    check: TopicCheck
     grown: int | None
 
 
@@ -60,8 +60,8 @@ def audit_topics(
     audits: list[TopicAudit] = []
     for number, plan in enumerate(plans):
         mine = summaries[ends[number] : ends[number + 1]]
-        judged = judge_plan(plan, mine, lambda task, some: run_tasks(session, task, some, partial(report, "searching")))
-        audits.append(TopicAudit(plan, judged, run_connected(options.connection, partial(_grown, plan))))
+        check = check_plan(plan, mine, lambda task, some: run_tasks(session, task, some, partial(report, "searching")))
+        audits.append(TopicAudit(plan, check, run_connected(options.connection, partial(_grown, plan))))
     return audits
 
 
@@ -77,7 +77,7 @@ async def plan_topics(
     ]
 
 
-def judge_plan(
+def check_plan(
     plan: TopicPlan, summaries: Sequence[RangeSummary], each: "RunTasks[list[tuple[int, int, Position, int]]]"
 ) -> TopicCheck:
     """summaries: of the plan's ranges, in their order."""

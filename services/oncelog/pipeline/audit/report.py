@@ -42,11 +42,11 @@ def report_of(audits: Sequence[TopicAudit], *, began_ms: int, seconds: float) ->
 
 def topic_report(audit: TopicAudit) -> Json:
     """The report of one topic, or partition."""
-    plan, judged = audit.plan, audit.judged
-    totals, live = judged.joined.totals, plan.owner.live
-    violations = _violations(plan, judged)
-    count = judged.findings_count + len(violations) - len(judged.findings)
-    unchecked = _not_checked(plan, judged)
+    plan, check = audit.plan, audit.check
+    totals, live = check.joined.totals, plan.owner.live
+    violations = _violations(plan, check)
+    count = check.findings_count + len(violations) - len(check.findings)
+    unchecked = _not_checked(plan, check)
     return {
         "topic": plan.topic,
         "topic_id": plan.topic_id,
@@ -59,21 +59,21 @@ def topic_report(audit: TopicAudit) -> Json:
         "messages": totals.messages,
         "messages_not_deduplicated": totals.unnamed,
         "bytes": totals.bytes,
-        "producers": len(judged.joined.producers),
-        "checks": _checks(plan, judged, violations),
+        "producers": len(check.joined.producers),
+        "checks": _checks(plan, check, violations),
         "violations_count": count,
         "violations": violations[:LISTED_MAX],
         "not_checked": unchecked,
         "notes": _notes(audit),
-        "duplicates_refused": _refused(plan, judged),
-        "takeovers": _takeovers(plan, judged),
-        "timeline": _timeline(judged),
+        "duplicates_refused": _refused(plan, check),
+        "takeovers": _takeovers(plan, check),
+        "timeline": _timeline(check),
     }
 
 
-def _violations(plan: TopicPlan, judged: TopicCheck) -> list[Json]:
-    found = [_violation(one) for one in judged.findings]
-    totals = judged.joined.totals
+def _violations(plan: TopicPlan, check: TopicCheck) -> list[Json]:
+    found = [_violation(one) for one in check.findings]
+    totals = check.joined.totals
     trouble = missing_snapshot(plan, totals.entries, (totals.last_ms or 0) - (totals.first_ms or 0))
     missing = () if trouble is None else (Finding("snapshot", None, trouble),)
     return found + [_violation(one) for one in (*plan.snapshot_findings, *missing)]
@@ -83,30 +83,30 @@ def _violation(one: Finding) -> Json:
     return {"rule": one.rule, "position": None if one.position is None else str(one.position), "message": one.message}
 
 
-def _checks(plan: TopicPlan, judged: TopicCheck, violations: Sequence[Json]) -> list[Json]:
+def _checks(plan: TopicPlan, check: TopicCheck, violations: Sequence[Json]) -> list[Json]:
     """Each check, with what it was compared with."""
-    totals = judged.joined.totals
-    blind = judged.joined.blind
+    totals = check.joined.totals
+    blind = check.joined.blind
     compared = {
         "once": counted(totals.messages - totals.unnamed, "message"),
-        "order": counted(len(judged.joined.producers), "producer"),
+        "order": counted(len(check.joined.producers), "producer"),
         "producers": counted(totals.grants, "opening"),
         "base_index": counted(totals.messages, "message"),
         "digests": counted(totals.entries, "entry", "entries"),
-        "contiguous": counted(_contiguous(judged), "contiguous producer"),
-        "copies": _copies(plan, judged),
+        "contiguous": counted(_contiguous(check), "contiguous producer"),
+        "copies": _copies(plan, check),
         "chain": counted(len(plan.ledgers), "ledger"),
-        "live map": f"{judged.live.equal:,} of {counted(len(plan.owner.live.producers), 'producer')} equal",
+        "live map": f"{check.live.equal:,} of {counted(len(plan.owner.live.producers), 'producer')} equal",
         "snapshot": "no snapshot was compared",
     }
-    if plan.snapshot is not None and judged.snapshot is not None:
+    if plan.snapshot is not None and check.snapshot is not None:
         snapshot = plan.snapshot
-        equal = f"{judged.snapshot.equal:,} of {counted(len(snapshot.producers), 'producer')} equal"
+        equal = f"{check.snapshot.equal:,} of {counted(len(snapshot.producers), 'producer')} equal"
         batches = counted(totals.remembered, "remembered batch", "remembered batches")
         compared["snapshot"] = f"number {snapshot.number}, as of {snapshot.position}: {equal}, {batches} in place"
     partly = {
-        "live map": not judged.live.whole,
-        "snapshot": _snapshot_unseen(plan, judged) is not None,
+        "live map": not check.live.whole,
+        "snapshot": _snapshot_unseen(plan, check) is not None,
         "copies": plan.all_copies and bool(totals.silent),
         **dict.fromkeys(("once", "order", "producers"), blind),
     }
@@ -120,50 +120,49 @@ def _checks(plan: TopicPlan, judged: TopicCheck, violations: Sequence[Json]) -> 
     return found
 
 
-def _contiguous(judged: TopicCheck) -> int:
-    return sum(one.mode is SequenceMode.CONTIGUOUS for one in judged.joined.producers.values())
+def _contiguous(check: TopicCheck) -> int:
+    return sum(one.mode is SequenceMode.CONTIGUOUS for one in check.joined.producers.values())
 
 
-def _copies(plan: TopicPlan, judged: TopicCheck) -> str:
+def _copies(plan: TopicPlan, check: TopicCheck) -> str:
     if not plan.all_copies:
         return f"the beginning of {counted(len(plan.ledgers), 'ledger')} on each member"
-    copies = counted(judged.joined.totals.copies, "copy", "copies")
-    return f"{copies} of {counted(judged.joined.totals.entries, 'entry', 'entries')}"
+    copies = counted(check.joined.totals.copies, "copy", "copies")
+    return f"{copies} of {counted(check.joined.totals.entries, 'entry', 'entries')}"
 
 
-def _silent(judged: TopicCheck) -> str:
-    return "; ".join(f"{shown(member)}: {why}" for member, why in sorted(judged.joined.totals.silent.items()))
+def _silent(check: TopicCheck) -> str:
+    return "; ".join(f"{shown(member)}: {why}" for member, why in sorted(check.joined.totals.silent.items()))
 
 
-def _snapshot_unseen(plan: TopicPlan, judged: TopicCheck) -> str | None:
+def _snapshot_unseen(plan: TopicPlan, check: TopicCheck) -> str | None:
     if plan.snapshot is None:
         return (
             "later snapshots have replaced those of this position: run the audit again" if plan.snapshot_newer else None
         )
-    if judged.snapshot is None:
+    if check.snapshot is None:
         return (
             f"snapshot {plan.snapshot.number} has the position {plan.snapshot.position}, which is not in the log "
             "any more"
         )
-    if not judged.snapshot.whole:
+    if not check.snapshot.whole:
         return (
-            f"{judged.snapshot.at_least + judged.snapshot.unseen} producers of the snapshot are not completely in "
-            "the log"
+            f"{check.snapshot.at_least + check.snapshot.unseen} producers of the snapshot are not completely in the log"
         )
     return None
 
 
-def _not_checked(plan: TopicPlan, judged: TopicCheck) -> list[str]:
+def _not_checked(plan: TopicPlan, check: TopicCheck) -> list[str]:
     """What the audit could not check."""
     found: list[str] = []
     if not plan.from_start:
         first = plan.ledgers[0].first_index
         found.append(f"messages 0 to {first - 1} were trimmed: neither they nor duplicates of them are checked")
-    if judged.joined.totals.lost:
-        found.append(f"the contents of {judged.joined.totals.lost} entries, which cannot be read")
-    if plan.all_copies and judged.joined.totals.silent:
-        found.append(f"copies on storage nodes that do not answer ({_silent(judged)})")
-    live = judged.live
+    if check.joined.totals.lost:
+        found.append(f"the contents of {check.joined.totals.lost} entries, which cannot be read")
+    if plan.all_copies and check.joined.totals.silent:
+        found.append(f"copies on storage nodes that do not answer ({_silent(check)})")
+    live = check.live
     if live.not_listed:
         found.append(
             f"the topic owner lists {len(plan.owner.live.producers)} producers; {live.not_listed} other producers of "
@@ -176,26 +175,26 @@ def _not_checked(plan: TopicPlan, judged: TopicCheck) -> list[str]:
         )
     if live.unseen:
         found.append(f"{live.unseen} producers of the live map have no message in the log that is kept")
-    snapshot = _snapshot_unseen(plan, judged)
+    snapshot = _snapshot_unseen(plan, check)
     return found if snapshot is None else [*found, snapshot]
 
 
 def _notes(audit: TopicAudit) -> list[str]:
-    plan, judged = audit.plan, audit.judged
+    plan, check = audit.plan, audit.check
     found: list[str] = []
     if audit.grown:
         found.append(f"stored since the audit began, and not checked: {counted(audit.grown, 'message')}")
-    totals = judged.joined.totals
+    totals = check.joined.totals
     if plan.snapshot is None and plan.owner.snapshot_number == 0 and not plan.snapshot_newer:
         found.append("no snapshot was taken yet")
     if totals.thin:
         some = counted(totals.thin, "entry has", "entries have")
         found.append(f"{some} fewer copies than members, but at least the ack quorum, as guaranteed")
     if totals.silent and not plan.all_copies:
-        found.append(f"copies on storage nodes that do not answer were not checked ({_silent(judged)})")
+        found.append(f"copies on storage nodes that do not answer were not checked ({_silent(check)})")
     if not plan.owner.stats.get("deduplication_enabled", True):
         found.append("deduplication is disabled: messages stored meanwhile are not deduplicated")
-    if judged.count_of("once") or judged.count_of("order") or judged.count_of("contiguous"):
+    if check.count_of("once") or check.count_of("order") or check.count_of("contiguous"):
         found.append(
             "messages that were stored while deduplication was disabled may repeat, be out of order and have "
             "gaps; the log does not show when that was"
@@ -203,18 +202,18 @@ def _notes(audit: TopicAudit) -> list[str]:
     return found
 
 
-def _refused(plan: TopicPlan, judged: TopicCheck) -> Json:
+def _refused(plan: TopicPlan, check: TopicCheck) -> Json:
     """in_log: duplicate messages in stored batches, which readers skip. reported_by_owner: from the counters of the
     topic owner since its takeover; a batch that is refused as a whole is not in the log."""
     verdicts: Mapping[str, int] = plan.owner.stats.get("messages_by_verdict", {})
     reported = {name: verdicts[name] for name in ("duplicate", "below_mark") if name in verdicts}
     epoch = plan.owner.owner_epoch
-    return {"in_log": judged.joined.totals.skipped, "reported_by_owner": reported, "owner_epoch": epoch}
+    return {"in_log": check.joined.totals.skipped, "reported_by_owner": reported, "owner_epoch": epoch}
 
 
-def _takeovers(plan: TopicPlan, judged: TopicCheck) -> list[Json]:
+def _takeovers(plan: TopicPlan, check: TopicCheck) -> list[Json]:
     """Takeovers: from the first entry of each owner epoch in the log, otherwise as the topic owner reports them."""
-    epochs = judged.joined.epochs
+    epochs = check.joined.epochs
     found: list[Json] = [
         {"owner_epoch": one.owner_epoch, "time_ms": one.time_ms, "position": str(one.position), "reported_by": "log"}
         for one in epochs[1 if plan.from_start else 0 :]
@@ -229,8 +228,8 @@ def _takeovers(plan: TopicPlan, judged: TopicCheck) -> list[Json]:
     return sorted(found, key=lambda one: int(one["owner_epoch"]))
 
 
-def _timeline(judged: TopicCheck) -> Json | None:
-    totals = judged.joined.totals
+def _timeline(check: TopicCheck) -> Json | None:
+    totals = check.joined.totals
     if totals.first_ms is None or totals.last_ms is None:
         return None
     span = (totals.first_ms, totals.last_ms, BUCKETS)
