@@ -99,7 +99,7 @@ def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:
         ({"topic": "a", "failOnDataLoss": "no"}, "true or false"),
         ({"topic": "a", "closedLedgers": "both"}, "storage, owner"),
         ({"topic": "a", "onCorrupt": "ignore"}, "raise, skip"),
-        ({"topic": "a", "serviceUrl": "http://x"}, "service URL"),
+        ({"topic": "a", "serviceUrl": "http://x"}, "url must be oncelog"),
         ({"topic": "a", "tokenFile": "/does/not/exist"}, "exist"),
         ({"topic": "a", "tlsCaFile": "/x"}, "TLS"),
     ],
