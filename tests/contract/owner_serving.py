@@ -51,7 +51,7 @@ class HeldTopic:
         self.sinks: dict[SessionNumber, SessionSink] = {}
         self.openings: asyncio.Queue[tuple[ProducerOpening, SessionSink]] = asyncio.Queue()
         self.posted: list[object] = []
-        self.currency = Current()
+        self.ownership_proofs = Current()
         #: calls that nobody waits for any more
         self.abandoned: list[int] = []
 

@@ -84,7 +84,7 @@ class ShownLog:
         return self
 
     @property
-    def currency(self) -> "ShownLog":
+    def ownership_proofs(self) -> "ShownLog":
         return self
 
     async def why(self, error: OncelogError) -> OncelogError:

@@ -18,8 +18,8 @@ from oncelog.core.topic.topic import Phase
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
 from oncelog.stores.counter_store import Counter, CounterStore
-from oncelog.topic_owner.currency import until_current
 from oncelog.topic_owner.owner_series import waiting_topics
+from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 from tests.cluster.until import until

@@ -21,9 +21,9 @@ from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position
-from oncelog.core.ledger import currency, recovery_range
-from oncelog.core.ledger.currency import Currency
+from oncelog.core.ledger import ownership_proof, recovery_range
 from oncelog.core.ledger.managed_ledger import ManagedLedger
+from oncelog.core.ledger.ownership_proof import OwnershipProof
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.producer.events import Fail
 from oncelog.core.producer.session import ProducerSession
@@ -363,7 +363,7 @@ MUTANTS = (
     Mutant("names are free right after a takeover", 0, 3, ((Returning, "awaits", _always(value=False)),)),
     Mutant("snapshot without instances", 0, 0, ((dedup_snapshot, "_encode_producer", _without_instance),)),
     Mutant("recovery without writing back", 0, 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
-    Mutant("question answered without a proof", 6, 161, ((currency, "judge", _always(Currency.PROVED)),)),
+    Mutant("question answered without a proof", 6, 161, ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),)),
     Mutant(
         "route cached for ever", 6, 1,
         ((Questioner, "_forget_route", _always(None)), (Questioner, "_is_of_the_past", _always(value=False))),

@@ -19,10 +19,10 @@ from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import BEFORE_ALL, Incarnation, OwnerEpoch, Position, TopicId
-from oncelog.core.ledger import currency
-from oncelog.core.ledger.currency import Currency
+from oncelog.core.ledger import ownership_proof
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.ownership_proof import OwnershipProof
 from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.verify.history import History
@@ -188,7 +188,7 @@ class Questioner(Process):
 
 
 class Asked:
-    """One question at an owner: the shell's part of `topic_owner.currency`."""
+    """One question at an owner: the shell's part of `topic_owner.ownership_proofs`."""
 
     def __init__(
         self, client: Questioner, owner: OwnerServer, seen: OwnerEpoch, answer: Answer, refuse: Refuse
@@ -219,11 +219,11 @@ class Asked:
             states.append(state)
             if self.over:
                 return
-            verdict = currency.judge(states, ack_quorum=ledger.ack_quorum)
-            if verdict is Currency.PROVED and open_ledger(shell.core) is ledger:
+            verdict = ownership_proof.assess(states, ack_quorum=ledger.ack_quorum)
+            if verdict is OwnershipProof.PROVED and open_ledger(shell.core) is ledger:
                 self.owner.world.count("owner proved by fences")
                 self._say(shell)
-            elif verdict is Currency.REFUTED:
+            elif verdict is OwnershipProof.REFUTED:
                 self.owner.world.count("owner refuted by a fence")
                 self._suspect(shell)
 

@@ -8,8 +8,8 @@ from oncelog.core.errors import InvalidArgument, LogHole, NotOwner, UnreadableEn
 from oncelog.core.ids import Incarnation, OwnerEpoch, ProducerId, TopicId
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
-from oncelog.topic_owner.currency import until_current
 from oncelog.topic_owner.log_view import LogView
+from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb

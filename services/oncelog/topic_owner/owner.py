@@ -37,7 +37,6 @@ from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.cluster_stability import until_stable
-from oncelog.topic_owner.currency import CurrencyWatch
 from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
@@ -45,6 +44,7 @@ from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.owner_series import observe
+from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
 from oncelog.topic_owner.storage_view import StorageView
@@ -141,7 +141,7 @@ class Owner:
             await view.first()
             health.ready_when("storage", lambda: view.shortage)
             running = [tasks.create_task(view.follow())]
-            watch = CurrencyWatch(self.topics, self._parts.links, doubt_after_ms=SESSION_TIMEOUT_MS)
+            watch = OwnershipWatch(self.topics, self._parts.links, doubt_after_ms=SESSION_TIMEOUT_MS)
             running.append(tasks.create_task(watch.run()))
 
             server = Server(

@@ -59,9 +59,9 @@ from oncelog.core.topic.events import (
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.ledgers.reader import read_entry
-from oncelog.topic_owner.currency import Proofs
 from oncelog.topic_owner.effect_executor import EffectExecutor, OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
+from oncelog.topic_owner.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
 
@@ -126,7 +126,7 @@ class TopicRunner:
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
         #: proofs that this owner is the current one
-        self.currency = Proofs(self)
+        self.ownership_proofs = OwnershipProofs(self)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from oncelog.core.coordination.ownership import Deposed, Owned, Ownership, Topic
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.ledger.currency import Currency, judge, may_wait
 from oncelog.core.ledger.member_status import FenceState
+from oncelog.core.ledger.ownership_proof import OwnershipProof, assess, may_wait
 from oncelog.core.ledger.quorum import fence_suffices
 
 HELD, FENCED, UNKNOWN = FenceState.HELD, FenceState.FENCED, FenceState.UNKNOWN
@@ -20,19 +20,21 @@ ME, TOPIC = Incarnation("d" * 32), TopicId("a" * 32)
 @pytest.mark.parametrize(
     ("states", "verdict"),
     [
-        ((), Currency.UNPROVED),
-        ((HELD,), Currency.UNPROVED),
-        ((HELD, HELD), Currency.PROVED),
-        ((HELD, HELD, FENCED), Currency.PROVED),
-        ((HELD, FENCED), Currency.REFUTED),
-        ((UNKNOWN, UNKNOWN, UNKNOWN), Currency.UNPROVED),
-        ((HELD, UNKNOWN, UNKNOWN), Currency.UNPROVED),
-        ((UNKNOWN, FENCED), Currency.REFUTED),
+        ((), OwnershipProof.UNPROVED),
+        ((HELD,), OwnershipProof.UNPROVED),
+        ((HELD, HELD), OwnershipProof.PROVED),
+        ((HELD, HELD, FENCED), OwnershipProof.PROVED),
+        ((HELD, FENCED), OwnershipProof.REFUTED),
+        ((UNKNOWN, UNKNOWN, UNKNOWN), OwnershipProof.UNPROVED),
+        ((HELD, UNKNOWN, UNKNOWN), OwnershipProof.UNPROVED),
+        ((UNKNOWN, FENCED), OwnershipProof.REFUTED),
     ],
 )
-def test_ack_quorum_of_unfenced_members_proves_the_owner(states: tuple[FenceState, ...], verdict: Currency) -> None:
+def test_ack_quorum_of_unfenced_members_proves_the_owner(
+    states: tuple[FenceState, ...], verdict: OwnershipProof
+) -> None:
     """Three members, ack quorum 2."""
-    assert judge(states, ack_quorum=2) is verdict
+    assert assess(states, ack_quorum=2) is verdict
 
 
 @pytest.mark.hazard(6)
@@ -42,7 +44,7 @@ def test_no_proof_after_a_newer_owner_has_fenced_enough_members(write_quorum: in
     for states in product((HELD, FENCED, UNKNOWN), repeat=write_quorum):
         not_held = write_quorum - states.count(HELD)
         if fence_suffices(not_held, write_quorum=write_quorum, ack_quorum=ack_quorum):
-            assert judge(states, ack_quorum=ack_quorum) is not Currency.PROVED
+            assert assess(states, ack_quorum=ack_quorum) is not OwnershipProof.PROVED
 
 
 def test_readers_wait_at_an_empty_ledger_until_it_is_fenced() -> None:

@@ -17,7 +17,7 @@ from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
 from oncelog.rpc.storage_codec import FENCE, FENCE_STATES, FenceRequest, FenceStatesRequest
 from oncelog.stores.deletion_store import DeletionStore
-from oncelog.topic_owner.currency import CurrencyWatch
+from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
@@ -138,7 +138,7 @@ async def test_question_with_a_higher_epoch_is_refused(tmp_path: Path, recorded:
 async def test_waiting_reader_is_ended_when_the_ledger_is_fenced(tmp_path: Path) -> None:
     """The reader asks nothing and the owner writes nothing, so only a check can notice the newer owner."""
     async with one_message(tmp_path) as (world, channel, runner, _):
-        watch = CurrencyWatch(world.topics, world.parts.links, doubt_after_ms=1_000_000)
+        watch = OwnershipWatch(world.topics, world.parts.links, doubt_after_ms=1_000_000)
         frames = await at_end(channel, runner)
         await watch.check()
         assert runner.progress.waiting_count == 1, "nobody is fenced"
@@ -154,7 +154,7 @@ async def test_waiting_reader_is_ended_when_the_ledger_is_fenced(tmp_path: Path)
 async def test_waiting_reader_is_ended_when_no_storage_node_responds(tmp_path: Path) -> None:
     """The owner can reach nobody but its readers. It serves them again once it has proved that it is current."""
     async with one_message(tmp_path) as (world, channel, runner, _):
-        watch = CurrencyWatch(world.topics, world.parts.links, doubt_after_ms=-1)
+        watch = OwnershipWatch(world.topics, world.parts.links, doubt_after_ms=-1)
         frames = await at_end(channel, runner)
         address = world.node.address
         world.parts.links.update_addresses({world.node.incarnation: "127.0.0.1:1"})
@@ -169,9 +169,9 @@ async def test_waiting_reader_is_ended_when_no_storage_node_responds(tmp_path: P
 async def test_concurrent_questions_share_a_proof(tmp_path: Path) -> None:
     """A proof that began before a question does not count for it. The next proof serves all waiting questions."""
     async with one_message(tmp_path) as (_, channel, runner, _):
-        before = runner.currency._begun
+        before = runner.ownership_proofs._begun
         await asyncio.gather(*(last_message(channel, runner) for _ in range(50)))
-        assert before < runner.currency._begun < before + 50
+        assert before < runner.ownership_proofs._begun < before + 50
 
 
 async def test_last_message_of_a_deleted_topic_is_topic_not_found(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_reader_of_a_deleted_topic_gets_topic_not_found(tmp_path: Path) ->
         await stream.write(ReadControl(start, 1 << 20))
         frames = [frame async for frame in stream]
         assert [type(frame.error) for frame in frames] == [TopicNotFound]
-        assert again.currency._ended == (1, None), "storage nodes have proved the owner: the ledger's record was missed"
+        assert again.ownership_proofs._ended == (1, None), "storage nodes proved the owner, not the record"
 
 
 async def test_unloaded_topic_is_not_taken_again_at_its_old_epoch(tmp_path: Path) -> None:

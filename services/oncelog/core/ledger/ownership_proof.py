@@ -22,18 +22,18 @@ from enum import Enum
 from oncelog.core.ledger.member_status import FenceState
 
 
-class Currency(Enum):
+class OwnershipProof(Enum):
     PROVED = "proved"
     REFUTED = "refuted"
     UNPROVED = "unproved"
 
 
-def judge(states: Iterable[FenceState], *, ack_quorum: int) -> Currency:
+def assess(states: Iterable[FenceState], *, ack_quorum: int) -> OwnershipProof:
     """states: of distinct members, those that have answered since the request began."""
     answers = tuple(states)
     if answers.count(FenceState.HELD) >= ack_quorum:
-        return Currency.PROVED
-    return Currency.REFUTED if FenceState.FENCED in answers else Currency.UNPROVED
+        return OwnershipProof.PROVED
+    return OwnershipProof.REFUTED if FenceState.FENCED in answers else OwnershipProof.UNPROVED
 
 
 def may_wait(states: Iterable[FenceState], *, ack_quorum: int) -> bool:

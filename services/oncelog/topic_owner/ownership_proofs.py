@@ -1,14 +1,14 @@
 """An owner proves that it is the current owner before it answers a question about the end of the log.
 
     await until_current(runner, owner_epoch_seen)     # before a question is answered, or a read stream begins
-    CurrencyWatch(...).run()                          # for readers that wait at the end of the log
+    OwnershipWatch(...).run()                          # for readers that wait at the end of the log
 
 Rules
 - A question that carries a higher epoch makes the owner read the topic record and refuse with NotOwner.
 - Every other question is answered after a proof that began after the question. Either an ack quorum of members holds
-  the open ledger unfenced (`core.ledger.currency`), or the topic record, read after a sync, names this owner and epoch.
-  No proof needs a clock, and the first kind works without ZooKeeper. Questions that arrive during a proof share the
-  next one.
+  the open ledger unfenced (`core.ledger.ownership_proof`), or the topic record, read after a sync, names this owner and
+  epoch. No proof needs a clock, and the first kind works without ZooKeeper. Questions that arrive during a proof share
+  the next one.
 - Waiting readers are checked together, with one call for each storage node. Their streams end when a member is fenced,
   or when no quorum of members has responded for longer than a ZooKeeper session lasts, by this process's clock.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger import currency
+from oncelog.core.ledger import ownership_proof
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.events import HigherEpochReported
@@ -64,10 +64,10 @@ async def until_current(
         raise runner.progress.troubles.error() from error
     if owner_epoch_seen > runner.owner_epoch:
         raise NotOwner("a newer owner exists: look the topic up again", owner_epoch=runner.owner_epoch)
-    await runner.currency.prove()
+    await runner.ownership_proofs.prove()
 
 
-class Proofs:
+class OwnershipProofs:
     """Runs the proofs of one topic, one at a time."""
 
     def __init__(self, runner: "TopicRunner") -> None:
@@ -106,9 +106,9 @@ class Proofs:
         ledger = open_ledger(runner.core)
         if ledger is not None:
             verdict = await self._ask_members(ledger)
-            if verdict is currency.Currency.PROVED and open_ledger(runner.core) is ledger:
+            if verdict is ownership_proof.OwnershipProof.PROVED and open_ledger(runner.core) is ledger:
                 return
-            if verdict is currency.Currency.REFUTED:
+            if verdict is ownership_proof.OwnershipProof.REFUTED:
                 runner.post(HigherEpochReported())
                 raise NotOwner(f"ledger {ledger.ledger_id} is fenced by a newer owner: look the topic up again")
         stored = await runner.parts.topics.read(runner.topic_id)
@@ -120,16 +120,16 @@ class Proofs:
             runner.post(HigherEpochReported())
             raise NotOwner(f"owner_epoch {record.owner_epoch} belongs to {record.owner}: look the topic up again")
 
-    async def _ask_members(self, ledger: LedgerMetadata) -> currency.Currency:
+    async def _ask_members(self, ledger: LedgerMetadata) -> ownership_proof.OwnershipProof:
         """Ask all members until the responses suffice, or all have responded or timed out."""
         links, states = self._runner.parts.links, list[FenceState]()
         asks = [_states_of(links, member, [ledger.ledger_id]) for member in ledger.members]
-        verdict = currency.judge((), ack_quorum=ledger.ack_quorum)
+        verdict = ownership_proof.assess((), ack_quorum=ledger.ack_quorum)
         async with aclosing(_as_they_come(asks)) as answers:
             async for answer in answers:
                 states += answer
-                verdict = currency.judge(states, ack_quorum=ledger.ack_quorum)
-                if verdict is not currency.Currency.UNPROVED:
+                verdict = ownership_proof.assess(states, ack_quorum=ledger.ack_quorum)
+                if verdict is not ownership_proof.OwnershipProof.UNPROVED:
                     break
         return verdict
 
@@ -168,7 +168,7 @@ class _Waiting:
     states: list[FenceState] = field(default_factory=list)
 
 
-class CurrencyWatch:
+class OwnershipWatch:
     """Checks the topics of one owner that have readers waiting at the end of the log."""
 
     def __init__(self, topics: "TopicRegistry", links: StorageLinks, *, doubt_after_ms: int) -> None:
@@ -212,7 +212,7 @@ class CurrencyWatch:
 
     def _judge(self, one: _Waiting) -> None:
         runner = one.runner
-        if currency.may_wait(one.states, ack_quorum=one.ledger.ack_quorum):
+        if ownership_proof.may_wait(one.states, ack_quorum=one.ledger.ack_quorum):
             self._unanswered_since.pop(runner, None)
         elif FenceState.FENCED not in one.states:
             self._unanswered(runner)
