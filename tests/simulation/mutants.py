@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
     Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
-        "end declared on one negative", 0, 11,
+        "end declared on one negative", 0, 0,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
     Mutant("ack before fsync", 0, 7, ((StorageAnswers, "may_answer", _always(value=True)),)),

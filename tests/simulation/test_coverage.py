@@ -17,7 +17,7 @@ FAULTS = (
     "ledger deleted on a node", "ledger record lost",
     "ledger kept without a record", "unload", "deduplication switched", "stale id sent",
     "stale ids among others sent", "ids wasted",
-    "name taken without fencing", "openings slow", "opening asked again", "opening withdrawn",
+    "name taken without fencing", "openings slow", "openings delayed", "opening asked again", "opening withdrawn",
 )  # fmt: skip
 VERDICTS = (
     "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",

@@ -7,7 +7,7 @@ a frame that does not arrive breaks the stream to its member.
 from typing import TYPE_CHECKING
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.errors import NotOwner
+from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import ProducerOpened, body_of
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
@@ -31,6 +31,7 @@ from oncelog.core.topic.effects import (
     AnswerOpen,
     CursorRecoveryTimedOut,
     EndSession,
+    ExplainDelay,
     LastAddConfirmed,
     NotifyDedupToggled,
     ReadCursorRecord,
@@ -52,6 +53,7 @@ from oncelog.core.topic.events import (
     CursorRecordWritten,
     EntryIdsRead,
     OpeningAbandoned,
+    OpeningsDelayed,
     ProducerIdAllocated,
     ReceivedBatch,
     SessionClosed,
@@ -218,6 +220,10 @@ class TopicShell:
                 self.owner.ledger_ids.want(lambda n: self.handle(LedgerIdClaimed(purpose, LedgerId(n))))
             case AllocateProducerId(ask):
                 self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(ask, ProducerId(n))))
+            case ExplainDelay():
+                self.owner.world.count("openings delayed")
+                delayed = OpeningsDelayed(TopicLoading("the topic does not serve"))
+                self.owner.post(1, "explains a delay", lambda: self.handle(delayed))
             case StartTopicTimer(key, after_ms):
                 self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TopicTimerFired(key)))
             case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():

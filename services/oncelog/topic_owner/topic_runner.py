@@ -35,6 +35,7 @@ from oncelog.core.topic.effects import (
     BatchAnswer,
     CursorRecoveryTimedOut,
     EndSession,
+    ExplainDelay,
     LastAddConfirmed,
     NotifyDedupToggled,
     ReadEntryIds,
@@ -64,6 +65,7 @@ from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
+from oncelog.topic_owner.troubles import WaitReason
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +113,7 @@ class TopicRunner:
             LastAddConfirmed: self._last_add_confirmed,
             AnswerOpen: self._answer_open,
             EndSession: self._end_session,
+            ExplainDelay: self._explain_delay,
             NotifyDedupToggled: self._notify_dedup_toggled,
             StartTopicTimer: self._start_timer,
             ReadEntryIds: self._read_entry_ids,
@@ -229,6 +232,14 @@ class TopicRunner:
         if (sink := self.sinks.pop(effect.session, None)) is not None:
             sink.ended(effect.session, effect.error, self.owner_epoch)
 
+    def _explain_delay(self, _effect: ExplainDelay) -> None:
+        reason = self._wait_reason()
+        if reason is not None:
+            self.post(OpeningsDelayed(reason.error()))
+
+    def _wait_reason(self) -> WaitReason | None:
+        return self.progress.troubles.why(self.parts.links.reachability.unreachable)
+
     def _notify_dedup_toggled(self, effect: NotifyDedupToggled) -> None:
         for session, sink in self.sinks.items():
             sink.switched(session, on=effect.enabled)
@@ -293,9 +304,7 @@ class TopicRunner:
     def _fire(self, key: str) -> None:
         if not self.progress.ended:
             self.post(TopicTimerFired(key))
-            told = self.progress.troubles.to_tell(self.parts.links.reachability.unreachable)
-            if told is not None:
-                self.post(OpeningsDelayed(told))
+            self._wait_reason()  # notes since when it holds
 
     def _finish(self, *, closed: bool) -> None:
         self._executor.cancel()

@@ -26,8 +26,6 @@ from oncelog.core.ledger.next_ledger import NextState
 from oncelog.core.topic.effects import TakeoverFailed
 from oncelog.core.topic.topic import Phase, Topic
 
-#: Longer than a takeover usually takes. After this time clients get an error that names the cause.
-REPORT_AFTER_MS = 3_000
 _MOVING = "the topic is moving to another owner"
 #: {error code: what helps}
 _HELP: dict[str, str] = {
@@ -105,13 +103,6 @@ class Troubles:
             found = WaitReason(found.code, found.message, since_ms, found.ledger_id, found.entry_id, found.members)
         self._last = found
         return found
-
-    def to_tell(self, unreachable: Container[Incarnation] = ()) -> Retriable | None:
-        """The error for waiting clients, once the topic has not been served for REPORT_AFTER_MS."""
-        waiting = self.why(unreachable)
-        if waiting is None or time.time_ns() // 1_000_000 - waiting.since_ms < REPORT_AFTER_MS:
-            return None
-        return waiting.error()
 
     def error(self) -> Retriable:
         """The error for a request that cannot be answered because the topic is not served."""

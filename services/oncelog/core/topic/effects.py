@@ -64,6 +64,11 @@ class AllocateProducerId:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainDelay:
+    """Requests to open have waited too long for a topic that does not serve; comes back as OpeningsDelayed."""
+
+
+@dataclass(frozen=True, slots=True)
 class NotifyDedupToggled:
     """Deduplication is enabled or disabled from here on: notify every open session."""
 
@@ -198,10 +203,10 @@ class TopicClosed:
 
 
 TopicEffect = (
-    AnswerBatches | EndSession | ReadEntryIds | AnswerOpen | AllocateProducerId | NotifyDedupToggled | LastAddConfirmed
-    | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded
-    | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord | WriteTopicRecord
-    | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
+    AnswerBatches | EndSession | ReadEntryIds | AnswerOpen | AllocateProducerId | ExplainDelay | NotifyDedupToggled
+    | LastAddConfirmed | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries
+    | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord
+    | WriteTopicRecord | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
 )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ class OpeningAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class OpeningsDelayed:
-    """The topic has not served for a while: answer the requests to open that wait for it with this error."""
+    """The response to ExplainDelay: answer the requests to open that wait with this error, which names the cause."""
 
     error: Retriable
 

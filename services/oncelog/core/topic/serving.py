@@ -59,7 +59,9 @@ class TopicSettings:
     return_grace_ms: int = 12_000
     #: how long a takeover waits for the recovery of the cursor's last ledger
     cursor_timeout_ms: int = CURSOR_TIMEOUT_MS
-    #: openings kept while the topic does not serve; further ones are refused
+    #: how long requests to open wait for a topic that does not serve; a takeover takes well under this
+    openings_wait_max_ms: int = 3_000
+    #: requests to open that are kept while the topic does not serve; further ones are refused
     early_openings_max: int = 10_000
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
 

@@ -51,6 +51,7 @@ from oncelog.core.ledger.recovery import (
 from oncelog.core.topic.dedup_cursor import TakenOver
 from oncelog.core.topic.effects import (
     AnswerOpen,
+    ExplainDelay,
     NotifyDedupToggled,
     Served,
     StartTopicTimer,
@@ -181,6 +182,8 @@ class Topic:
         #: openings that came before the topic serves
         self.early = OpeningQueue()
         self._next_session = first_session
+        #: the first tick at which the topic did not serve; None while it serves
+        self._not_serving_since_ms: int | None = None
         #: of every phase but the ends
         self._always: Handlers = {
             TopicAssigned: self._assigned,
@@ -333,6 +336,18 @@ class Topic:
     def _abandon_early(self, event: OpeningAbandoned) -> None:
         self.early.remove(event.call)
 
+    def _check_delay(self) -> None:
+        """Requests to open wait for a while; then their clients learn why."""
+        serving, now_ms = self.serving, self._step.now_ms
+        if serving is not None and serving.log.open:
+            self._not_serving_since_ms = None
+        elif self._not_serving_since_ms is None:
+            self._not_serving_since_ms = now_ms
+        elif now_ms - self._not_serving_since_ms >= self.settings.openings_wait_max_ms and len(
+            self.early if serving is None else serving.openings.waiting
+        ):
+            self._step.emit(ExplainDelay())
+
     def _delay_openings(self, event: OpeningsDelayed) -> None:
         """Answer the openings that a topic which cannot serve keeps waiting; their clients ask again."""
         if self.serving is None:
@@ -366,6 +381,7 @@ class Topic:
             self._step.emit(StartTopicTimer(TICK_TIMER, self.settings.tick_ms))
             if self.serving is not None and self.phase is Phase.SERVING:
                 self.serving.tick()
+            self._check_delay()
         elif key == RETRY_TIMER:
             if self.phase is Phase.WAITING:
                 self.phase = Phase.READING
