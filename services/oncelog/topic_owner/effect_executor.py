@@ -67,7 +67,7 @@ from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
-from oncelog.topic_owner.troubles import Troubles
+from oncelog.topic_owner.wait_reasons import WaitReasons
 
 logger = logging.getLogger(__name__)
 
@@ -99,11 +99,11 @@ class OwnerParts:
 class EffectExecutor:
     """Performs one topic's effects on ZooKeeper and storage nodes."""
 
-    def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post, troubles: Troubles) -> None:
+    def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post, wait_reasons: WaitReasons) -> None:
         self.topic_id = topic_id
         self.parts = parts
         self._post = post
-        self._troubles = troubles
+        self._wait_reasons = wait_reasons
         self._tasks: set[asyncio.Task[None]] = set()
         #: requests to members, repeated until they answer: cancelled once the step of the takeover is over
         self._of_members: set[asyncio.Task[None]] = set()
@@ -177,11 +177,11 @@ class EffectExecutor:
                 ledger_id = LedgerId(await self.parts.ledger_ids.next_id())
             except IdsExhausted as error:
                 self.parts.metrics.counts.event("ids_exhausted")
-                self._troubles.met(NEXT_LEDGER_ID, error)
+                self._wait_reasons.failed(NEXT_LEDGER_ID, error)
                 logger.error("no ledger can be opened: %s", error.message)
                 await asyncio.sleep(EXHAUSTED_RETRY_MS / 1000)
             else:
-                self._troubles.over(NEXT_LEDGER_ID)
+                self._wait_reasons.answered(NEXT_LEDGER_ID)
                 return ledger_id
 
     # --- storage nodes ------------------------------------------------------------------------------------------------
@@ -217,16 +217,16 @@ class EffectExecutor:
             try:
                 answer = await read()
             except StoreUnavailable as error:
-                self._troubles.met(what, error)
+                self._wait_reasons.failed(what, error)
                 logger.warning("cannot read %s, will retry: %s", what, error.message)
                 await asyncio.sleep(READ_RETRY_MS / 1000)
             except CorruptEntry as error:
                 # Nothing can be decided without it. The topic continues once the record is repaired.
-                self._troubles.met(what, error)
+                self._wait_reasons.failed(what, error)
                 logger.error("%s is damaged: %s", what, error.message)
                 await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
             else:
-                self._troubles.over(what)
+                self._wait_reasons.answered(what)
                 return answer
 
     def follow_policies(self, name: str) -> None:

@@ -61,7 +61,7 @@ async def until_current(
         async with asyncio.timeout(serving_timeout_ms / 1000):
             await runner.progress.until_serving()
     except TimeoutError as error:
-        raise runner.progress.troubles.error() from error
+        raise runner.progress.wait_reasons.error() from error
     if owner_epoch_seen > runner.owner_epoch:
         raise NotOwner("a newer owner exists: look the topic up again", owner_epoch=runner.owner_epoch)
     await runner.ownership_proofs.prove()

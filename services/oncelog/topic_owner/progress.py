@@ -6,7 +6,7 @@ import time
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic.topic import Phase, Topic
-from oncelog.topic_owner.troubles import Troubles
+from oncelog.topic_owner.wait_reasons import WaitReasons
 
 _ENDED = (Phase.DEPOSED, Phase.CLOSED)
 
@@ -24,7 +24,7 @@ class TopicProgress:
         self.event_ns = 0
         self._waiting: list[asyncio.Future[None]] = []
         #: why the topic is not served
-        self.troubles = Troubles(core)
+        self.wait_reasons = WaitReasons(core)
         #: why readers must not wait here for the next entries
         self._doubt: NotOwner | None = None
 
@@ -81,7 +81,7 @@ class TopicProgress:
         """Raises TopicLoading, NotOwner or TopicNotFound unless the topic is served here now."""
         self._require_owned()
         if self._core.phase is not Phase.SERVING:
-            raise self.troubles.error()
+            raise self.wait_reasons.error()
 
     def _require_owned(self) -> None:
         if self.ended:

@@ -65,7 +65,7 @@ from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
-from oncelog.topic_owner.troubles import WaitReason
+from oncelog.topic_owner.wait_reasons import WaitReason
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class TopicRunner:
         self._calls: dict[int, SessionSink] = {}
         self.progress = TopicProgress(self.core)
         self.parts = parts
-        self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.troubles)
+        self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.wait_reasons)
         #: {type of an effect: what performs it}
         self._performers: dict[type, Callable[[Any], None]] = {
             **self._executor.performers,
@@ -238,7 +238,7 @@ class TopicRunner:
             self.post(OpeningsDelayed(reason.error()))
 
     def _wait_reason(self) -> WaitReason | None:
-        return self.progress.troubles.why(self.parts.links.reachability.unreachable)
+        return self.progress.wait_reasons.current(self.parts.links.reachability.unreachable)
 
     def _notify_dedup_toggled(self, effect: NotifyDedupToggled) -> None:
         for session, sink in self.sinks.items():
@@ -263,7 +263,7 @@ class TopicRunner:
 
     def _served(self, effect: Served) -> None:
         name = self.name or self.topic_id
-        self.progress.troubles.failure = None
+        self.progress.wait_reasons.failure = None
         self.trace.ended(TakeoverPhase.OPEN, handled=0)
         self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
         self.progress.moved(effect.log_end)
@@ -285,7 +285,7 @@ class TopicRunner:
         # The answers of members are not needed any more; each new attempt sends its own requests.
         self._executor.cancel_member_requests()
         self.parts.metrics.counts.event("takeover_failed")
-        self.progress.troubles.failure = effect.failure
+        self.progress.wait_reasons.failure = effect.failure
         name = self.name or self.topic_id
         logger.error("topic %s cannot be taken over, will retry: %s", name, effect.failure.reason)
 

@@ -73,7 +73,7 @@ class WaitReason:
         return cls(message) if issubclass(cls, Retriable) else TopicLoading(message, reason=self.code)
 
 
-class Troubles:
+class WaitReasons:
     """The wait reasons of one topic."""
 
     def __init__(self, core: Topic) -> None:
@@ -85,15 +85,15 @@ class Troubles:
         #: the last reason, which keeps its time
         self._last: WaitReason | None = None
 
-    def met(self, what: str, error: OncelogError) -> None:
+    def failed(self, what: str, error: OncelogError) -> None:
         """A request for `what` failed and will be repeated."""
         self._asked[what] = error
 
-    def over(self, what: str) -> None:
+    def answered(self, what: str) -> None:
         """A request for `what` was answered."""
         self._asked.pop(what, None)
 
-    def why(self, unreachable: Container[Incarnation] = ()) -> WaitReason | None:
+    def current(self, unreachable: Container[Incarnation] = ()) -> WaitReason | None:
         """What the topic waits for now; None: it is served. unreachable: storage nodes that refuse connections."""
         found = self._found(unreachable)
         before = self._last
@@ -106,7 +106,7 @@ class Troubles:
 
     def error(self) -> Retriable:
         """The error for a request that cannot be answered because the topic is not served."""
-        waiting = self.why()
+        waiting = self.current()
         return TopicLoading(f"{_MOVING}: try again") if waiting is None else waiting.error()
 
     def _found(self, unreachable: Container[Incarnation]) -> WaitReason | None:
