@@ -12,12 +12,10 @@ Rules
    identity with 1. While it is 0, nothing was ever stored, and the next start continues the formatting. A directory
    with files but no identity is refused, because it may hold someone's data.
 3. Every segment from first_segment_id on must exist. The next segment is created before the one before it is sealed, so
-a
-   seal without a successor means a lost file. `previous_end` of the successor says up to where its predecessor was
+   a seal without a successor means a lost file. `previous_end` of the successor says up to where its predecessor was
    synced.
 4. To reclaim segments from the front, the higher first_segment_id is written first, and then the files are removed.
-Files
-   below it are leftovers.
+   Files below it are leftovers.
 5. A roll that was interrupted is completed at the next start.
 """
 

@@ -4,8 +4,7 @@ Rules
 1. It is complete: an entry that is not in it was never stored here, or was deleted with its ledger. The answer "no such
    entry" depends on that.
 2. It also has the entries that are not yet synced, with their sequence number in the journal and their body. So they
-can
-   be read at once, and a repeated add can wait for the sync of the first copy.
+   can be read at once, and a repeated add can wait for the sync of the first copy.
 3. Only the thread of the event loop uses it.
 
 A ledger is a list of ranges of consecutive entry ids, ascending and never adjacent. A range needs 12 bytes per entry:

@@ -4,8 +4,7 @@ Rules
 1. No timer delays a write: the records appended during an fsync are the next group. One group, one write, one fsync.
 2. `on_synced(lsn)` is called on the event loop once per group, after its fsync: every record up to lsn is durable.
 3. A failed write or fsync ends the journal for ever, before that group or a later one is reported. Nothing is retried:
-the
-   kernel may have dropped the pages, and reports that only once. `on_failed` then ends the process.
+   the kernel may have dropped the pages, and reports that only once. `on_failed` then ends the process.
 4. If nothing is appended for `idle_ms` after a sync, and at close, a durability marker confirms the last group. Without
    it, damage in that group would look like a torn write.
 5. An entry can be read as soon as it is appended.

@@ -1,5 +1,4 @@
-"""Rebalancing: which topics move after an owner joined or came back, so that owners have about the same number of
-topics.
+"""Rebalancing: which topics move after an owner joined or came back, so that owners have similar numbers of topics.
 
     OwnersCounted --balanced, or changed recently--> nothing     --unbalanced for some time--> ReadTopics
     TopicsRead --> MoveTopic for a few topics; each move is a clean hand-over by the current owner
