@@ -1,6 +1,6 @@
 """A storage node over real gRPC that serves a planted log, and the plan of an audit of it.
 
-It is served by the loop of the pipeline: whoever waits for something else meanwhile does so in a thread.
+The loop of the pipeline serves it: code that waits for something else meanwhile must use a thread.
 """
 
 from collections.abc import AsyncIterator, Sequence

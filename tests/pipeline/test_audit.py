@@ -1,4 +1,4 @@
-"""The audit: of a real cluster with all that may happen to a topic, and of stored entries with planted damage."""
+"""The audit of a real cluster with takeovers and duplicates, and of stored entries with planted damage."""
 
 import asyncio
 import json

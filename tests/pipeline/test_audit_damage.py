@@ -1,4 +1,5 @@
-"""Damage that an audit must name with its place: holes, snapshots, and copies on storage nodes. Undamaged logs pass."""
+"""Damage that an audit must report with its position: gaps, snapshots, and copies on storage nodes. Undamaged logs
+pass."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

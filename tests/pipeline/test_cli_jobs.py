@@ -1,5 +1,5 @@
-"""The commands export, import and compact: what is wrong is said before Spark starts, and answers have the names that
-the help tells."""
+"""The commands export, import and compact: wrong options are refused before Spark starts, and the help documents all
+fields of the output."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The group `oncelog pipeline`: without Spark it explains itself, and what is wrong is said before anything starts."""
+"""The group `oncelog pipeline`: it explains itself without Spark, and refuses wrong options before anything starts."""
 
 import pytest
 from py4j.protocol import Py4JError

@@ -1,4 +1,4 @@
-"""Compactions on a real cluster with Spark: the last value of each key, once, as one process finds it."""
+"""Compactions on a real cluster with Spark: the last message of each key, once, equal to the result of one process."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The job `copy` against a real cluster, as its command starts it, but for the session that all tests share."""
+"""The job `copy` against a real cluster, in the session that all tests share."""
 
 from pathlib import Path
 

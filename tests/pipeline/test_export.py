@@ -1,4 +1,4 @@
-"""Exports of a real cluster with Spark: every message in one file, run after run, and what is wrong is found."""
+"""Exports of a real cluster with Spark: every message in one file over several runs, and damaged files are found."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Manifests as bytes, and the options of an export: what is wrong is said, with its name."""
+"""Encoding of manifests, and the options of an export."""
 
 import json
 from pathlib import Path

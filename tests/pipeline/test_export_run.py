@@ -1,4 +1,4 @@
-"""The machine of an export: killed after every step, two at once, cleaned meanwhile; each message is exported once."""
+"""A run of an export, killed after every step, two at once, or cleaned meanwhile: each message is exported once."""
 
 import random
 from collections.abc import Callable

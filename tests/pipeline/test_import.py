@@ -1,4 +1,4 @@
-"""Imports into a real cluster with Spark: repeated, killed, begun twice; each row of each file is in the topic once."""
+"""Imports into a real cluster with Spark, repeated, killed and started twice: each row of each file is stored once."""
 
 from collections import Counter
 from collections.abc import Iterator

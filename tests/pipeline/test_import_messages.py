@@ -1,4 +1,4 @@
-"""Files as messages: which columns become what, and which row of which file cannot be one."""
+"""Rows of files as messages: the mapping of columns, and errors that name the file and the row."""
 
 import gzip
 import json

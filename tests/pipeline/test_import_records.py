@@ -1,4 +1,4 @@
-"""What an import keeps of files: which are new, done, begun or changed, and what is refused."""
+"""The records that an import keeps of its files: new, begun, done or changed, and which are refused."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Ranges of a log, folded apart and joined, say what the whole log says, wherever it was cut; each damage is named."""
+"""Ranges of a log, folded separately and joined, give the same verdict as the whole log, however it is split."""
 
 import random
 from collections.abc import Callable
@@ -151,7 +151,7 @@ DAMAGE: dict[str, tuple[Callable[[PlantedLog], object], Places]] = {
     "generation that was there": (lambda log: log.open("a", generation=1), [("generations", "1:4")]),
     "batch of an older instance": (lambda log: log.store("a", [10], generation=0), [("fencing", "1:4")]),
     "batch of a newer instance": (lambda log: log.store("a", [10], generation=2), [("fencing", "1:4")]),
-    "batch of nobody": (never_granted, [("grants", "1:4")]),
+    "batch of an unknown producer": (never_granted, [("grants", "1:4")]),
     "ids skipped that were never stored": (lambda log: log.store("a", [10, 11], skip=1), [("skipped", "1:4")]),
     "entry that was confirmed before it was there": (confirmed_ahead, [("confirmed", "1:4")]),
     "lower epoch": (lower_epoch, [("owner epoch", "2:0")]),

@@ -1,4 +1,4 @@
-"""A session needs a Java, and says so."""
+"""A session needs Java; errors name what is missing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How Spark calls the sink: which batch a task belongs to, what a task writes, and what is refused at the commit."""
+"""The sink as Spark calls it: the batch of a task, what a task writes, and what a commit refuses."""
 
 import logging
 import threading
@@ -130,7 +130,7 @@ def test_a_commit_refuses_before_it_contacts_the_cluster() -> None:
         writer.commit([])
 
 
-# --- staging topics that nobody needs ---------------------------------------------------------------------------------
+# --- unused staging topics --------------------------------------------------------------------------------------------
 
 
 class Admin(BaseHTTPRequestHandler):

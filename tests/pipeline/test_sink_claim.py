@@ -1,4 +1,4 @@
-"""The claims of mode position: no row of a name is left out because another task of the batch came first."""
+"""The claims of mode position: no row of a name is lost because another task of the batch came first."""
 
 from dataclasses import dataclass, field
 from itertools import product

@@ -1,4 +1,4 @@
-"""The commit of mode batch: whatever dies, whoever comes back, the target holds each batch once and whole."""
+"""The commit of mode batch: whichever process dies or returns, the target holds each batch once and completely."""
 
 from itertools import product
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The digest of a batch's rows: the same for the same rows however they are cut, and another one for any other rows."""
+"""The digest of a batch's rows: equal for the same rows in any split, different for other rows."""
 
 import random
 from typing import Any

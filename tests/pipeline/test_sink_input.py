@@ -1,4 +1,4 @@
-"""What may be given to the sink: options, columns, values. What is wrong is named, with what may be there."""
+"""The input of the sink: options, columns, values. Errors name what is wrong, and what is allowed."""
 
 from typing import Any
 

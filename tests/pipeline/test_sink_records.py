@@ -1,4 +1,4 @@
-"""The records of the sink's journals survive their bytes, and nothing else passes for one."""
+"""The records of the sink's journals: encoded and decoded, and nothing else is accepted."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Rows that go to parts of a topic, or to topics of their own: each once, whatever dies, and where its key says."""
+"""Rows that go to partitions of a topic, or to topics of their own: each once, after any crash, in the partition of its
+key."""
 
 from collections import Counter
 from typing import Any

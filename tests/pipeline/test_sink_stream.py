@@ -1,4 +1,4 @@
-"""Streams into a topic, against a real cluster: workers die, commits fail, queries restart; each row is there once."""
+"""Streams into a topic, against a real cluster: workers die, commits fail, queries restart; each row is stored once."""
 
 import json
 import os

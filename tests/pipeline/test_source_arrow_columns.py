@@ -1,4 +1,4 @@
-"""Stored batches as Arrow columns: the same messages that the SDK gives, whatever is left out of them."""
+"""Stored batches as Arrow columns: the same messages as from the SDK, with any selection of columns and messages."""
 
 from datetime import UTC, datetime
 from typing import Any

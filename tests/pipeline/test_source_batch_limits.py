@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: bytes by what a row weighs, rows exactly, and every topic goes on."""
+"""The limits of a micro-batch: exact by rows, estimated by bytes, and every topic makes progress."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""How Spark calls the source's readers, with topics in memory: offsets, limits, losses and ranges of each batch."""
+"""The source's readers as Spark calls them, with topics in memory: offsets, limits, losses and ranges of each batch."""
 
 import json
 import logging

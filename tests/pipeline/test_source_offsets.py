@@ -1,4 +1,4 @@
-"""How far a query has read: what a batch takes, what was lost, what survives."""
+"""Offsets of a query: the messages of a batch, losses, and their form in a checkpoint."""
 
 import pytest
 from hypothesis import given

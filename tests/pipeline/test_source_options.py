@@ -1,4 +1,4 @@
-"""What options mean, and what each says of bad input; and the connection that reading and writing share."""
+"""The options of the source, errors for wrong ones, and the connection options that reading and writing share."""
 
 from pathlib import Path
 

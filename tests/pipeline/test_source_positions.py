@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as options say it."""
+"""The options startingPosition and endingPosition."""
 
 import pytest
 

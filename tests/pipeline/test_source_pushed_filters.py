@@ -1,4 +1,4 @@
-"""What filters leave out: never a message that a query wants."""
+"""Filters exclude no message that a query wants."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The examples of SPARK.md do what they say, and a stream tells its lag and keeps to its limits."""
+"""The examples of SPARK.md run, and a stream reports its lag and keeps its limits."""
 
 import re
 from pathlib import Path

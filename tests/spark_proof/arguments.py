@@ -21,17 +21,17 @@ def proof_arguments(
     """
     parser = argparse.ArgumentParser(prog=prog, description=about)
     parser.add_argument("--seed", type=int, default=1, help=seed)
-    parser.add_argument("--lines", type=int, default=LINES, help=f"of the file, {LINES_MIN} or more")
+    parser.add_argument("--lines", type=int, default=LINES, help=f"lines of the file, at least {LINES_MIN} [{LINES}]")
     parser.add_argument(
         "--only", nargs="+", metavar=thing.upper(), default=list(names), help=f"these {thing}s, by name; default: all"
     )
     parser.add_argument(
-        "--directory", type=Path, help="an empty one for all data and logs, which stay; default: none stay"
+        "--directory", type=Path, help="empty directory for all data and logs, which are kept [a temporary one]"
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     if not LINES_MIN <= arguments.lines <= FLIGHTS.line_count - 1:
-        parser.error(f"--lines is {LINES_MIN} to {FLIGHTS.line_count - 1}: {why_lines_min}")
+        parser.error(f"--lines must be {LINES_MIN} to {FLIGHTS.line_count - 1}: {why_lines_min}")
     if unknown := sorted(set(arguments.only) - set(names)):
         parser.error(f"unknown {thing} {unknown[0]!r}: {', '.join(names)}")
     return arguments
