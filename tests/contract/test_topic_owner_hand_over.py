@@ -8,7 +8,6 @@ import pytest
 
 from oncelog.core.errors import StoreUnavailable
 from oncelog.runtime.settings import TopicOwnerSettings
-from oncelog.topic_owner import owner as owner_module
 from oncelog.topic_owner.owner import Owner
 
 pytestmark = pytest.mark.asyncio
@@ -46,9 +45,8 @@ class Surroundings:
         return 2
 
 
-async def hand_over(there: Surroundings, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(owner_module, "until_stable", there.until_stable)
-    owner = Owner(SETTINGS)
+async def hand_over(there: Surroundings) -> bool:
+    owner = Owner(SETTINGS, until_stable=there.until_stable)
     owner.topics = cast("Any", there)
     asking = cast("Any", there)
     async with asyncio.timeout(DEADLINE_S):
@@ -59,39 +57,37 @@ def unanswered() -> int:
     raise StoreUnavailable("ZooKeeper chooses a leader")
 
 
-async def test_topics_stay_until_the_cluster_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_stay_until_the_cluster_is_stable() -> None:
     there = Surroundings(topics=2, owners=lambda: 2)
-    assert await hand_over(there, monkeypatch)
+    assert await hand_over(there)
     assert there.asked == ["owners", "stable", "owners", "say"]
     assert there.draining
 
 
-async def test_zookeeper_that_is_away_is_a_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_zookeeper_that_is_away_is_a_reason_to_wait() -> None:
     """Taken for "nobody else is there", every topic was closed at once, with no owner until ZooKeeper was back."""
     there = Surroundings(topics=2, owners=unanswered)
-    assert await hand_over(there, monkeypatch)
+    assert await hand_over(there)
     assert there.asked == ["owners", "stable", "owners", "say"]
 
 
-async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_alone_waits_for_nobody() -> None:
     """At once; or as soon as it is, when all owners end together."""
     there = Surroundings(topics=2, owners=lambda: 1)
-    assert not await hand_over(there, monkeypatch)
+    assert not await hand_over(there)
     assert there.asked == ["owners"]
     counts = iter([2, 1])
     there = Surroundings(topics=2, owners=lambda: next(counts))
-    assert not await hand_over(there, monkeypatch)
+    assert not await hand_over(there)
     assert there.asked == ["owners", "stable", "owners"]
 
 
-async def test_without_topics_there_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_topics_there_is_nothing_to_wait_for() -> None:
     there = Surroundings(topics=0, owners=lambda: 2)
-    assert await hand_over(there, monkeypatch)
+    assert await hand_over(there)
     assert there.asked == ["owners", "say"]
 
 
-async def test_a_metadata_service_that_does_not_read_takes_nothing_of_the_drain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_metadata_service_that_does_not_read_takes_nothing_of_the_drain() -> None:
     there = Surroundings(topics=2, owners=lambda: 2, hear=False)
-    assert not await hand_over(there, monkeypatch)
+    assert not await hand_over(there)

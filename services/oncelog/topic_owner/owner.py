@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
@@ -84,8 +85,11 @@ def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
 class Owner:
     """The parts of one owner; `run` runs until the process ends."""
 
-    def __init__(self, settings: TopicOwnerSettings) -> None:
+    def __init__(
+        self, settings: TopicOwnerSettings, *, until_stable: Callable[..., Awaitable[bool]] = until_stable
+    ) -> None:
         self.settings = settings
+        self._until_stable = until_stable
         #: new at each start: this process does not own the topics of an earlier one
         self.incarnation = Incarnation(uuid4().hex)
         self.checksum: Checksum = crc32c
@@ -204,7 +208,7 @@ class Owner:
             return False
         if len(self.topics):
             timeout_ms = settings.stability_timeout_ms
-            if not await until_stable(view.stability, settings.zookeeper_hosts, timeout_ms=timeout_ms):
+            if not await self._until_stable(view.stability, settings.zookeeper_hosts, timeout_ms=timeout_ms):
                 logger.info("cluster not stable yet; moving topics anyway")
             if await _only_one(registry, patience_s):
                 return False
