@@ -146,7 +146,7 @@ class OwnerWorld:
         return created.name.value.topic_id
 
     async def place(self, topic_id: TopicId, owner: Incarnation) -> None:
-        """Mark A."""
+        """Name an owner in the topic record."""
         stored = await self.parts.topics.read(topic_id)
         assert stored is not None
         written = await self.parts.topics.write(stored.value.placed_on(owner), version=stored.version)

@@ -48,7 +48,7 @@ class Cursor:
         return self
 
     def snapshots(self) -> list[SnapshotTaken]:
-        return self.owner.news(SnapshotTaken)
+        return self.owner.emitted(SnapshotTaken)
 
     def ledgers(self) -> list[LedgerId]:
         record = self.world.cursor[0]
@@ -113,7 +113,7 @@ def test_unused_topic_writes_no_snapshot() -> None:
     """There is nothing to begin from."""
     owner = Owner(World(), "o1").take_over()
     owner.tick(10**9).run()
-    assert owner.news(SnapshotTaken) == []
+    assert owner.emitted(SnapshotTaken) == []
 
 
 def test_replayed_entries_count() -> None:
@@ -121,7 +121,7 @@ def test_replayed_entries_count() -> None:
     cursor = Cursor(replace(SNAPSHOTS, entries_max=100)).send(60)
     second = Owner(cursor.world, "o2", replace(SETTINGS, snapshot=replace(SNAPSHOTS, entries_max=60))).take_over()
     second.tick(1000).run()
-    assert len(second.news(SnapshotTaken)) == 1
+    assert len(second.emitted(SnapshotTaken)) == 1
 
 
 def test_manifest_follows_its_chunks() -> None:
@@ -149,8 +149,8 @@ def test_failed_cursor_ledger_costs_only_its_snapshot(confirmed: int) -> None:
     assert cursor.serving.cursor.state is (CursorState.COMMITTING if confirmed else CursorState.WRITING)
     cursor.fail_ledger()
     cursor.owner.run()
-    assert len(cursor.owner.news(AckQuorumLost)) == 1
-    assert cursor.owner.news(EndSession) == []
+    assert len(cursor.owner.emitted(AckQuorumLost)) == 1
+    assert cursor.owner.emitted(EndSession) == []
     cursor.send(6, after_ms=300)
     assert [taken.is_base for taken in cursor.snapshots()] == [True, True]
     assert len(cursor.ledgers()) == len(first) + 1
@@ -158,7 +158,7 @@ def test_failed_cursor_ledger_costs_only_its_snapshot(confirmed: int) -> None:
     assert state_of(second) == truth(cursor.world)
 
 
-def test_idle_cursor_ledger_that_fails_is_met_by_no_snapshot() -> None:
+def test_no_snapshot_begins_while_a_failed_cursor_ledger_closes() -> None:
     """Between its failure and its close a snapshot falls due: it waits."""
     cursor = Cursor().send(4, after_ms=300)
     cursor.fail_ledger()
@@ -188,8 +188,8 @@ def test_lost_cursor_ledger_is_a_suspicion() -> None:
 
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
-def test_link_that_is_not_plainly_ok_begins_again(status: WriteStatus) -> None:
-    """Never a fallback: still the owner, it starts at B, and reads what the cursor's record says."""
+def test_link_that_was_not_answered_ok_repeats_the_takeover(status: WriteStatus) -> None:
+    """It is still the owner: it repeats the takeover from recovery on, and reads the cursor's record."""
     cursor = Cursor()
     cursor.send(4, WriteCursorRecord, after_ms=300)
     (write,) = [effect for effect in cursor.owner.queue if isinstance(effect, WriteCursorRecord)]
@@ -205,7 +205,7 @@ def test_link_that_is_not_plainly_ok_begins_again(status: WriteStatus) -> None:
     assert len(cursor.snapshots()) == 1
 
 
-def test_late_answer_of_an_earlier_link_is_not_this_ones() -> None:
+def test_late_answer_of_an_earlier_link_is_ignored() -> None:
     """Each write adds one to the record's version."""
     cursor = Cursor()
     cursor.send(4, WriteCursorRecord, after_ms=300)
@@ -225,7 +225,7 @@ def test_two_complete_bases_are_kept() -> None:
     kinds = [taken.is_base for taken in cursor.snapshots()]
     assert kinds[:6] == [True, False, False, True, False, False]
     assert 2 <= len(cursor.ledgers()) <= 3
-    deleted = [i for effect in cursor.owner.news(DeleteLedgers) for i in effect.ledger_ids]
+    deleted = [i for effect in cursor.owner.emitted(DeleteLedgers) for i in effect.ledger_ids]
     assert deleted
     assert not set(deleted) & set(cursor.ledgers())
     complete = [link for link in cursor.ledgers() if link in cursor.serving.cursor.bases]
@@ -245,7 +245,7 @@ def test_trim_bound_is_the_oldest_kept_base() -> None:
 
 
 @pytest.mark.hazard(16)
-def test_every_kept_base_can_be_fallen_back_on() -> None:
+def test_every_kept_base_is_a_fallback() -> None:
     """With the newer ones damaged, the log from the trim bound on is enough."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
     bound = cursor.serving.cursor.trim_bound()
@@ -261,14 +261,14 @@ def test_every_kept_base_can_be_fallen_back_on() -> None:
     assert state_of(second) == state_of(cursor.owner)
 
 
-def test_new_owner_goes_on_with_the_list() -> None:
+def test_new_owner_continues_the_list() -> None:
     """Its first snapshot is a base in a ledger of its own, and the base it began from stays."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
     before = cursor.ledgers()
     second = Owner(cursor.world, "o2").take_over()
     second.open("q")
     second.tick(200_000).run()
-    (taken,) = second.news(SnapshotTaken)
+    (taken,) = second.emitted(SnapshotTaken)
     assert taken.is_base
     assert taken.number == cursor.snapshots()[-1].number + 1
     assert before[-1] in cursor.ledgers()

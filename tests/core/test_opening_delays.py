@@ -13,9 +13,9 @@ def test_request_that_waits_too_long_gets_the_cause() -> None:
     owner = Owner(World(), "o1").take_over(CreateLedger)
     call = owner.ask("p", CreateLedger)
     owner.tick().tick(SETTINGS.openings_wait_max_ms - 1)
-    assert owner.news(ExplainDelay) == []
+    assert owner.emitted(ExplainDelay) == []
     owner.tick(1)
-    assert len(owner.news(ExplainDelay)) == 1
+    assert len(owner.emitted(ExplainDelay)) == 1
     assert call not in owner.answers
     error = NotEnoughStorageNodes("none is live")
     owner.handle(OpeningsDelayed(error))
@@ -25,7 +25,7 @@ def test_request_that_waits_too_long_gets_the_cause() -> None:
 def test_topic_without_requests_explains_nothing() -> None:
     owner = Owner(World(), "o1").take_over(CreateLedger)
     owner.tick().tick(SETTINGS.openings_wait_max_ms)
-    assert owner.news(ExplainDelay) == []
+    assert owner.emitted(ExplainDelay) == []
 
 
 def test_wait_is_counted_from_when_the_topic_stopped_serving() -> None:
@@ -35,6 +35,6 @@ def test_wait_is_counted_from_when_the_topic_stopped_serving() -> None:
     owner.roll()
     owner.ask("p", CloseLedger)
     owner.tick().tick(SETTINGS.openings_wait_max_ms - 1)
-    assert owner.news(ExplainDelay) == []
+    assert owner.emitted(ExplainDelay) == []
     owner.tick(1)
-    assert len(owner.news(ExplainDelay)) == 1
+    assert len(owner.emitted(ExplainDelay)) == 1

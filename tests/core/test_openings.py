@@ -54,18 +54,18 @@ def test_first_open_binds_a_name_and_grants_generation_one() -> None:
     assert (granted.name, granted.instance, granted.last_sequence_id, granted.final) == ("p", (1, 1), NO_SEQUENCE, True)
 
 
-def test_next_open_fences_the_instance_before() -> None:
+def test_next_opening_fences_the_earlier_instance() -> None:
     """Every older one, from that position of the log on."""
     _, owner = serving()
     first = owner.open()
     second = owner.open()
     assert second.instance == (1, 2)
-    (end,) = owner.news(EndSession)
+    (end,) = owner.emitted(EndSession)
     assert (end.session, type(end.error)) == (first.session, ProducerFenced)
     assert refusal(owner, None, resume=first.instance) is ProducerFenced
 
 
-def test_last_id_of_a_new_instance_is_settled() -> None:
+def test_last_id_of_a_new_instance_is_final() -> None:
     """The grant stands behind the writes in flight: when it is durable, so are they. 0 is an id."""
     _, owner = serving()
     granted = owner.open()
@@ -73,7 +73,7 @@ def test_last_id_of_a_new_instance_is_settled() -> None:
     assert owner.open().last_sequence_id == 0
 
 
-def test_last_id_of_a_resumed_one_is_not_final() -> None:
+def test_last_id_of_a_resumed_instance_is_not_final() -> None:
     """Its writes may still be in flight; it never lowers the client's counter."""
     _world, owner = serving()
     granted = owner.open()
@@ -84,7 +84,7 @@ def test_last_id_of_a_resumed_one_is_not_final() -> None:
     assert (again.instance, again.last_sequence_id, again.final) == (granted.instance, NO_SEQUENCE, False)
 
 
-def test_assigned_name_is_of_the_id() -> None:
+def test_assigned_name_contains_the_producer_id() -> None:
     """Globally unique, for the id is; a name that somebody chose already is passed over."""
     _, owner = serving()
     assert owner.open("producer-2").instance.producer_id == 1
@@ -93,7 +93,7 @@ def test_assigned_name_is_of_the_id() -> None:
     assert granted.instance.producer_id == 3
 
 
-def test_busy_name_is_refused_to_whoever_asks_not_to_fence() -> None:
+def test_connected_name_is_refused_to_an_opening_that_fences_nobody() -> None:
     """Connected: busy. Its stream broken: free."""
     _, owner = serving()
     granted = owner.open()
@@ -102,7 +102,7 @@ def test_busy_name_is_refused_to_whoever_asks_not_to_fence() -> None:
     assert owner.open(on_conflict=OnConflict.REFUSE).instance == (1, 2)
 
 
-def test_two_who_ask_not_to_fence_get_one_grant() -> None:
+def test_two_openings_that_fence_nobody_get_one_grant() -> None:
     """The second one waits for the first one's grant, and is refused."""
     _, owner = serving()
     first = owner.ask("p", AllocateProducerId, on_conflict=OnConflict.REFUSE)
@@ -111,7 +111,7 @@ def test_two_who_ask_not_to_fence_get_one_grant() -> None:
     assert isinstance(owner.answers[second], ProducerBusy)
 
 
-def test_two_who_open_a_new_name_bind_it_once() -> None:
+def test_two_openings_of_a_new_name_bind_it_once() -> None:
     """Both asked for an id; the second one's is wasted, and it fences the first."""
     _, owner = serving()
     calls = [owner.ask("p", AllocateProducerId), owner.ask("p", AllocateProducerId)]
@@ -129,7 +129,7 @@ def test_other_mode_is_refused(fields: dict[str, object]) -> None:
     assert refusal(owner, "p", **{"mode": CONTIGUOUS, **fields}) is ModeMismatch
 
 
-def test_unknown_id_is_told_to_open_by_name() -> None:
+def test_resume_with_an_unknown_id_must_open_by_name() -> None:
     """Also one that stands for another name here."""
     _, owner = serving()
     owner.open("p")
@@ -138,7 +138,7 @@ def test_unknown_id_is_told_to_open_by_name() -> None:
     assert refusal(owner, "q", resume=instance(1)) is UnknownProducer
 
 
-def test_living_instance_presents_itself() -> None:
+def test_current_instance_may_present_itself() -> None:
     """By name, with its id and generation: granted as what it is, not as a new one."""
     _, owner = serving()
     granted = owner.open()
@@ -147,7 +147,7 @@ def test_living_instance_presents_itself() -> None:
 
 
 @pytest.mark.hazard(11)
-def test_zombie_that_presents_itself_is_fenced() -> None:
+def test_fenced_instance_that_presents_itself_is_refused() -> None:
     """With a plain open by name it would get the next generation, and win."""
     _, owner = serving()
     zombie = owner.open()
@@ -156,7 +156,7 @@ def test_zombie_that_presents_itself_is_fenced() -> None:
 
 
 @pytest.mark.hazard(11)
-def test_presented_instance_that_nobody_knows_is_expired() -> None:
+def test_presented_instance_that_the_log_forgot_is_expired() -> None:
     """Its state is gone, or the name is another producer's by now: presenting again would never end."""
     _, owner = serving()
     assert refusal(owner, present=instance(1)) is ProducerExpired
@@ -171,7 +171,7 @@ def test_generation_that_was_never_granted_is_refused() -> None:
     assert refusal(owner, None, resume=instance(7)) is InvalidArgument
 
 
-def test_last_generation_is_the_last() -> None:
+def test_generations_do_not_wrap_around() -> None:
     """It does not begin anew: an old zombie would be current again."""
     _, owner = serving()
     owner.open()
@@ -201,7 +201,7 @@ def test_opening_waits_for_the_next_ledger() -> None:
     assert len(world.record.ledgers) == 2
 
 
-def test_id_that_nobody_asked_for_is_wasted() -> None:
+def test_producer_id_without_a_request_is_ignored() -> None:
     """An ask of a stretch of serving that is over."""
     _, owner = serving()
     assert owner.handle(ProducerIdAllocated(99, ProducerId(50))) == []
@@ -216,14 +216,14 @@ def granted_to(owner: Owner, call: int) -> Granted:
 
 @pytest.mark.parametrize("name", ["p", None])
 @pytest.mark.parametrize("hold", [AllocateProducerId, SendAdds])
-def test_repeat_by_the_same_instance_takes_the_place_of_its_request(name: str | None, hold: type) -> None:
+def test_repeat_by_the_same_instance_replaces_its_request(name: str | None, hold: type) -> None:
     """While its producer id is asked for, and while its grant is on its way: one grant, to the newest request."""
     _, owner = serving()
     calls = [owner.ask(name, hold, instance_id=X) for _ in range(3)]
     assert [type(owner.answers[call]) for call in calls[:2]] == [SessionEnded, SessionEnded]
     owner.run()
     assert granted_to(owner, calls[2]).instance == (1, 1)
-    assert len(owner.news(AllocateProducerId)) == 1
+    assert len(owner.emitted(AllocateProducerId)) == 1
     assert owner.core.serving is not None
     assert len(owner.core.serving.sessions.open_sessions) == 1
 
@@ -237,7 +237,7 @@ def test_repeat_of_an_answered_request_gets_the_same_grant(name: str | None, on_
     again = owner.open(name, instance_id=X, on_conflict=on_conflict)
     assert (again.instance, again.name, again.final) == (first.instance, first.name, True)
     assert again.session != first.session
-    (end,) = owner.news(EndSession)
+    (end,) = owner.emitted(EndSession)
     assert (end.session, type(end.error)) == (first.session, SessionEnded)
 
 
@@ -252,7 +252,7 @@ def test_repeat_at_the_next_owner_finds_its_grant(name: str | None, on_conflict:
     assert (again.instance, again.name, again.final) == (first.instance, first.name, True)
 
 
-def test_instances_are_told_apart() -> None:
+def test_instances_are_distinguished() -> None:
     """By their ids, and those without one always."""
     _, owner = serving()
     assert [owner.open(instance_id=i).instance.generation for i in (X, Y, X, NO_INSTANCE, NO_INSTANCE)] == [
@@ -273,7 +273,7 @@ def test_resume_by_another_instance_is_fenced() -> None:
 
 
 @pytest.mark.parametrize("hold", [AllocateProducerId, ReadTopicRecord])
-def test_abandoned_request_grants_nothing(hold: type) -> None:
+def test_withdrawn_request_grants_nothing(hold: type) -> None:
     """The client withdrew it, or is gone."""
     _, owner = serving()
     owner.open("old")
@@ -286,7 +286,7 @@ def test_abandoned_request_grants_nothing(hold: type) -> None:
     assert [p.generation for p in owner.core.serving.log.table.state.producers.values()] == [1]
 
 
-def test_abandoned_grant_in_flight_leaves_no_session() -> None:
+def test_withdrawn_grant_in_flight_opens_no_session() -> None:
     """It becomes durable, so the instance before is fenced; nobody is connected."""
     _, owner = serving()
     before = owner.open(instance_id=X)
@@ -294,14 +294,14 @@ def test_abandoned_grant_in_flight_leaves_no_session() -> None:
     owner.handle(OpeningAbandoned(call))
     owner.run()
     assert call not in owner.answers
-    (end,) = owner.news(EndSession)
+    (end,) = owner.emitted(EndSession)
     assert (end.session, type(end.error)) == (before.session, ProducerFenced)
     assert owner.core.serving is not None
     assert not owner.core.serving.sessions.open_sessions
     assert owner.open(on_conflict=OnConflict.REFUSE, instance_id=Y).instance == (1, 2)
 
 
-def test_withdrawn_request_is_asked_again_for_its_grant_in_flight() -> None:
+def test_repeat_after_a_withdrawal_gets_the_grant_in_flight() -> None:
     """Withdrawing comes first and the repeat after it: still one grant."""
     _, owner = serving()
     owner.handle(OpeningAbandoned(owner.ask("p", SendAdds, instance_id=X)))
@@ -310,7 +310,7 @@ def test_withdrawn_request_is_asked_again_for_its_grant_in_flight() -> None:
     assert granted_to(owner, call).instance == (1, 1)
 
 
-def test_requests_keep_their_order_while_ids_are_asked_for() -> None:
+def test_requests_keep_their_order_while_ids_are_allocated() -> None:
     """A ledger rolls meanwhile; the first who asked for the name is the first who gets it."""
     _, owner = serving()
     first = owner.ask("p", AllocateProducerId, instance_id=X)
@@ -321,7 +321,7 @@ def test_requests_keep_their_order_while_ids_are_asked_for() -> None:
     assert [granted_to(owner, call).instance.generation for call in (first, second)] == [1, 2]
 
 
-def test_id_of_an_abandoned_request_goes_to_the_next() -> None:
+def test_id_of_a_withdrawn_request_goes_to_the_next() -> None:
     """One ask, one id: a client that asks again and again wastes none."""
     _, owner = serving()
     for _ in range(3):
@@ -329,10 +329,10 @@ def test_id_of_an_abandoned_request_goes_to_the_next() -> None:
     call = owner.ask("q", AllocateProducerId, instance_id=Y)
     owner.run()
     assert granted_to(owner, call).instance == (1, 1)
-    assert len(owner.news(AllocateProducerId)) == 1
+    assert len(owner.emitted(AllocateProducerId)) == 1
 
 
-def test_repeat_supersedes_while_the_topic_is_taken_over() -> None:
+def test_repeat_replaces_its_request_during_a_takeover() -> None:
     """A takeover that takes long gathers one request of each instance, not one for each try."""
     world, _ = serving()
     owner = Owner(world, "second").take_over(ReadTopicRecord)
@@ -359,7 +359,7 @@ def test_failed_write_leaves_no_grant_behind() -> None:
 
 def grace_over(owner: Owner) -> None:
     """The newest timer of the holders' time to come back fires."""
-    timers = [timer for timer in owner.news(StartTopicTimer) if timer.key.startswith(RETURN_TIMER)]
+    timers = [timer for timer in owner.emitted(StartTopicTimer) if timer.key.startswith(RETURN_TIMER)]
     owner.handle(TopicTimerFired(timers[-1].key))
     owner.run()
 
@@ -381,7 +381,7 @@ def test_holder_that_does_not_come_back_loses_its_name() -> None:
     owner.open(instance_id=X)
     after = Owner(world, "second").take_over()
     call = after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
-    assert StartTopicTimer(f"{RETURN_TIMER} 2.0", 12_000) in after.news(StartTopicTimer)
+    assert StartTopicTimer(f"{RETURN_TIMER} 2.0", 12_000) in after.emitted(StartTopicTimer)
     grace_over(after)
     assert granted_to(after, call).instance.generation == 2
     assert granted_to(after, after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)).instance.generation == 2
@@ -398,7 +398,7 @@ def test_other_openings_do_not_wait_after_a_takeover() -> None:
     assert after.open("new", on_conflict=OnConflict.REFUSE).instance.generation == 1
 
 
-def test_holder_that_came_back_and_closed_has_given_its_name_up() -> None:
+def test_holder_that_came_back_and_closed_is_not_awaited() -> None:
     """Nobody waits for it a second time."""
     world, owner = serving()
     holder = owner.open(instance_id=X)
@@ -419,7 +419,7 @@ def test_holder_may_come_back_after_a_failed_write() -> None:
     owner.run()
     world.silent.clear()
     owner.tick(10_000).run()
-    assert isinstance(owner.news(EndSession)[-1].error, SessionEnded)
+    assert isinstance(owner.emitted(EndSession)[-1].error, SessionEnded)
     call = owner.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
     assert call not in owner.answers
     assert owner.open("free", instance_id=Y, on_conflict=OnConflict.REFUSE).instance.generation == 2
@@ -427,12 +427,12 @@ def test_holder_may_come_back_after_a_failed_write() -> None:
     assert granted_to(owner, call).instance.generation == 2
 
 
-def test_timer_of_an_earlier_stretch_ends_no_wait() -> None:
+def test_timer_of_an_earlier_wait_is_ignored() -> None:
     """It is the time since this takeover that counts."""
     world, owner = serving()
     owner.open(instance_id=X)
     after = Owner(world, "second").take_over()
-    (first,) = [timer for timer in after.news(StartTopicTimer) if timer.key.startswith(RETURN_TIMER)]
+    (first,) = [timer for timer in after.emitted(StartTopicTimer) if timer.key.startswith(RETURN_TIMER)]
     after.now_ms = 5
     after.handle(HigherEpochReported())
     after.run()
@@ -459,7 +459,7 @@ def test_name_belongs_to_the_role_that_opened_it_first() -> None:
         assert one.open(role="importer", takes_any_name=False)
 
 
-def test_name_without_a_role_is_anybodys() -> None:
+def test_name_without_a_role_belongs_to_everybody() -> None:
     """It was bound while authentication was off. The first role that opens it owns it from then on."""
     _, owner = serving()
     owner.open()
@@ -477,7 +477,7 @@ def test_name_in_flight_belongs_to_its_role() -> None:
     assert isinstance(owner.answers[second], PermissionDenied)
 
 
-def test_instance_of_another_role_cannot_go_on() -> None:
+def test_instance_of_another_role_cannot_resume() -> None:
     """Whoever knows all its numbers needs its role, too."""
     _, owner = serving()
     granted = owner.open(role="importer", takes_any_name=False, instance_id=X)

@@ -69,7 +69,7 @@ def test_closed_ledger_stays_closed() -> None:
 
 
 def test_placing_keeps_the_log() -> None:
-    """Mark A changes the owner and the epoch, and nothing else."""
+    """Placing a topic changes the owner and the epoch, and nothing else."""
     placed = RECORD.placed_on(Incarnation("o2"))
     assert (placed.owner, placed.owner_epoch, placed.ledgers) == ("o2", 4, RECORD.ledgers)
 

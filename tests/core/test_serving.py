@@ -40,11 +40,11 @@ def test_ledger_rolls_by_entries() -> None:
         owner.run()
     assert [len(world.entries_of(LedgerId(i))) for i in ledgers(world)] == [3, 3, 2]
     assert [link.base_index for link in world.record.ledgers] == [0, 4, 10]
-    assert owner.news(EndSession) == []
+    assert owner.emitted(EndSession) == []
     assert [answer.request for answer in owner.batches] == list(range(7))
 
 
-def test_nothing_planned_begins_while_the_store_is_away() -> None:
+def test_no_roll_or_snapshot_begins_while_zookeeper_is_unreachable() -> None:
     """A roll whose close cannot be written would stop a topic that could go on; it comes when the store is back."""
     world, owner = served(replace(SETTINGS, ledger_entries_max=3))
     granted = owner.open()
@@ -116,10 +116,10 @@ def test_ledger_does_not_roll_onto_the_node_that_has_just_gone() -> None:
     assert len(ledgers(world)) == 1, "it is back for a moment only so far"
     owner.tick(SETTINGS.rejoin_after_ms).run()
     assert len(ledgers(world)) == 2
-    assert owner.news(EndSession) == []
+    assert owner.emitted(EndSession) == []
 
 
-def test_open_ledger_leaves_a_member_that_is_read_only_for_one_that_is_not() -> None:
+def test_ledger_with_a_read_only_member_rolls_onto_a_writable_one() -> None:
     """In good order: what is added meanwhile is added there too, and no session ends."""
     world, owner = serving()
     granted = owner.open()
@@ -134,11 +134,11 @@ def test_open_ledger_leaves_a_member_that_is_read_only_for_one_that_is_not() -> 
     owner.tick(SETTINGS.rejoin_after_ms).run()
     assert len(ledgers(world)) == 2
     assert set(world.ledgers[LedgerId(2)][0].members) == {B, C, D}
-    assert owner.news(EndSession) == []
+    assert owner.emitted(EndSession) == []
 
 
 @pytest.mark.hazard(8)
-def test_superseded_member_leaves_at_once() -> None:
+def test_superseded_member_is_dropped_at_once() -> None:
     """It never comes back: the next ledger is on others."""
     world, owner = serving()
     owner.open()
@@ -151,7 +151,7 @@ def test_superseded_member_leaves_at_once() -> None:
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
-def test_silent_member_slows_no_write_and_is_given_up() -> None:
+def test_silent_member_delays_no_write_and_is_dropped() -> None:
     """The quorum answers; after the timeout nothing more is sent to it, when it holds up the oldest entry."""
     world, owner = serving()
     granted = owner.open()
@@ -163,9 +163,9 @@ def test_silent_member_slows_no_write_and_is_given_up() -> None:
     owner.send(granted.session, received(2, [1]))
     owner.run()
     owner.tick(SETTINGS.add_timeout_ms - 1).run()
-    assert owner.news(AckQuorumLost) == []
+    assert owner.emitted(AckQuorumLost) == []
     owner.tick(1).run()
-    (failed,) = owner.news(AckQuorumLost)
+    (failed,) = owner.emitted(AckQuorumLost)
     assert failed.ledger_id == 1
     assert world.ledgers[LedgerId(1)][0].end == 1
 
@@ -180,7 +180,7 @@ def test_failure_with_nothing_in_flight_ends_no_session() -> None:
     owner.handle(MemberLost(LedgerId(1), B))
     owner.send(granted.session, received(2, [1]))
     owner.run()
-    assert owner.news(EndSession) == []
+    assert owner.emitted(EndSession) == []
     assert owner.result(2) == stored(0, 1, ledger_id=2)
     assert world.ledgers[LedgerId(1)][0].end == 1
 
@@ -226,7 +226,7 @@ def test_readers_follow_what_is_confirmed() -> None:
     world.silent = {A, B}
     owner.send(granted.session, received(1, [0]))
     owner.run()
-    assert [(e.position.ledger_id, e.position.entry_id) for e in owner.news(LastAddConfirmed)] == [(1, 0)]
+    assert [(e.position.ledger_id, e.position.entry_id) for e in owner.emitted(LastAddConfirmed)] == [(1, 0)]
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -243,11 +243,11 @@ def test_drain_during_a_roll_closes_after_it() -> None:
     assert owner.core.phase is Phase.CLOSED
     assert {metadata.state for metadata, _ in world.ledgers.values()} == {LedgerState.CLOSED}
     assert owner.result(1) == stored(1, 1)
-    (end,) = owner.news(EndSession)
+    (end,) = owner.emitted(EndSession)
     assert isinstance(end.error, NotOwner)
 
 
-def test_drain_with_failing_members_gives_up_what_is_in_flight() -> None:
+def test_drain_with_failing_members_drops_what_is_in_flight() -> None:
     """Clients resend it to the next owner; the log ends where it was confirmed."""
     world, owner = serving()
     granted = owner.open()

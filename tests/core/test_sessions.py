@@ -27,19 +27,19 @@ def duplicate(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0)
 
 
 def ended(owner: Owner) -> list[tuple[SessionNumber, type[OncelogError]]]:
-    return [(effect.session, type(effect.error)) for effect in owner.news(EndSession)]
+    return [(effect.session, type(effect.error)) for effect in owner.emitted(EndSession)]
 
 
 def test_one_frame_for_what_one_event_appended() -> None:
     """The unit of a hop is a frame of many batches."""
     _, owner = serving()
     granted = owner.open()
-    owner.said.clear()
+    owner.effects.clear()
     owner.send(granted.session, received(1, [0]), received(2, [1]), received(3, [2]))
-    (send,) = owner.news(SendAdds)
+    (send,) = owner.emitted(SendAdds)
     assert len(send.adds) == 3
     owner.run()
-    answers = [answer.request for effect in owner.news(AnswerBatches) for answer in effect.answers]
+    answers = [answer.request for effect in owner.emitted(AnswerBatches) for answer in effect.answers]
     assert sorted(answers) == [1, 2, 3]
 
 
@@ -59,7 +59,7 @@ def test_retry_in_flight_joins_the_write() -> None:
     assert max(world.entries_of(LedgerId(1))) == 1
 
 
-def test_straddle_is_answered_exactly_per_message() -> None:
+def test_partly_duplicate_batch_is_answered_per_message() -> None:
     """Durable, in flight and new in one batch: the parts in the order of the batch."""
     world, owner = serving()
     granted = owner.open()
@@ -153,7 +153,7 @@ def test_refusal_waits_until_the_record_was_read() -> None:
     assert ended(owner) == [(granted.session, StaleSequence)]
 
 
-def test_read_begun_before_the_refusal_is_no_proof() -> None:
+def test_read_begun_before_the_refusal_proves_nothing() -> None:
     """The record was being read for one session when another was to be refused: it waits for the next read."""
     world, owner = serving()
     one, two = owner.open("p", mode=CONTIGUOUS), owner.open("q", mode=CONTIGUOUS)
@@ -189,11 +189,11 @@ def test_ids_are_read_for_the_session_that_needs_them() -> None:
         owner.send(granted.session, received(3, [5], pid=pid, generation=generation))
     assert [parked(owner, granted.session)[0] for granted in sessions] == [BlockedOn.IDS, BlockedOn.IDS]
     owner.run()
-    assert len(owner.news(ReadEntryIds)) == 2
+    assert len(owner.emitted(ReadEntryIds)) == 2
     assert [answer.result for answer in owner.batches] == [duplicate(2, 1, offset=1), duplicate(3, 1, offset=1)]
 
 
-def test_session_closed_by_its_client_hears_nothing() -> None:
+def test_session_closed_by_its_client_gets_no_answer() -> None:
     """Its writes go on; the name is free for one that asks not to fence."""
     world, owner = serving()
     granted = owner.open()

@@ -38,7 +38,7 @@ def history() -> tuple[World, Owner]:
 
 
 def served(owner: Owner) -> None:
-    assert owner.core.phase is Phase.SERVING, owner.said[-3:]
+    assert owner.core.phase is Phase.SERVING, owner.effects[-3:]
 
 
 def state_of(owner: Owner) -> object:
@@ -52,13 +52,13 @@ def truth(world: World) -> object:
     return plain(state), state.position, state.next_index
 
 
-def test_whole_state_is_taken_over() -> None:
+def test_takeover_restores_the_whole_state() -> None:
     """Snapshot and replay give what the fold of the whole log gives."""
     world, _ = history()
     owner = Owner(world, "o2").take_over()
     served(owner)
     assert state_of(owner) == truth(world)
-    phases = [effect.phase for effect in owner.said if isinstance(effect, TakeoverPhaseEnded)]
+    phases = [effect.phase for effect in owner.effects if isinstance(effect, TakeoverPhaseEnded)]
     assert phases == list(TakeoverPhase)[:-1]
 
 
@@ -74,12 +74,12 @@ def test_log_is_fenced_before_the_cursor_is_read() -> None:
     assert cursor is not None
     kinds = [
         ("fence", effect.ledger_id) if isinstance(effect, FenceMember) else type(effect).__name__
-        for effect in owner.said
+        for effect in owner.effects
     ]
-    ended = owner.news(TakeoverPhaseEnded)
+    ended = owner.emitted(TakeoverPhaseEnded)
     order = [
         kinds.index(("fence", log)),
-        owner.said.index(TakeoverPhaseEnded(TakeoverPhase.RECOVER, ended[1].count)),
+        owner.effects.index(TakeoverPhaseEnded(TakeoverPhase.RECOVER, ended[1].count)),
         kinds.index("WriteCursorRecord"),
         kinds.index(("fence", cursor.ledgers[-1].ledger_id)),
         kinds.index("ReadEntries"),
@@ -94,14 +94,14 @@ def steps_of_a_takeover() -> int:
     world.place(owner.core.ownership.me)
     owner.handle(TopicAssigned())
     steps = 0
-    while not owner.news(Served):
+    while not owner.emitted(Served):
         assert owner.step()
         steps += 1
     return steps
 
 
 @pytest.mark.parametrize("stop_after", range(steps_of_a_takeover() + 1))
-def test_takeover_interrupted_and_begun_again(stop_after: int) -> None:
+def test_takeover_may_be_interrupted_after_any_step(stop_after: int) -> None:
     """Whatever step the first taker dies after, with entries of the old owner half sent, the next one has it all."""
     world, old = history()
     world.silent = {C}
@@ -123,7 +123,7 @@ def test_takeover_interrupted_and_begun_again(stop_after: int) -> None:
     assert acked
 
 
-def test_entry_acknowledged_by_nobody_goes_one_way_only() -> None:
+def test_unacknowledged_entry_is_either_kept_or_dropped_for_ever() -> None:
     """An entry that one member holds may be in the log or not; two takeovers agree on it."""
     world, old = history()
     granted = old.open("p")
@@ -145,7 +145,7 @@ def failed(owner: Owner, text: str) -> None:
     """The takeover has stopped, said why, and serves nothing."""
     assert owner.core.phase is Phase.WAITING
     assert owner.core.serving is None
-    (effect,) = owner.news(TopicFailed)
+    (effect,) = owner.emitted(TopicFailed)
     assert text in effect.failure.reason
 
 
@@ -153,7 +153,7 @@ def without_snapshots(world: World) -> None:
     world.cursor = (None, -1)
 
 
-def test_unreadable_entry_stops_it_with_its_name() -> None:
+def test_unreadable_entry_fails_the_takeover_and_is_named() -> None:
     """A partial map would call stored messages new."""
     world, _ = history()
     without_snapshots(world)
@@ -161,7 +161,7 @@ def test_unreadable_entry_stops_it_with_its_name() -> None:
     failed(Owner(world, "o2").take_over(), "entry 1:3")
 
 
-def test_failed_takeover_reads_the_record_and_tries_again() -> None:
+def test_failed_takeover_reads_the_record_and_retries() -> None:
     """What was missing may come back; nothing is served before."""
     world, _ = history()
     without_snapshots(world)
@@ -179,7 +179,7 @@ def test_failed_takeover_reads_the_record_and_tries_again() -> None:
 
 
 @pytest.mark.hazard(7)
-def test_failure_of_a_deposed_owner_is_not_said() -> None:
+def test_failure_of_a_deposed_owner_is_not_reported() -> None:
     """Its ledger is missing because somebody else trimmed it: the record is read before anything is said."""
     world, _ = history()
     without_snapshots(world)
@@ -189,11 +189,11 @@ def test_failure_of_a_deposed_owner_is_not_said() -> None:
         del world.ledgers[link.ledger_id]
     owner.run()
     assert owner.core.phase is Phase.DEPOSED
-    assert owner.news(TopicFailed) == []
+    assert owner.emitted(TopicFailed) == []
 
 
 @pytest.mark.hazard(7)
-def test_missing_ledger_is_loud() -> None:
+def test_missing_ledger_fails_the_takeover() -> None:
     """A ledger of the list without a record was acknowledged and is gone."""
     world, _ = history()
     without_snapshots(world)
@@ -201,7 +201,7 @@ def test_missing_ledger_is_loud() -> None:
     failed(Owner(world, "o2").take_over(), "ledger 1")
 
 
-def test_missing_last_ledger_is_loud() -> None:
+def test_missing_last_ledger_fails_the_takeover() -> None:
     """B has nothing to fence: the end of the log is unknown."""
     world, _ = history()
     del world.ledgers[world.record.ledgers[-1].ledger_id]
@@ -209,7 +209,7 @@ def test_missing_last_ledger_is_loud() -> None:
 
 
 @pytest.mark.hazard(17)
-def test_hole_of_messages_is_loud() -> None:
+def test_hole_of_messages_fails_the_takeover() -> None:
     """A ledger that begins above the end of the one before: what is between is gone."""
     world, _ = history()
     without_snapshots(world)
@@ -219,7 +219,7 @@ def test_hole_of_messages_is_loud() -> None:
     failed(Owner(world, "o2").take_over(), "begins at message 999")
 
 
-def test_trimmed_log_without_a_snapshot_is_loud() -> None:
+def test_trimmed_log_without_a_snapshot_fails_the_takeover() -> None:
     """Replay would begin in the middle with an empty map."""
     world, _ = history()
     without_snapshots(world)
@@ -229,7 +229,7 @@ def test_trimmed_log_without_a_snapshot_is_loud() -> None:
 
 
 @pytest.mark.hazard(16)
-def test_snapshot_whose_ledger_left_the_list_is_loud() -> None:
+def test_snapshot_whose_ledger_left_the_list_fails_the_takeover() -> None:
     """Control entries behind the snapshot would be missing without any gap in the message numbers."""
     world, _ = history()
     record, version = world.topic
@@ -260,7 +260,7 @@ def test_missing_control_entry_is_a_hole() -> None:
     owner.handle(EntriesRead(LedgerId(1), [(EntryId(0), held[0]), (EntryId(1), held[2])]))
     assert owner.core.phase is Phase.WAITING
     owner.run()
-    (failed,) = owner.news(TopicFailed)
+    (failed,) = owner.emitted(TopicFailed)
     assert "1:1" in failed.failure.reason
 
 
@@ -347,7 +347,7 @@ def test_cursor_ledger_without_a_record_costs_only_time() -> None:
     del world.ledgers[cursor_ledgers(world)[-1]]
     owner = Owner(world, "o2").take_over()
     served(owner)
-    assert not owner.news(RecoveryFailed)
+    assert not owner.emitted(RecoveryFailed)
     assert state_of(owner) == truth(world)
 
 
@@ -363,10 +363,10 @@ def test_bases_that_could_not_be_read_bound_no_trim() -> None:
     assert list(owner.core.serving.cursor.bases) == [oldest]
 
 
-def test_nothing_to_take_over() -> None:
+def test_new_topic_needs_no_replay() -> None:
     """A new topic has no ledger and no cursor."""
     world = World()
     owner = Owner(world, "o1").take_over()
-    (effect,) = owner.news(Served)
+    (effect,) = owner.emitted(Served)
     assert effect.log_end == BEFORE_ALL
     assert world.ledgers[LedgerId(1)][0].state is LedgerState.OPEN

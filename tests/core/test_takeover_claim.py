@@ -87,7 +87,7 @@ def test_claim_keeps_the_ledgers() -> None:
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
 def test_claim_that_failed_is_read_again(status: WriteStatus) -> None:
-    """A conflict may hide the own write whose first reply was lost; an unknown one may be applied or not."""
+    """A conflict may hide a write of this owner whose reply was lost; an unknown write may be applied or not."""
     takeover = claiming()
     takeover.handle(CursorRecordRead(None, -1))
     assert takeover.handle(CursorRecordWritten(status, 0)) == [ReadCursorRecord()]
@@ -103,8 +103,8 @@ def test_claim_stops_at_a_higher_epoch() -> None:
     assert isinstance(out, TakeoverFailed)
 
 
-def test_late_answer_of_an_earlier_stretch_is_no_claim() -> None:
-    """A link of the stretch before, answered now, would be taken for the claim, and the list forgotten."""
+def test_late_answer_of_an_earlier_write_is_no_claim() -> None:
+    """A link from before the takeover, answered now, would be mistaken for the claim, and the list would be lost."""
     takeover = claiming()
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 4)) == []
     assert takeover.state is TakeoverState.CLAIM
@@ -124,8 +124,8 @@ def test_takeover_stops_waiting_for_the_cursor_after_a_timeout() -> None:
 
 
 def test_timer_of_the_cursor_starts_with_its_recovery() -> None:
-    """A slow claim must not use up the time, and a timer that fires before the log is fenced decides nothing."""
-    takeover = beside_b()
+    """A slow claim must not use up the time, and a timer that fires before the log is fenced has no effect."""
+    takeover = recovering()
     assert takeover.handle(TopicTimerFired(TIMER.key)) == []
     takeover.handle(CursorRecordRead(OLD, 7))
     assert TIMER not in takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
@@ -141,14 +141,14 @@ def test_timer_of_an_earlier_takeover_is_ignored() -> None:
     assert takeover.state is TakeoverState.CURSOR
 
 
-# --- read beside B ----------------------------------------------------------------------------------------------------
+# --- read during recovery ---------------------------------------------------------------------------------------------
 
 LOG, OLD = LedgerId(2), CursorRecord(OwnerEpoch(4), LINKS)
 CLOSED_LOG = LedgerMetadata(LOG, TOPIC, (A, B, C), 2).closed(end=EntryId(6), length=70)
 OF_CURSOR = LedgerMetadata(LedgerId(3), TOPIC, (A, B, C), 2)
 
 
-def beside_b() -> RecordedTakeover:
+def recovering() -> RecordedTakeover:
     """The log's last ledger is being recovered."""
     record = TopicRecord(TOPIC, "t", C, EPOCH, (LedgerLink(LOG, 0),))
     takeover = RecordedTakeover(record)
@@ -157,9 +157,9 @@ def beside_b() -> RecordedTakeover:
 
 
 @pytest.mark.hazard(7)
-def test_nothing_of_the_cursor_is_written_before_b() -> None:
-    """Its records are read meanwhile; with B passed the claim needs no read any more, and nor does the recovery."""
-    takeover = beside_b()
+def test_cursor_is_not_written_before_the_log_is_fenced() -> None:
+    """Its records are read meanwhile. Once the log is fenced, neither the claim nor the recovery needs another read."""
+    takeover = recovering()
     assert takeover.handle(CursorRecordRead(OLD, 7)) == [ReadLedger(LedgerId(3))]
     assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
     claim = WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)
@@ -169,12 +169,12 @@ def test_nothing_of_the_cursor_is_written_before_b() -> None:
 
 
 def test_answers_may_come_in_any_order() -> None:
-    """B first, and the cursor's record behind it; or its ledger's record behind the claim, asked for only once."""
-    takeover = beside_b()
+    """The log's recovery before the cursor's record; or the ledger's record after the claim, requested only once."""
+    takeover = recovering()
     assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [TakeoverPhaseEnded(TakeoverPhase.RECOVER, 7)]
     assert takeover.handle(CursorRecordRead(OLD, 7)) == [WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)]
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3)), TIMER]
-    takeover = beside_b()
+    takeover = recovering()
     takeover.handle(CursorRecordRead(OLD, 7))
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER]
@@ -183,9 +183,9 @@ def test_answers_may_come_in_any_order() -> None:
 
 
 @pytest.mark.hazard(7)
-def test_cursor_that_changed_beside_b_is_read_again() -> None:
+def test_cursor_that_changed_during_recovery_is_read_again() -> None:
     """The old owner linked a ledger after the read: the newest one is recovered, not the one that was read ahead."""
-    takeover = beside_b()
+    takeover = recovering()
     takeover.handle(CursorRecordRead(OLD, 7))
     takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4))
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
@@ -198,7 +198,7 @@ def test_cursor_that_changed_beside_b_is_read_again() -> None:
 
 def test_answers_of_earlier_attempts_change_nothing() -> None:
     """An attempt that failed may have asked, too: another ledger's record is not the cursor's, and a claim is final."""
-    takeover = beside_b()
+    takeover = recovering()
     takeover.handle(CursorRecordRead(OLD, 7))
     takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4))
     takeover.handle(LedgerRead(LedgerId(9), replace(OF_CURSOR, ledger_id=LedgerId(9)), 2))
@@ -210,8 +210,8 @@ def test_answers_of_earlier_attempts_change_nothing() -> None:
 
 
 def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
-    """What B has closed is replayed from at once."""
-    takeover = beside_b()
+    """Its record, closed by the recovery, is at hand."""
+    takeover = recovering()
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     takeover.handle(CursorRecordRead(None, -1))
     out = takeover.handle(CursorRecordWritten(WriteStatus.OK, 0))
@@ -221,17 +221,17 @@ def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
     ]
 
 
-def test_higher_epoch_seen_beside_b_is_said_behind_it() -> None:
-    takeover = beside_b()
+def test_higher_epoch_read_during_recovery_fails_the_takeover_after_it() -> None:
+    takeover = recovering()
     takeover.handle(CursorRecordRead(CursorRecord(OwnerEpoch(6)), 7))
     assert takeover.state is TakeoverState.LOG
     assert isinstance(takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))[-1], TakeoverFailed)
 
 
-def test_late_record_of_a_given_up_ledger_is_not_the_next_ones() -> None:
+def test_late_record_of_a_skipped_ledger_is_ignored() -> None:
     """Its answer, and then that of the ledger before it: each is taken for what it is."""
     links = (CursorLink(LedgerId(1), None), *LINKS)
-    takeover = beside_b()
+    takeover = recovering()
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     takeover.handle(CursorRecordRead(CursorRecord(EPOCH, links), 7))
     timed_out = CursorRecoveryTimedOut(LedgerId(3))

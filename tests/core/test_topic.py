@@ -67,7 +67,7 @@ def test_opening_before_serving_waits() -> None:
     assert [type(owner.answers[call]) for call in (first, second)] == [Granted, Granted]
 
 
-def test_record_that_names_another_ends_it() -> None:
+def test_owner_ends_when_the_record_names_another_owner() -> None:
     """Being told is no proof; those who wait are sent on."""
     world = World()
     owner = Owner(world, "o1")
@@ -79,17 +79,17 @@ def test_record_that_names_another_ends_it() -> None:
     assert isinstance(owner.answers[call], NotOwner)
 
 
-def test_one_tick_timer_whatever_happens() -> None:
+def test_takeovers_start_no_second_tick_timer() -> None:
     """A timer more with each takeover would multiply the ticks."""
     _, owner = serving()
     owner.handle(HigherEpochReported())
     owner.run()
     owner.handle(HigherEpochReported())
     owner.run()
-    assert len(owner.news(Served)) == 3
-    assert owner.news(StartTopicTimer) == [StartTopicTimer("tick", SETTINGS.tick_ms)]
+    assert len(owner.emitted(Served)) == 3
+    assert owner.emitted(StartTopicTimer) == [StartTopicTimer("tick", SETTINGS.tick_ms)]
     owner.tick()
-    assert len(owner.news(StartTopicTimer)) == 2
+    assert len(owner.emitted(StartTopicTimer)) == 2
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -114,10 +114,10 @@ def test_answers_come_before_the_end_of_their_session() -> None:
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 2]))
     owner.run()
-    owner.said.clear()
+    owner.effects.clear()
     owner.send(granted.session, received(2, [0]), received(3, [1]))
     owner.run()
-    kinds = [type(effect).__name__ for effect in owner.said]
+    kinds = [type(effect).__name__ for effect in owner.effects]
     assert kinds.count("AnswerBatches") == 2
     assert kinds.index("EndSession") > max(i for i, kind in enumerate(kinds) if kind == "AnswerBatches")
 
@@ -126,16 +126,16 @@ def test_answers_come_before_the_end_of_their_session() -> None:
 
 
 @pytest.mark.hazard(15)
-def test_dedup_off_and_on_forgets_nothing() -> None:
+def test_toggling_dedup_forgets_nothing() -> None:
     """Off skips only the judging: on again, what was stored before and meanwhile is known."""
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 1]))
     owner.run()
     owner.handle(DedupToggled(enabled=True))
-    assert owner.news(NotifyDedupToggled) == []
+    assert owner.emitted(NotifyDedupToggled) == []
     owner.handle(DedupToggled(enabled=False))
-    assert owner.news(NotifyDedupToggled) == [NotifyDedupToggled(enabled=False)]
+    assert owner.emitted(NotifyDedupToggled) == [NotifyDedupToggled(enabled=False)]
     owner.send(granted.session, received(2, [0, 1]), received(3, [2, 3]))
     owner.run()
     assert (owner.result(2), owner.result(3)) == (stored(2, 2), stored(3, 2))
@@ -153,7 +153,7 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
     granted = owner.open()
     everything = Position(LedgerId(10**6), EntryId(0))
     owner.handle(TrimRequested(everything))
-    assert owner.run().news(DeleteLedgers) == []
+    assert owner.run().emitted(DeleteLedgers) == []
     for i in range(120):
         owner.now_ms += 1
         owner.send(granted.session, received(i, [i]))
@@ -164,7 +164,7 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
         assert serving is not None
         bound = serving.cursor.trim_bound()
         assert bound is None or world.record.ledgers[0].ledger_id <= bound.ledger_id
-    trimmed = [i for effect in owner.news(DeleteLedgers) for i in effect.ledger_ids]
+    trimmed = [i for effect in owner.emitted(DeleteLedgers) for i in effect.ledger_ids]
     assert len(trimmed) == len(set(trimmed)) > 4
     assert world.record.ledgers[0].ledger_id > 4
     assert set(world.ledgers) >= {link.ledger_id for link in world.record.ledgers}
@@ -175,24 +175,24 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
 # --- the next ledger --------------------------------------------------------------------------------------------------
 
 
-def test_next_ledger_is_made_ready_beside_the_takeover() -> None:
+def test_next_ledger_is_prepared_during_the_takeover() -> None:
     """E has to list it, and no more. No list names it before D."""
     world, _ = history()
     listed = [link.ledger_id for link in world.record.ledgers]
     second = Owner(world, "o2").take_over(ReadEntries)
     assert second.core.phase is Phase.RECOVERING
-    (made,) = [effect.metadata.ledger_id for effect in second.news(CreateLedger)]
+    (made,) = [effect.metadata.ledger_id for effect in second.emitted(CreateLedger)]
     assert [link.ledger_id for link in world.record.ledgers] == listed
     second.run()
     assert [link.ledger_id for link in world.record.ledgers] == [*listed, made]
-    assert len(second.news(CreateLedger)) == 1
+    assert len(second.emitted(CreateLedger)) == 1
 
 
 def test_next_ledger_of_a_takeover_that_ends_is_deleted() -> None:
     """Another owner has the topic by now: no list will ever name this one."""
     world, _ = history()
     second = Owner(world, "o2").take_over(ReadEntries)
-    (made,) = [effect.metadata.ledger_id for effect in second.news(CreateLedger)]
+    (made,) = [effect.metadata.ledger_id for effect in second.emitted(CreateLedger)]
     world.place(Incarnation("o3"))
     second.handle(TopicAssigned())
     second.run(ReadEntries)
@@ -207,7 +207,7 @@ def test_next_ledger_of_a_roll_that_ends_with_the_topic_is_deleted() -> None:
     world.silent = {A, B, C}
     owner.send(granted.session, received(1, [0]))
     owner.roll()
-    (made,) = [effect.metadata.ledger_id for effect in owner.news(CreateLedger)[1:]]
+    (made,) = [effect.metadata.ledger_id for effect in owner.emitted(CreateLedger)[1:]]
     world.place(Incarnation("o2"))
     owner.handle(HigherEpochReported())
     owner.run()
@@ -215,16 +215,16 @@ def test_next_ledger_of_a_roll_that_ends_with_the_topic_is_deleted() -> None:
     assert made not in world.ledgers
 
 
-def test_next_ledger_waits_for_storage_nodes_beside_the_takeover() -> None:
+def test_next_ledger_waits_for_storage_nodes_during_the_takeover() -> None:
     """With the one it has seen first none could be made; they come while the log is read."""
     world, _ = history()
     second = Owner(world, "o2")
     second.handle(StorageNodesUpdated((A,), (B, C)))
     second.take_over(ReadEntries)
-    assert second.news(CreateLedger) == []
+    assert second.emitted(CreateLedger) == []
     second.handle(StorageNodesUpdated((A, B, C)))
     second.run(ReadEntries)
-    assert len(second.news(CreateLedger)) == 1
+    assert len(second.emitted(CreateLedger)) == 1
     second.run()
     assert second.core.phase is Phase.SERVING
 
@@ -239,16 +239,16 @@ def test_drain_closes_both_ledgers_with_a_last_snapshot() -> None:
     call = owner.ask("late", SendAdds)
     owner.run()
     assert owner.core.phase is Phase.CLOSED
-    assert len(owner.news(TopicClosed)) == 1
-    assert owner.news(TopicDeposed) == []
+    assert len(owner.emitted(TopicClosed)) == 1
+    assert owner.emitted(TopicDeposed) == []
     assert isinstance(owner.answers[call], NotOwner)
     assert {metadata.state for metadata, _ in world.ledgers.values()} == {LedgerState.CLOSED}
-    last = owner.news(SnapshotTaken)[-1]
+    last = owner.emitted(SnapshotTaken)[-1]
     folded = world.folded()
     assert last.position == folded.position
     second = Owner(world, "o2").take_over()
     assert state_of(second) == (plain(folded), folded.position, folded.next_index)
-    assert second.news(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY)
+    assert second.emitted(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY)
 
 
 def test_drain_answers_what_is_in_flight() -> None:
@@ -262,13 +262,13 @@ def test_drain_answers_what_is_in_flight() -> None:
     assert owner.core.phase is Phase.CLOSED
 
 
-def test_drain_keeps_producers_waiting_for_the_close_of_the_log_alone() -> None:
+def test_producers_wait_only_for_the_close_of_the_log_during_a_drain() -> None:
     """Batches are taken while the last snapshot is written. The next owner replays what came after it."""
     world, owner = serving()
     granted = owner.open()
     owner.handle(DrainRequested())
     owner.send(granted.session, received(1, [0]))
-    while not owner.news(SnapshotTaken):
+    while not owner.emitted(SnapshotTaken):
         assert owner.step(), "there is nothing left to do, and no snapshot"
     assert world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN
     owner.send(granted.session, received(2, [1]))
@@ -276,13 +276,13 @@ def test_drain_keeps_producers_waiting_for_the_close_of_the_log_alone() -> None:
     assert (owner.result(1), owner.result(2)) == (stored(1, 1), stored(2, 1))
     assert owner.core.phase is Phase.CLOSED
     folded = world.folded()
-    assert owner.news(SnapshotTaken)[-1].position < folded.position
+    assert owner.emitted(SnapshotTaken)[-1].position < folded.position
     second = Owner(world, "o2").take_over()
     assert state_of(second) == (plain(folded), folded.position, folded.next_index)
-    assert second.news(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY, 1)
+    assert second.emitted(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY, 1)
 
 
-def test_opening_during_the_drain_is_sent_on() -> None:
+def test_opening_during_the_drain_is_answered_not_owner() -> None:
     """It comes when the log is closed."""
     world, owner = history()
     owner.handle(DrainRequested())
@@ -293,7 +293,7 @@ def test_opening_during_the_drain_is_sent_on() -> None:
     assert owner.core.phase is Phase.CLOSED
 
 
-def test_drain_outlives_a_suspicion() -> None:
+def test_drain_continues_after_a_suspicion() -> None:
     """Still the owner by its record, it does not begin to serve again."""
     world, owner = serving()
     granted = owner.open()
@@ -303,7 +303,7 @@ def test_drain_outlives_a_suspicion() -> None:
     owner.handle(HigherEpochReported())
     owner.run()
     assert owner.core.phase is Phase.CLOSED
-    assert len(owner.news(TopicClosed)) == 1
+    assert len(owner.emitted(TopicClosed)) == 1
 
 
 @pytest.mark.parametrize("hold", [ReadTopicRecord, WriteTopicRecord])
@@ -317,7 +317,7 @@ def test_drain_before_serving_ends_at_once(hold: type) -> None:
     assert isinstance(owner.answers[call], NotOwner)
 
 
-def test_nothing_moves_a_topic_that_is_over() -> None:
+def test_events_after_the_end_have_no_effect() -> None:
     """DEPOSED is for good at this epoch."""
     world, owner = serving()
     world.place(Incarnation("o2"))
@@ -327,7 +327,7 @@ def test_nothing_moves_a_topic_that_is_over() -> None:
         assert owner.handle(event) == []
 
 
-def test_session_numbers_go_up_over_takeovers() -> None:
+def test_session_numbers_ascend_across_takeovers() -> None:
     """An answer for a session of an earlier stretch must meet nobody."""
     _, owner = serving()
     first = owner.open()

@@ -28,10 +28,10 @@ def test_deposed_owner_answers_not_owner() -> None:
     owner.handle(HigherEpochReported())
     owner.run()
     assert owner.core.phase is Phase.DEPOSED
-    (end,) = owner.news(EndSession)
+    (end,) = owner.emitted(EndSession)
     assert (end.session, type(end.error)) == (granted.session, NotOwner)
     assert isinstance(owner.answers[owner.ask("p")], NotOwner)
-    assert len(owner.news(TopicDeposed)) == 1
+    assert len(owner.emitted(TopicDeposed)) == 1
 
 
 @pytest.mark.hazard(1)
@@ -49,7 +49,7 @@ def test_fenced_owner_reads_its_record_and_opens_no_ledger() -> None:
 
 
 @pytest.mark.hazard(1)
-def test_slow_taker_takes_the_ledger_rolled_meanwhile() -> None:
+def test_slow_takeover_finds_the_ledger_that_was_rolled_meanwhile() -> None:
     """O2 reads the record, O1 rolls and acks in the new ledger: the placement comes after, and O2 reads what is."""
     world, owner = serving()
     granted = owner.open()
@@ -79,7 +79,7 @@ def test_refusal_waits_for_the_record() -> None:
     assert isinstance(owner.answers[call], NotOwner)
 
 
-def test_refusal_is_said_when_the_record_names_me() -> None:
+def test_refusal_is_sent_when_the_record_names_this_owner() -> None:
     """The same, still the owner."""
     _, owner = serving()
     owner.open()
@@ -87,7 +87,7 @@ def test_refusal_is_said_when_the_record_names_me() -> None:
     assert isinstance(owner.answers[call], ProducerBusy)
 
 
-def test_read_begun_before_the_question_is_no_proof() -> None:
+def test_read_begun_before_the_opening_proves_nothing() -> None:
     """The record was read for one; another's refusal, asked for meanwhile, waits for the next read."""
     world, owner = serving()
     owner.open()
@@ -104,7 +104,7 @@ def test_read_begun_before_the_question_is_no_proof() -> None:
 
 
 @pytest.mark.hazard(6)
-def test_higher_epoch_shown_by_an_opening_is_looked_into() -> None:
+def test_higher_epoch_in_an_opening_makes_the_owner_read_its_record() -> None:
     """A client that has seen a newer owner is no client of this one."""
     _, owner = serving()
     call = owner.ask("p", ReadTopicRecord, owner_epoch_seen=OwnerEpoch(9))
@@ -116,7 +116,7 @@ def test_higher_epoch_shown_by_an_opening_is_looked_into() -> None:
 # --- suspicion --------------------------------------------------------------------------------------------------------
 
 
-def test_false_suspicion_begins_again_at_b() -> None:
+def test_unfounded_suspicion_repeats_the_takeover() -> None:
     """Nothing is taken for granted: fence, recover, replay, and a new ledger; clients resend."""
     world, owner = serving()
     granted = owner.open()
@@ -126,14 +126,14 @@ def test_false_suspicion_begins_again_at_b() -> None:
     owner.run()
     assert owner.core.phase is Phase.SERVING
     assert [link.ledger_id for link in world.record.ledgers] == [LedgerId(1), LedgerId(2)]
-    (end,) = owner.news(EndSession)
+    (end,) = owner.emitted(EndSession)
     assert isinstance(end.error, SessionEnded)
     again = owner.open(None, resume=granted.instance)
     assert again.session > granted.session
     assert (again.last_sequence_id, again.final) == (0, False)
 
 
-def test_late_completions_of_what_was_served_are_nothing_to_a_takeover() -> None:
+def test_takeover_ignores_late_completions_of_the_time_before() -> None:
     """An id, an entry's ids, a close: all of them were asked for before the suspicion."""
     _, owner = serving()
     owner.ask("p", AllocateProducerId)
@@ -189,7 +189,7 @@ def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
     owner.tick(6000)
     world.silent = set()
     owner.run()
-    ends = {effect.session for effect in owner.news(EndSession)}
+    ends = {effect.session for effect in owner.emitted(EndSession)}
     assert ends == {one.session, two.session, resumed.session}
     assert isinstance(owner.answers[call], SessionEnded)
     assert world.ledgers[LedgerId(1)][0].end == 2

@@ -1,7 +1,7 @@
-"""One topic and everything around it, all of it correct: records, counters, storage nodes, owners one after the other.
+"""One topic and its environment without faults: records, counters, storage nodes, and owners one after the other.
 
-Effects wait in their owner's queue until they are performed, in order or held back by type; so a test can stop any
-owner after any step, and let another begin.
+The effects of an owner wait in its queue until they are performed, in order; a test may hold back effects by type. So a
+test can stop any owner after any step, and let another one begin.
 """
 
 from collections import deque
@@ -71,7 +71,7 @@ Kind = TypeVar("Kind")
 
 @dataclass
 class World:
-    """The truth outside of the owners."""
+    """The state outside of the owners."""
 
     topic: tuple[TopicRecord, int] = (TopicRecord(TOPIC, "public/default/t"), 0)
     cursor: tuple[CursorRecord | None, int] = (None, -1)
@@ -90,7 +90,7 @@ class World:
         return self.topic[0]
 
     def place(self, owner: Incarnation) -> None:
-        """Mark A."""
+        """Name an owner in the topic record (the end of the phase acquire)."""
         record, version = self.topic
         self.topic = (record.placed_on(owner), version + 1)
 
@@ -123,19 +123,19 @@ class Owner:
             first_session=SessionNumber(1), nodes=StorageNodesUpdated((A, B, C)),
         )  # fmt: skip
         self.queue: deque[TopicEffect] = deque()
-        #: everything that was ordered, and the news among it, in order
-        self.said: list[TopicEffect] = []
+        #: all effects so far, in order
+        self.effects: list[TopicEffect] = []
         self.answers: dict[int, object] = {}
         self.batches: list[BatchAnswer] = []
         self._calls = count(1)
 
-    # --- what tests do ------------------------------------------------------------------------------------------------
+    # --- steps of tests -----------------------------------------------------------------------------------------------
 
     def handle(self, event: TopicEvent) -> list[TopicEffect]:
         effects = self.core.handle(event, now_ms=self.now_ms)
         self.core.check_invariants()
         self.queue += effects
-        self.said += effects
+        self.effects += effects
         for effect in effects:
             if isinstance(effect, AnswerOpen):
                 self.answers[effect.call] = effect.result
@@ -197,10 +197,10 @@ class Owner:
         (found,) = [answer.result for answer in self.batches if answer.request == request]
         return found
 
-    def news(self, kind: type[Kind]) -> list[Kind]:
-        return [effect for effect in self.said if isinstance(effect, kind)]
+    def emitted(self, kind: type[Kind]) -> list[Kind]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
 
-    # --- what the world does ------------------------------------------------------------------------------------------
+    # --- the environment ----------------------------------------------------------------------------------------------
 
     def _perform(self, effect: TopicEffect) -> list[TopicEvent]:
         world = self.world

@@ -1,8 +1,8 @@
-"""What goes wrong in a run, drawn from its seed: which faults at all, how often, where and for how long.
+"""The faults of a run, drawn from its seed: which kinds, how often, where and for how long.
 
-A run draws a few kinds, not all at once, so that some runs are full of crashes and others only lose replies. The
-budget: directories are wiped at one place only, for a ledger of three members and Qa 2 survives the loss of one;
-everything else may happen to everyone at once.
+A run draws a few kinds of faults, so that some runs have many crashes and others only lose replies. Directories are
+wiped at one place only, because a ledger of three members and Qa 2 survives the loss of one copy. All other faults may
+hit every process at once.
 """
 
 import random
@@ -25,7 +25,7 @@ EVERY = (150, 1500)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of fault: its weight among the kinds, and what it does."""
+    """One kind of fault: the probability that a run has it, and how it is injected."""
 
     name: str
     probability: float
@@ -93,7 +93,7 @@ class Faults:
             self._later(kind)
 
     def heal(self) -> None:
-        """From here on nothing goes wrong, and what is down comes back."""
+        """Inject no more faults, and bring back whatever is down."""
         self.on = False
         cluster = self.cluster
         cluster.network.heal()
@@ -115,7 +115,7 @@ class Faults:
         self.world.after(ticks, f"{process.name} starts again", lambda: self.cluster.revive(process))
 
     def crash_inside(self, process: Process, effects: int) -> None:
-        """It crashes in the middle of what a step of its core asked for."""
+        """Crash the process between two effects of one step of its core."""
         if not process.alive:
             return
         process.fuse = effects
@@ -131,7 +131,7 @@ class Faults:
         self.world.after(self.world.rng.randint(50, 400), f"{process.name} starts again", look)
 
     def pause(self, process: Process, ticks: int) -> None:
-        """It neither acts nor answers; its session ends meanwhile if that is long; then it goes on where it was."""
+        """Stop the process for a while. A long pause ends its session; afterwards it continues where it was."""
         if not process.alive or process.paused:
             return
         process.pause()
@@ -223,7 +223,7 @@ def _pause_any(faults: Faults) -> None:
 
 
 def _expire(faults: Faults) -> None:
-    """An owner loses its session and knows nothing of it."""
+    """An owner loses its session without noticing."""
     cluster = faults.cluster
     owner = faults.world.rng.choice(list(cluster.owners.values()))
     path = f"owners/{owner.incarnation}"
@@ -233,7 +233,7 @@ def _expire(faults: Faults) -> None:
 
 
 def _wipe(faults: Faults) -> None:
-    """Sometimes just when somebody else must recover what the node held, and another member is silent."""
+    """Sometimes while another owner must recover what the node held, and another member is silent."""
     rng, cluster = faults.world.rng, faults.cluster
     faults.world.count("storage node wiped")
     faults.wipe(rng.randint(20, 600))
@@ -269,7 +269,7 @@ def _power_cut(faults: Faults) -> None:
 
 
 def _stuck_write(faults: Faults) -> None:
-    """Too many members fall silent for an ack quorum; meanwhile clients lose their streams and send again."""
+    """So many members are silent that no ack quorum is left; meanwhile clients lose their streams and send again."""
     rng, cluster = faults.world.rng, faults.cluster
     faults.world.count("stuck write")
     for node in rng.sample(list(cluster.nodes.values()), len(cluster.nodes) - 1):

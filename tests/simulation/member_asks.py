@@ -1,7 +1,7 @@
-"""What a topic's shell asks of storage nodes, repeated until answered; and frames of entries, sent once.
+"""A topic's requests to storage nodes, repeated until answered; and frames of entries, sent once.
 
-A member is named by its incarnation. Another one at the same place refuses, which is no answer: it is asked again, in
-vain, until the takeover that asks is over.
+A member is named by its incarnation. A different incarnation at the same place refuses the request, which is no answer:
+the request is repeated until its takeover is over.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Ask = Callable[[StorageServer, Callable[[Reply], None]], None]
 
 
 class MemberAsks:
-    """The asks of one topic."""
+    """The requests of one topic."""
 
     def __init__(self, shell: "TopicShell") -> None:
         self.shell = shell

@@ -1,7 +1,7 @@
-"""Planted bugs: each takes one rule out of a core or a shell, by putting another function in its place for a run.
+"""Planted bugs: each removes one rule from a core or a shell, by replacing a function for one run.
 
-A simulation is as good as the bugs that it finds. `first_seed` is the first seed that finds it, kept by hand: a test
-holds that this very seed still does. `hazard` names the history that the rule closes, 0 where it has no number.
+A simulation is as good as the bugs that it finds. `first_seed` is the first seed that finds the bug, kept by hand: a
+test holds that this seed still finds it. `hazard` names the history that the rule closes, 0 where it has no number.
 """
 
 from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ def _one_mark(table: DedupTable, *arguments: Any) -> Any:
 
 
 def _by_range(ids: Any, runs: Any, *, floor: int, mode: Any) -> Any:
-    """Whatever lies below the mark was stored, they say."""
+    """Treats every id below the mark as stored."""
     run = next((r for r in runs if ids[0] <= r.last), None)
     if run is None or ids[0] < run.first:
         return (ResultRange(ResultKind.DUPLICATE, len(ids), None, 0),)
@@ -94,14 +94,14 @@ def _by_range(ids: Any, runs: Any, *, floor: int, mode: Any) -> Any:
 
 
 def _condemned(table: DedupTable, *arguments: Any) -> Any:
-    """One stale id, and the whole batch was never stored, they say."""
+    """Treats a batch with one stale id as never stored."""
     verdict = _check_known(table, *arguments)
     mixed = isinstance(verdict, NothingNew | dedup.Accept) and refuses(verdict.known)
     return dedup.Refused(StaleSequence()) if mixed else verdict
 
 
 def _sure_of_nothing(session: ProducerSession, *arguments: Any) -> Any:
-    """Whatever fails with its producer was not stored, they say."""
+    """Reports every failed batch as not stored."""
     effects = _end(session, *arguments)
     return [replace(effect, stored=False) if isinstance(effect, Fail) else effect for effect in effects]
 
@@ -128,7 +128,7 @@ def _newest_first(sessions: Sessions, event: Any) -> None:
 
 
 def _resume_unknown(openings: Openings, event: Any) -> Any:
-    """Whoever says that he has a producer id has it."""
+    """Accepts any producer id that a client presents."""
     pid = event.resume.producer_id if event.resume is not None else None
     if pid is None or openings.table.knows(pid):
         return _resume(openings, event)
@@ -163,7 +163,7 @@ def _open_at_once(openings: Openings, opening: Any) -> None:
 
 
 def _unnamed_instance(_: Any) -> None:
-    """Whoever asks is somebody new."""
+    """Treats every request as a new instance."""
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def _closed_once_asked(ledgers: ManagedLedger) -> None:
 
 
 def _retry_link(ownership: Ownership, event: Any) -> Any:
-    """After a conflict the same ledger is written over whatever the record says now."""
+    """After a conflict, writes the same ledger over the newer record."""
     written, ownership._writing = ownership._writing, None
     if written is None or ownership.state is OwnershipState.DEPOSED:
         return None

@@ -1,7 +1,7 @@
-"""Faults that meet a takeover in the middle: they wait for a moment and are injected there.
+"""Faults in the middle of a takeover: they wait for a certain moment.
 
-A fault at a random tick seldom falls between two answers of one recovery; these look for the moment instead. What they
-do there is nothing that could not happen by chance.
+A fault at a random tick seldom falls between two answers of one recovery, so these watch for the moment. Each of them
+could also happen by chance.
 """
 
 import random

@@ -219,7 +219,7 @@ def test_hazard_06_a_deposed_owner_refuses_nobody() -> None:
 
 @pytest.mark.hazard(7)
 def test_hazard_07_the_log_is_fenced_before_it_is_read() -> None:
-    """B, then C, then D."""
+    """Recover, then load the snapshot, then replay."""
     holds_and_breaks("snapshot and log read before the log is fenced", ("owner crash", "theft"), range(3))
 
 

@@ -7,13 +7,13 @@ from tests.simulation.sweep import CHUNK, SEEDS, kept_seeds, outcome_of
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_seed_breaks_a_rule(first: int) -> None:
-    """A failing seed is told with the command that replays it, step by step."""
+    """The failure shows the command that replays the seed, step by step."""
     failed = [outcome_of(seed) for seed in range(first, first + CHUNK) if outcome_of(seed).problem]
-    told = [f"python -m tests.simulation {o.seed} --steps\n    {o.problem}" for o in failed]
-    assert not told, "\n".join(told)
+    failures = [f"python -m tests.simulation {o.seed} --steps\n    {o.problem}" for o in failed]
+    assert not failures, "\n".join(failures)
 
 
 @pytest.mark.parametrize("seed", kept_seeds())
 def test_seed_that_failed_once_holds(seed: int) -> None:
-    """Its story is in seeds.txt."""
+    """seeds.txt says why each seed failed."""
     assert outcome_of(seed).problem is None

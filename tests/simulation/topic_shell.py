@@ -1,7 +1,7 @@
-"""The shell of one topic at one owner: what the core's effects mean in the simulated cluster.
+"""The shell of one topic at one owner: performs the core's effects in the simulated cluster.
 
-Asks of members are repeated until they are answered or the takeover that asks is over. Frames of entries are sent once:
-a frame that does not arrive breaks the stream to its member.
+Requests to members are repeated until they are answered or their takeover is over. Frames of entries are sent once: a
+frame that is lost breaks the stream to its member.
 """
 
 from typing import TYPE_CHECKING
@@ -83,7 +83,7 @@ class TopicShell:
         self.asks = MemberAsks(self)
         #: readers may go up to here
         self.confirmed = BEFORE_ALL
-        #: {session or call: who is behind it}
+        #: {session or call: its client}
         self._sessions: dict[SessionNumber, ClientLink] = {}
         self._calls: dict[int, tuple[ClientLink, ProducerOpening]] = {}
         #: when the present stretch of serving began, the producers that had a session in it, those known before
@@ -96,7 +96,7 @@ class TopicShell:
         self.timed_out_cursor: LedgerId | None = None
         #: the newest entry that was looked at for grants
         self._looked_at = BEFORE_ALL
-        #: the newest call's number, and what was last told to people
+        #: the newest call's number, and the last effect for logs
         self._call = 0
         self.last_report = ""
 
@@ -172,7 +172,7 @@ class TopicShell:
             raise Violation("cursor timeout", f"a takeover has waited {self._ticks_waiting} ticks for its snapshot")
 
     def _check_grants(self) -> None:
-        """What was just appended for an instance is for one that still asks."""
+        """A grant is appended only for an instance that still waits for it."""
         log = self.core.serving.log if self.core.serving is not None else None
         if log is None or not log.in_flight:
             return

@@ -1,7 +1,7 @@
-"""What the simulation looks at after each step, beside the cores' own invariants: the oracles that need no ending.
+"""The oracles that are checked after each step, besides the cores' own invariants.
 
-Of every ledger the entries are kept when its record becomes CLOSED, for it may be trimmed later; each topic's log is
-folded as its ledgers close, and every takeover is held against that fold.
+The entries of every ledger are kept when its record becomes CLOSED, because it may be trimmed later. Each topic's log
+is folded as its ledgers close, and every takeover is compared with that fold.
 """
 
 from collections.abc import Callable

@@ -53,7 +53,7 @@ class World:
 
 
 class Process:
-    """Something that lives, is paused, crashes and lives again; what is on its way to a former life is lost."""
+    """A process that starts, pauses, crashes and restarts. Messages to an earlier life are lost."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -82,7 +82,7 @@ class Process:
         self.paused = True
 
     def wake(self) -> None:
-        """What arrived meanwhile happens now, in the order of its coming and before anything else."""
+        """Deliver what arrived meanwhile, in order, before anything else."""
         self.paused = False
         backlog, self._backlog = self._backlog, []
         life = self.life
@@ -91,7 +91,7 @@ class Process:
                 do()
 
     def post(self, delay: int, label: str, do: Delivery, *, life: int | None = None) -> None:
-        """Bring it to this life of the process."""
+        """Deliver it to this life of the process."""
         due = self.life if life is None else life
         label = f"{self.name} {label}"
 
@@ -106,7 +106,7 @@ class Process:
         self.world.after(delay, label, deliver)
 
     def burn(self) -> bool:
-        """One effect more was performed; whether the process just crashed between two effects of one step."""
+        """One more effect was performed. Returns whether the process crashed now, between two effects of one step."""
         if self.fuse < 0:
             return False
         self.fuse -= 1
