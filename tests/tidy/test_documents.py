@@ -112,11 +112,23 @@ def test_modules_of_the_drawings_exist() -> None:
     assert set(named) - classes == set()
 
 
+def anchors_of(document: Path) -> set[str]:
+    """What the headings of a document are linked by: lower case, hyphens for spaces, no punctuation."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 @each_document
 def test_relative_links_resolve(name: str) -> None:
-    """To files that are there."""
-    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text_of(name)) if "://" not in link]
-    assert [link for link in links if not ((ROOT / name).parent / link.partition("#")[0]).exists()] == []
+    """To files, and to headings of documents."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(name)):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            target = (ROOT / name).parent / path if path else ROOT / name
+            assert target.exists(), link
+            assert not anchor or anchor in anchors_of(target), link
 
 
 @each_document
