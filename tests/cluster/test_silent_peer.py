@@ -1,7 +1,7 @@
 """A process that falls silent without dying: its kernel still answers for it, and nothing else does.
 
 A stopped process looks like a host that is gone, but for its kernel: so it is gRPC's own keepalive that has to be
-missed (`rpc.options`). Any server with those options will do here; the bare path's owner is the smallest there is.
+missed (`rpc.options`). Any server with those options will do here; the owner of the limits path is the smallest one.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from oncelog.lab.access import ClusterAccess, RestAnswer
-from oncelog.lab.acknowledgements import AckRecord, MessageFate
+from oncelog.lab.acknowledgements import AckRecord, SendFate
 from oncelog.lab.workload.http_publisher import HttpPublisher, publish_path, why_no_http
 from oncelog.lab.workload.publishers import ClientSetup
 from tests.contract.http_answers import HttpAnswers
@@ -30,7 +30,7 @@ async def fates(statuses: Sequence[int], *, messages: int) -> tuple[list[int], l
 async def test_request_is_repeated_with_its_key_until_an_answer_is_final() -> None:
     """In progress, unavailable, an error on the way: the message may be stored."""
     found, keys = await fates([409, 503, 500, 200, 200], messages=2)
-    assert found == [MessageFate.ACKNOWLEDGED, MessageFate.ACKNOWLEDGED]
+    assert found == [SendFate.ACKNOWLEDGED, SendFate.ACKNOWLEDGED]
     assert keys == [f"{TOPIC}:http-1:1"] * 4 + [f"{TOPIC}:http-1:2"]
 
 
@@ -38,7 +38,7 @@ async def test_request_is_repeated_with_its_key_until_an_answer_is_final() -> No
 async def test_refusal_is_final() -> None:
     """The publisher continues with the next message."""
     found, keys = await fates([422, 200], messages=2)
-    assert found == [MessageFate.REFUSED, MessageFate.ACKNOWLEDGED]
+    assert found == [SendFate.REFUSED, SendFate.ACKNOWLEDGED]
     assert len(set(keys)) == 2
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oncelog.lab.acknowledgements import AckPauses, AckRecord, MessageFate, longest_pause_ms
+from oncelog.lab.acknowledgements import AckPauses, AckRecord, SendFate, longest_pause_ms
 from oncelog.lab.verdict import FAULTS, LogChecker, LogVerdict, ReadEntry, ReaderTrail
 from oncelog.lab.workload.messages import message_value, parse_value
 from oncelog.verify.violation import Violation
@@ -24,7 +24,7 @@ def identify(value: bytes, _sequence_id: int) -> tuple[str, int]:
     return parse_value(value, SEED)
 
 
-def sent(fate: MessageFate = MessageFate.ACKNOWLEDGED) -> AckRecord:
+def sent(fate: SendFate = SendFate.ACKNOWLEDGED) -> AckRecord:
     record = AckRecord()
     for client in ("named-1", "automatic-1.1"):
         record.note(client, 0, COUNT, fate)
@@ -57,9 +57,9 @@ def test_correct_log_is_perfect() -> None:
 
 def test_messages_with_unknown_fate_may_be_stored_or_not() -> None:
     """None of them was acknowledged."""
-    verdict = check(correct_log(), sent(MessageFate.UNKNOWN))
+    verdict = check(correct_log(), sent(SendFate.UNKNOWN))
     assert (verdict.perfect, verdict.acked, verdict.stored) == (True, 0, 2 * COUNT)
-    assert check([], sent(MessageFate.UNKNOWN)).perfect
+    assert check([], sent(SendFate.UNKNOWN)).perfect
 
 
 def _drop(values: Values) -> None:
@@ -110,7 +110,7 @@ def test_every_late_message_counts() -> None:
     """Not only the first message after a later one."""
     early = [message_value("named-1", number, SEED) for number in (0, 5, 1, 2, 3, 4)]
     record = AckRecord()
-    record.note("named-1", 0, 6, MessageFate.ACKNOWLEDGED)
+    record.note("named-1", 0, 6, SendFate.ACKNOWLEDGED)
     assert wrong(check(early, record)) == {"out_of_order": 4}
 
 
@@ -129,7 +129,7 @@ def test_lost_at_the_end_is_found() -> None:
 def test_refused_message_in_the_log_is_found() -> None:
     """A permanently refused message must not be stored."""
     record = sent()
-    record.note("named-1", COUNT, 1, MessageFate.REFUSED)
+    record.note("named-1", COUNT, 1, SendFate.REFUSED)
     assert check(correct_log(), record).perfect
     assert wrong(check([*correct_log(), message_value("named-1", COUNT, SEED)], record)) == {"unexpected": 1}
 
@@ -137,7 +137,7 @@ def test_refused_message_in_the_log_is_found() -> None:
 def test_retry_with_unknown_result_does_not_revoke_an_acknowledgement() -> None:
     """An acknowledged message must be stored."""
     record = sent()
-    record.note("named-1", 0, COUNT, MessageFate.UNKNOWN)
+    record.note("named-1", 0, COUNT, SendFate.UNKNOWN)
     assert wrong(check([], record)) == {"lost": 2 * COUNT}
 
 

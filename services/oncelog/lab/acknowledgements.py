@@ -13,7 +13,7 @@ from typing import IO
 STEADY = "steady-"
 
 
-class MessageFate(IntEnum):
+class SendFate(IntEnum):
     """What the client learned about a message. A lower value never replaces a higher one."""
 
     NOT_SENT = 0
@@ -24,7 +24,7 @@ class MessageFate(IntEnum):
     ACKNOWLEDGED = 3
 
 
-_HISTORY_TYPES = {MessageFate.UNKNOWN: "info", MessageFate.REFUSED: "fail", MessageFate.ACKNOWLEDGED: "ok"}
+_HISTORY_TYPES = {SendFate.UNKNOWN: "info", SendFate.REFUSED: "fail", SendFate.ACKNOWLEDGED: "ok"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +107,18 @@ class AckRecord:
 
     @property
     def acknowledged_count(self) -> int:
-        return sum(fates.count(MessageFate.ACKNOWLEDGED) for fates in self.fates.values())
+        return sum(fates.count(SendFate.ACKNOWLEDGED) for fates in self.fates.values())
 
     def sent(self, client: str, first: int, count: int) -> None:
         """From now on these messages may be stored."""
-        self.note(client, first, count, MessageFate.UNKNOWN)
+        self.note(client, first, count, SendFate.UNKNOWN)
         self._write("invoke", client, first, count)
 
-    def answered(self, client: str, first: int, count: int, fate: MessageFate) -> None:
+    def answered(self, client: str, first: int, count: int, fate: SendFate) -> None:
         self.note(client, first, count, fate)
         self._write(_HISTORY_TYPES[fate], client, first, count)
 
-    def note(self, client: str, first: int, count: int, fate: MessageFate) -> None:
+    def note(self, client: str, first: int, count: int, fate: SendFate) -> None:
         fates = self.fates.setdefault(client, bytearray())
         missing = first + count - len(fates)
         if missing > 0:

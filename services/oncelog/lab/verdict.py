@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from itertools import repeat
 from typing import Any
 
-from oncelog.lab.acknowledgements import AckRecord, MessageFate
+from oncelog.lab.acknowledgements import AckRecord, SendFate
 from oncelog.verify.violation import Violation
 
 _VIOLATIONS_MAX = 8
@@ -123,9 +123,9 @@ class LogChecker:
             self._report("unexpected", f"{topic}, message {index}: {violation}")
             return
         fates = self._record.fates.get(client, b"")
-        fate = fates[number] if number < len(fates) else MessageFate.NOT_SENT
-        if fate in {MessageFate.NOT_SENT, MessageFate.REFUSED}:
-            reason = "was never sent" if fate == MessageFate.NOT_SENT else "was refused"
+        fate = fates[number] if number < len(fates) else SendFate.NOT_SENT
+        if fate in {SendFate.NOT_SENT, SendFate.REFUSED}:
+            reason = "was never sent" if fate == SendFate.NOT_SENT else "was refused"
             self._report("unexpected", f"{topic}, message {index}: {client} {number} {reason} and is stored")
         seen = self._seen.setdefault(client, bytearray())
         if number >= len(seen):
@@ -159,7 +159,7 @@ class LogChecker:
         for client, fates in sorted(self._record.fates.items()):
             seen = self._seen.get(client, b"")
             for number, fate in enumerate(fates):
-                if fate == MessageFate.ACKNOWLEDGED and not (number < len(seen) and seen[number]):
+                if fate == SendFate.ACKNOWLEDGED and not (number < len(seen) and seen[number]):
                     self._report("lost", f"{client} {number} was acknowledged and is not in the log")
         return LogVerdict(
             self._record.acknowledged_count,

@@ -71,7 +71,7 @@ class Timeline:
                     f"takeover of {event['topic']} by epoch {event['owner_epoch']}: {phases} ms, "
                     f"{event['replayed_entries']} entries replayed"
                 )
-            case "trouble":
+            case "error":
                 self.tell(f"{event['client']}: {event['error']}")
             case "checking":
                 self.tell(f"reading everything back: {event['acked']:,} messages acknowledged")

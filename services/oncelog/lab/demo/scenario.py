@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.lab.acknowledgements import AckRecord, MessageFate, longest_pause_ms
+from oncelog.lab.acknowledgements import AckRecord, SendFate, longest_pause_ms
 from oncelog.lab.cluster import LabCluster
 from oncelog.lab.demo.producer_process import ProducerProcess
 from oncelog.lab.demo.report import DemoReport, DemoTakeover
@@ -169,7 +169,7 @@ class DemoScenario:
 def file_checker(file: DemoFile) -> LogChecker:
     """A checker that expects each line once, in the order of the file. Lines count from 1 in its messages."""
     record = AckRecord()
-    record.note("line", 1, len(file.lines), MessageFate.ACKNOWLEDGED)
+    record.note("line", 1, len(file.lines), SendFate.ACKNOWLEDGED)
     numbers = {offset: number for number, offset in enumerate(file.offsets)}
 
     def identify(value: bytes, sequence_id: int) -> tuple[str, int]:

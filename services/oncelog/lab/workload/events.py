@@ -5,7 +5,7 @@
                                                                             clients {name: {gaps_ms, idle_ms}}
     route      a topic has a new owner                                      topic, address, owner_epoch
     takeover   a takeover as its owner reports it                           topic, owner_epoch, ms, phases_ms, …
-    trouble    a client had an error that it does not retry by itself       client, error
+    error      a client had an error that it does not retry by itself       client, error
     checking   the clients have stopped, and the log is read back           acked
     verdict    the last line                                                acked, stored, lost, …, violations
 

@@ -8,7 +8,7 @@ import asyncio
 from urllib.parse import quote
 
 from oncelog.lab.access import NO_RESPONSE, RestAnswer, RestClient
-from oncelog.lab.acknowledgements import MessageFate
+from oncelog.lab.acknowledgements import SendFate
 from oncelog.lab.workload.messages import message_value
 from oncelog.lab.workload.publishers import ClientSetup
 
@@ -86,8 +86,8 @@ class HttpPublisher:
     def _record(self, number: int, answer: RestAnswer) -> None:
         record = self._setup.record
         if answer.ok:
-            record.answered(self.name, number, 1, MessageFate.ACKNOWLEDGED)
+            record.answered(self.name, number, 1, SendFate.ACKNOWLEDGED)
             record.pauses.acknowledged(self.name)
         else:
-            record.answered(self.name, number, 1, MessageFate.REFUSED)
-            self._setup.emit("trouble", client=self.name, error=f"HTTP {answer.status}: {answer.detail}")
+            record.answered(self.name, number, 1, SendFate.REFUSED)
+            self._setup.emit("error", client=self.name, error=f"HTTP {answer.status}: {answer.detail}")

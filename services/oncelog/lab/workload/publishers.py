@@ -14,7 +14,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
 from oncelog.core.errors import InvalidArgument, OncelogError, StaleSequence
 from oncelog.lab.access import ClusterAccess
-from oncelog.lab.acknowledgements import AckRecord, MessageFate
+from oncelog.lab.acknowledgements import AckRecord, SendFate
 from oncelog.lab.workload.events import Emit
 from oncelog.lab.workload.messages import GeneratedFile, message_value
 
@@ -70,7 +70,7 @@ class WorkloadPublisher:
             finally:
                 await client.close(flush=False)
         except OncelogError as error:
-            self.setup.emit("trouble", client=self.name, error=f"{error} [{error.code}]")
+            self.setup.emit("error", client=self.name, error=f"{error} [{error.code}]")
             return self.stopping.is_set()
         return True
 
@@ -99,11 +99,11 @@ class WorkloadPublisher:
         except OncelogError as error:
             # These errors are about the sequence id itself. Other errors are about one attempt.
             refused = isinstance(error, StaleSequence | InvalidArgument) and error.stored is False
-            record.answered(key, first, count, MessageFate.REFUSED if refused else MessageFate.UNKNOWN)
+            record.answered(key, first, count, SendFate.REFUSED if refused else SendFate.UNKNOWN)
             if not error.retriable:
-                self.setup.emit("trouble", client=self.name, error=f"{error} [{error.code}]")
+                self.setup.emit("error", client=self.name, error=f"{error} [{error.code}]")
             return
-        record.answered(key, first, count, MessageFate.ACKNOWLEDGED)
+        record.answered(key, first, count, SendFate.ACKNOWLEDGED)
         record.pauses.acknowledged(self.name)
 
     async def publish(

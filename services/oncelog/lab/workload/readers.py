@@ -32,13 +32,13 @@ class FollowingReader:
             try:
                 await self._follow()
             except OncelogError as error:
-                emit("trouble", client=name, error=f"{error} [{error.code}]")
+                emit("error", client=name, error=f"{error} [{error.code}]")
                 if not error.retriable:
                     self.failure = f"{name} cannot continue to read: {error}"
                 await asyncio.sleep(_RECONNECT_AFTER_S)
             except Violation as violation:
                 self.failure = str(violation)
-                emit("trouble", client=name, error=self.failure)
+                emit("error", client=name, error=self.failure)
 
     async def _follow(self) -> None:
         trail = self.trail

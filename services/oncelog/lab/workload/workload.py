@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncelog.lab.access import ClusterAccess, RestClient
-from oncelog.lab.acknowledgements import STEADY, AckRecord, MessageFate
+from oncelog.lab.acknowledgements import STEADY, AckRecord, SendFate
 from oncelog.lab.verdict import LogChecker, LogVerdict, ReaderTrail
 from oncelog.lab.workload.events import Emit, emit
 from oncelog.lab.workload.http_publisher import HttpPublisher, why_no_http
@@ -115,7 +115,7 @@ class Workload:
         reason = await why_no_http(rest, setups[0].topic, http.key(0), value)
         if reason is not None:
             return {"HTTP publishers": reason}
-        record.answered(_HTTP_NAME, 0, 1, MessageFate.ACKNOWLEDGED)
+        record.answered(_HTTP_NAME, 0, 1, SendFate.ACKNOWLEDGED)
         self._publishers.append(http)
         return {}
 
@@ -145,7 +145,7 @@ class Workload:
         for topic in self._settings.topics:
             answer = await rest.call("DELETE", f"/admin/v2/persistent/{topic}")
             if not answer.ok:
-                self._emit("trouble", client="REST", error=f"{topic} is not deleted: {answer.status}: {answer.detail}")
+                self._emit("error", client="REST", error=f"{topic} is not deleted: {answer.status}: {answer.detail}")
 
     async def _caught_up(self, ends: dict[str, int]) -> None:
         """Return when every reader has reached the end of its log or has failed, or after a deadline."""
