@@ -16,6 +16,8 @@ from oncelog.runtime.orphan_guard import guarded
 
 _LAST_LINES = 10
 _STOP_DEADLINE_S = 60.0
+#: After the end of the process. A process that it has started may still hold the output open.
+_OUTPUT_DEADLINE_S = 5.0
 #: The announcement of a cluster lists every process in one line.
 _LINE_BYTES_MAX = 1024 * 1024
 
@@ -100,7 +102,8 @@ class LabChild:
         """Return the exit code, after all output was read."""
         code = await self._process.wait()
         if self._reading is not None:
-            await self._reading
+            await asyncio.wait([self._reading], timeout=_OUTPUT_DEADLINE_S)
+            self._reading.cancel()
         return code
 
     async def kill(self) -> None:
