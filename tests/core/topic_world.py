@@ -222,7 +222,7 @@ class Owner:
             case ClaimLedgerId():
                 return [LedgerIdClaimed(effect.purpose, LedgerId(next(world.ledger_ids)))]
             case AllocateProducerId():
-                return [ProducerIdAllocated(effect.ask, ProducerId(next(world.producer_ids)))]
+                return [ProducerIdAllocated(effect.allocation, ProducerId(next(world.producer_ids)))]
             case CreateLedger():
                 world.ledgers[effect.metadata.ledger_id] = (effect.metadata, 0)
                 return [LedgerCreated(effect.purpose, effect.metadata.ledger_id, WriteStatus.OK)]

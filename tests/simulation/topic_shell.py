@@ -63,7 +63,7 @@ from oncelog.core.topic.events import (
 from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from oncelog.verify.violation import Violation
-from tests.simulation.member_asks import MemberAsks
+from tests.simulation.member_requests import MemberRequests
 
 if TYPE_CHECKING:
     from tests.simulation.owner_server import ClientLink, OwnerServer
@@ -80,7 +80,7 @@ class TopicShell:
             topic_id, owner.incarnation, parts.settings, parts.checksum, first_session=first_session,
             nodes=owner.storage_nodes(), dedup_enabled=parts.dedup_enabled,
         )  # fmt: skip
-        self.asks = MemberAsks(self)
+        self.requests = MemberRequests(self)
         #: readers may go up to here
         self.confirmed = BEFORE_ALL
         #: {session or call: its client}
@@ -203,23 +203,23 @@ class TopicShell:
     def _perform(self, effect: TopicEffect) -> None:
         match effect:
             case SendAdds():
-                self.asks.send_adds(effect)
+                self.requests.send_adds(effect)
             case AnswerBatches() | AnswerOpen() | EndSession():
                 self._answer(effect)
             case FenceMember():
-                self.asks.fence(effect)
+                self.requests.fence(effect)
             case RecoveryRead():
-                self.asks.recovery_read(effect)
+                self.requests.recovery_read(effect)
             case RecoveryAdd():
-                self.asks.recovery_add(effect)
+                self.requests.recovery_add(effect)
             case ReadEntries():
-                self.asks.read_entries(effect)
+                self.requests.read_entries(effect)
             case ReadEntryIds(position):
                 self._read_ids(position)
             case ClaimLedgerId(purpose):
                 self.owner.ledger_ids.want(lambda n: self.handle(LedgerIdClaimed(purpose, LedgerId(n))))
-            case AllocateProducerId(ask):
-                self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(ask, ProducerId(n))))
+            case AllocateProducerId(allocation):
+                self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(allocation, ProducerId(n))))
             case ExplainDelay():
                 self.owner.world.count("openings delayed")
                 delayed = OpeningsDelayed(TopicLoading("the topic does not serve"))
@@ -359,7 +359,7 @@ class TopicShell:
         def ledger_read(data: bytes | None, _version: int) -> None:
             if data is not None:
                 metadata: LedgerMetadata = decode_ledger(data)
-                self.asks.read_entry(metadata, position.entry_id, bytes_read, lambda: self.core.serving is serving)
+                self.requests.read_entry(metadata, position.entry_id, bytes_read, lambda: self.core.serving is serving)
             elif self.core.serving is serving:
                 self.owner.world.count("ids looked for in a trimmed entry")
                 self.handle(EntryIdsRead(position, None, b""))

@@ -159,16 +159,16 @@ class EffectExecutor:
         self._post(LedgerIdClaimed(effect.purpose, await self._ledger_id()))
 
     async def _allocate_producer_id(self, effect: AllocateProducerId) -> None:
-        self._post(await self._producer_id(effect.ask))
+        self._post(await self._producer_id(effect.allocation))
 
-    async def _producer_id(self, ask_number: int) -> ProducerIdAllocated | ProducerIdRefused:
+    async def _producer_id(self, allocation: int) -> ProducerIdAllocated | ProducerIdRefused:
         """Without an id only this opening fails."""
         try:
-            return ProducerIdAllocated(ask_number, ProducerId(await self.parts.producer_ids.next_id()))
+            return ProducerIdAllocated(allocation, ProducerId(await self.parts.producer_ids.next_id()))
         except IdsExhausted as error:
             self.parts.metrics.counts.event("ids_exhausted")
             logger.error("no producer can be opened under a new name: %s", error.message)
-            return ProducerIdRefused(ask_number, error)
+            return ProducerIdRefused(allocation, error)
 
     async def _ledger_id(self) -> LedgerId:
         """Wait until the counter is repaired if it is exhausted: without an id no ledger can be opened."""

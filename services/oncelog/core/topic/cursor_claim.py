@@ -41,7 +41,7 @@ class CursorClaim:
         self._owner_epoch = owner_epoch
         self._log_fenced = False
         #: the cursor's last ledger, whose record was requested early, and the response
-        self._asked: LedgerId | None = None
+        self._requested: LedgerId | None = None
         self.last: LedgerRead | None = None
 
     def read(self) -> None:
@@ -63,8 +63,8 @@ class CursorClaim:
         if self._log_fenced:
             return self._claim()
         if self.record.ledgers:
-            self._asked = self.record.ledgers[-1].ledger_id
-            self._step.emit(ReadLedger(self._asked))
+            self._requested = self.record.ledgers[-1].ledger_id
+            self._step.emit(ReadLedger(self._requested))
         return None
 
     def _claim(self) -> TakeoverFailed | None:
@@ -89,10 +89,10 @@ class CursorClaim:
             self.step = ClaimStep.CLAIMED
             self.version = event.version
 
-    def asked(self, ledger_id: LedgerId) -> bool:
+    def requested(self, ledger_id: LedgerId) -> bool:
         """Whether this ledger's record was requested early: the response is `last`, or under way."""
-        return self._asked == ledger_id
+        return self._requested == ledger_id
 
     def ledger_read(self, event: LedgerRead) -> None:
-        if self.asked(event.ledger_id):
+        if self.requested(event.ledger_id):
             self.last = event

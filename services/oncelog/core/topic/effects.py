@@ -60,7 +60,7 @@ class AnswerOpen:
 class AllocateProducerId:
     """Allocate an id that was never given to anyone; comes back as ProducerIdAllocated or ProducerIdRefused."""
 
-    ask: int
+    allocation: int
 
 
 @dataclass(frozen=True, slots=True)

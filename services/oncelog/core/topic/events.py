@@ -65,7 +65,7 @@ class OpeningsDelayed:
 class ProducerIdAllocated:
     """The answer to AllocateProducerId."""
 
-    ask: int
+    allocation: int
     producer_id: ProducerId
 
 
@@ -73,7 +73,7 @@ class ProducerIdAllocated:
 class ProducerIdRefused:
     """The other answer to AllocateProducerId: no id is available."""
 
-    ask: int
+    allocation: int
     error: OncelogError
 
 
@@ -150,7 +150,7 @@ class CursorRecordWritten:
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Consecutive entries of a CLOSED ledger, in order, whole or cut behind the id deltas (as asked)."""
+    """Consecutive entries of a CLOSED ledger, in order, whole or cut behind the id deltas (as requested)."""
 
     ledger_id: LedgerId
     entries: list[tuple[EntryId, Buffer]]

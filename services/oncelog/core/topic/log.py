@@ -34,6 +34,7 @@ class InFlight:
     """One entry handed to the ledger. batch or grant is set; call: the request that the grant answers."""
 
     header: EntryHeader
+    position: Position
     batch: ReceivedBatch | None = None
     grant: ProducerOpened | None = None
     call: int | None = None
@@ -63,13 +64,13 @@ class TopicLog:
         entry = self._append(EntryKind.MESSAGES, batch.data, skip_first=skip_first, count=header.count - skip_first)
         entry.batch = batch
         deltas = deltas_of(header, batch.data)
-        self.table.accepted(header, deltas, position=entry.header.position, skip_first=skip_first)
+        self.table.accepted(header, deltas, position=entry.position, skip_first=skip_first)
         return entry
 
     def append_grant(self, grant: ProducerOpened, *, call: int) -> InFlight:
         entry = self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), skip_first=0, count=0)
         entry.grant, entry.call = grant, call
-        self.table.granting(grant, position=entry.header.position)
+        self.table.granting(grant, position=entry.position)
         return entry
 
     def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int) -> InFlight:
@@ -78,7 +79,7 @@ class TopicLog:
         )
         self.appended.append(add)
         self.next_index += count
-        entry = InFlight(add.header)
+        entry = InFlight(add.header, add.header.position)
         self.in_flight.append(entry)
         return entry
 
@@ -90,7 +91,7 @@ class TopicLog:
     def at(self, position: Position) -> InFlight:
         """The entry in flight at `position`."""
         entry = self.in_flight[position.entry_id - self.in_flight[0].header.entry_id]
-        if entry.header.position != position:
+        if entry.position != position:
             raise InvariantViolated(f"entry {position} is not in flight where it should be")
         return entry
 
@@ -123,7 +124,7 @@ class TopicLog:
         index = self.table.state.next_index
         for entry in self.in_flight:
             if entry.header.base_index != index:
-                raise InvariantViolated(f"entry {entry.header.position} in flight does not begin at message {index}")
+                raise InvariantViolated(f"entry {entry.position} in flight does not begin at message {index}")
             index = entry.header.next_index
         if index != self.next_index:
             raise InvariantViolated(f"the next entry would begin at message {self.next_index}, not {index}")

@@ -34,14 +34,14 @@ def superseded() -> SessionEnded:
 
 @dataclass(slots=True)
 class Opening:
-    """A request that waits. asked, confirmed: as of a session, see `sessions.TopicSession`.
+    """A request that waits. read_begun, confirmed: as of a session, see `sessions.TopicSession`.
 
     place: its number in the queue, which a repeat keeps. event: the newest request of the instance.
     """
 
     place: int
     event: ProducerOpening
-    asked: bool = False
+    read_begun: bool = False
     confirmed: bool = False
 
 
@@ -78,7 +78,7 @@ class OpeningQueue:
             former = opening.event.call
             del self._of_call[former]
             # A read of the topic record that began before this request proves nothing for it.
-            opening.event, opening.asked, opening.confirmed = event, False, False
+            opening.event, opening.read_begun, opening.confirmed = event, False, False
         self._of_call[event.call] = place
         return opening, former
 

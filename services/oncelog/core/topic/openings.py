@@ -57,9 +57,9 @@ class Openings:
         self._needing: dict[int, Opening] = {}
         #: ids that no request needed when they arrived
         self._free: deque[ProducerId] = deque()
-        #: allocations of ids without an answer
-        self._asks: dict[int, None] = {}
-        self._asked = 0
+        #: numbers of the allocations without an answer; how many there were
+        self._allocating: dict[int, None] = {}
+        self._allocations = 0
 
     @property
     def log(self) -> TopicLog:
@@ -202,7 +202,7 @@ class Openings:
         return self.table.state.unnamed.get(event.instance_id)
 
     def _bind(self, opening: Opening) -> None:
-        """Bind a new name to a free producer id, or ask for one."""
+        """Bind a new name to a free producer id, or allocate one."""
         while self._free:
             pid = self._free.popleft()
             if self.table.knows(pid):
@@ -213,16 +213,16 @@ class Openings:
                 return
             # A producer chose the name that this id would get, so the id is not used.
         self._needing[opening.place] = opening
-        if len(self._asks) < len(self._needing):
-            self._asked += 1
-            self._asks[self._asked] = None
-            self._step.emit(AllocateProducerId(self._asked))
+        if len(self._allocating) < len(self._needing):
+            self._allocations += 1
+            self._allocating[self._allocations] = None
+            self._step.emit(AllocateProducerId(self._allocations))
 
     def allocated(self, event: ProducerIdAllocated) -> None:
         """A new id, for the first opening that needs one."""
-        if event.ask not in self._asks:
+        if event.allocation not in self._allocating:
             return
-        del self._asks[event.ask]
+        del self._allocating[event.allocation]
         self._free.append(event.producer_id)
         for opening in list(self._needing.values()):
             if not self._free:
@@ -231,9 +231,9 @@ class Openings:
 
     def refused(self, event: ProducerIdRefused) -> None:
         """No id is available: the first opening that needs one fails, and nothing else does."""
-        if event.ask not in self._asks:
+        if event.allocation not in self._allocating:
             return
-        del self._asks[event.ask]
+        del self._allocating[event.allocation]
         opening = next(iter(self._needing.values()), None)
         if opening is not None:
             self._leave(opening.event.call)
@@ -280,16 +280,16 @@ class Openings:
 
     # --- all of them --------------------------------------------------------------------------------------------------
 
-    def ownership_asked(self) -> None:
+    def ownership_read_begun(self) -> None:
         """A read of the topic record begins. It answers for the requests that wait now, not for later ones."""
         for opening in self.waiting:
-            opening.asked = True
-        self.sessions.ownership_asked()
+            opening.read_begun = True
+        self.sessions.ownership_read_begun()
 
     def ownership_confirmed(self) -> None:
         """The topic record still names this owner: the requests that it was read for may be refused."""
         for opening in self.waiting:
-            opening.confirmed = opening.confirmed or opening.asked
+            opening.confirmed = opening.confirmed or opening.read_begun
         self.retry()
         self.sessions.ownership_confirmed()
 

@@ -38,7 +38,7 @@ class BlockedOn(Enum):
 class TopicSession:
     """received: batches not checked yet, in order; blocked_on: what the first of them waits for.
 
-    asked: the topic record is being read since this session was about to be refused. confirmed: it named this owner.
+    read_begun: a read of the topic record began after this session was blocked. confirmed: that read named this owner.
     """
 
     number: SessionNumber
@@ -46,7 +46,7 @@ class TopicSession:
     instance: ProducerInstance
     received: deque[ReceivedBatch] = field(default_factory=deque)
     blocked_on: BlockedOn | None = None
-    asked: bool = False
+    read_begun: bool = False
     confirmed: bool = False
 
 
@@ -130,7 +130,7 @@ class Sessions:
                         if not session.confirmed:
                             self._block_on_ownership(session)
                             return
-                        session.confirmed = session.asked = False  # the next refusal needs a reading of its own
+                        session.confirmed = session.read_begun = False  # the next refusal needs a reading of its own
                     if isinstance(verdict, Accept):
                         self._accept(session, batch, verdict)
                     else:
@@ -154,7 +154,7 @@ class Sessions:
     def _accept(self, session: TopicSession, batch: ReceivedBatch, verdict: Accept) -> None:
         skip = verdict.skip_first
         entry = self.log.append_batch(batch, skip_first=skip)
-        stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.header.position, skip)
+        stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.position, skip)
         entry.waiting.append(PendingBatchAnswer(session.number, batch.request, (*verdict.known, stored)))
         if verdict.known:
             self._count_results(verdict.known)
@@ -218,15 +218,15 @@ class Sessions:
                 # Also where the batch was forgotten meanwhile. A session that waits for another entry asks again.
                 self._check(session)
 
-    def ownership_asked(self) -> None:
+    def ownership_read_begun(self) -> None:
         """A read of the topic record begins: it answers for the sessions blocked by now, not for later ones."""
         for session in self.open_sessions.values():
-            session.asked = session.asked or session.blocked_on is BlockedOn.OWNERSHIP
+            session.read_begun = session.read_begun or session.blocked_on is BlockedOn.OWNERSHIP
 
     def ownership_confirmed(self) -> None:
         """The topic record still names this owner and epoch: the sessions that it was read for may be refused."""
         for session in self.open_sessions.values():
-            session.confirmed = session.confirmed or session.asked
+            session.confirmed = session.confirmed or session.read_begun
         self.retry(BlockedOn.OWNERSHIP)
 
     def retry(self, blocked_on: BlockedOn) -> None:

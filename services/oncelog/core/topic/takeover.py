@@ -122,7 +122,7 @@ class Takeover:
     def _recover(self, ledger_id: LedgerId) -> None:
         recovery = self._recovery = LedgerRecovery(ledger_id, checksum=self.checksum)
         effects = recovery.start()
-        if self.cursor.asked(ledger_id):
+        if self.cursor.requested(ledger_id):
             effects = recovery.handle(self.cursor.last) if self.cursor.last is not None else []
         self._recovery_step(effects)
 

@@ -250,7 +250,7 @@ class Topic:
         """Read the record for the requests that wait for it now. Later requests need the next read."""
         self._step.reads_ownership = False
         if self.ownership.read() and self.serving is not None:
-            self.serving.openings.ownership_asked()
+            self.serving.openings.ownership_read_begun()
 
     # --- taking over --------------------------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class Topic:
             self._step.emit(ExplainDelay())
 
     def _delay_openings(self, event: OpeningsDelayed) -> None:
-        """Answer the openings that a topic which cannot serve keeps waiting; their clients ask again."""
+        """Answer the openings that a topic which cannot serve keeps waiting; their clients retry."""
         if self.serving is None:
             self._refuse_early(event.error)
         elif not self.serving.log.open:

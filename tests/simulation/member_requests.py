@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 #: Ticks until an ask is repeated, doubling up to the second.
 RETRY_TICKS = (60, 800)
 
-Ask = Callable[[StorageServer, Callable[[Reply], None]], None]
+MemberRequest = Callable[[StorageServer, Callable[[Reply], None]], None]
 
 
-class MemberAsks:
+class MemberRequests:
     """The requests of one topic."""
 
     def __init__(self, shell: "TopicShell") -> None:
@@ -46,8 +46,8 @@ class MemberAsks:
     def server(self, member: Incarnation) -> StorageServer:
         return self.owner.parts.nodes[Incarnation(member.split(".")[0])]
 
-    def _call(self, member: Incarnation, label: str, ask: Ask, answered: Callable[[Reply], bool]) -> None:
-        """Send one ask, as often as needed. `answered` takes a reply; False: that was none, ask again."""
+    def _call(self, member: Incarnation, label: str, ask: MemberRequest, answered: Callable[[Reply], bool]) -> None:
+        """Repeat one request until it is answered. `answered` takes a reply; False: the reply was no answer."""
         owner, network, server = self.owner, self.owner.parts.network, self.server(member)
         begun = self.shell.core.attempt
         done = False
@@ -203,11 +203,11 @@ class EntryRead:
     """
 
     def __init__(
-        self, asks: MemberAsks, metadata: LedgerMetadata, span: tuple[EntryId, int],
+        self, requests: MemberRequests, metadata: LedgerMetadata, span: tuple[EntryId, int],
         arrived: Callable[[list[tuple[EntryId, bytes]]], None], still_asked: Callable[[], bool],
         unreadable: Callable[[], None] | None,
     ) -> None:  # fmt: skip
-        self.asks = asks
+        self.requests = requests
         self.metadata = metadata
         self.span = span
         self.arrived = arrived
@@ -216,13 +216,13 @@ class EntryRead:
         self.order = list(metadata.members)
         self.without: dict[Incarnation, None] = {}
         self.tries = 0
-        asks.owner.world.rng.shuffle(self.order)
+        requests.owner.world.rng.shuffle(self.order)
 
     def attempt(self) -> None:
         """Ask the next member, and the one after it when that takes too long."""
         if self.tries < 0 or not self.still_asked():
             return
-        owner = self.asks.owner
+        owner = self.requests.owner
         member = self.order[self.tries % len(self.order)]
         self.tries += 1
         self._ask(member)
@@ -231,7 +231,7 @@ class EntryRead:
         owner.post(wait, "repeats entry read", lambda: self.attempt() if self.tries == tries else None)
 
     def _ask(self, member: Incarnation) -> None:
-        owner, network, server = self.asks.owner, self.asks.owner.parts.network, self.asks.server(member)
+        owner, network, server = self.requests.owner, self.requests.owner.parts.network, self.requests.server(member)
         life = owner.life
 
         def reply(answer: Reply) -> None:
