@@ -34,7 +34,7 @@ from crc32c import crc32c
 
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.log_storage.descriptor_reserve import DescriptorReserve
-from oncelog.log_storage.segment_scan import SegmentScan, judge_followed, judge_last
+from oncelog.log_storage.segment_scan import SegmentScan, ranges_to_cut, seal_is_due
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter, write_all
 from oncelog.log_storage.segments import (
     DURABILITY_MARKER_BYTES,
@@ -209,10 +209,10 @@ class StorageDirectory:
                 scan = SegmentScan(fd, self._headers[segment_id], path)
                 yield from scan.records()
                 if segment_id == ids[-1]:
-                    self._tail = (fd, scan, judge_last(scan, path))
+                    self._tail = (fd, scan, ranges_to_cut(scan, path))
                 else:
                     used = segment_id + 1 != ids[-1] or self._holds_group(segment_id + 1)
-                    self._seal_last_but_one = judge_followed(
+                    self._seal_last_but_one = seal_is_due(
                         scan, path, self._headers[segment_id + 1], successor_used=used
                     )
             finally:

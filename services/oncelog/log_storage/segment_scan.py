@@ -151,7 +151,7 @@ class SegmentScan:
         return data
 
 
-def judge_last(scan: SegmentScan, path: Path) -> list[tuple[int, int]]:
+def ranges_to_cut(scan: SegmentScan, path: Path) -> list[tuple[int, int]]:
     """After a complete scan of the last segment: (offset, size) of the ranges to cut. Raises DamagedSegment."""
     if scan.sealed:
         raise damaged(
@@ -163,7 +163,7 @@ def judge_last(scan: SegmentScan, path: Path) -> list[tuple[int, int]]:
     return dirty
 
 
-def judge_followed(scan: SegmentScan, path: Path, successor: SegmentHeader, *, successor_used: bool) -> bool:
+def seal_is_due(scan: SegmentScan, path: Path, successor: SegmentHeader, *, successor_used: bool) -> bool:
     """After a complete scan of a segment with a successor: whether its seal must be written, possibly again.
 
     successor_used: the successor holds a group, or has a successor itself. Until then the seal may not be on the disk

@@ -232,7 +232,7 @@ class ZooKeeperSession:
             results = await self._once(lambda: _transaction(self._client, self._root, steps).commit_async(), timeout_ms)
         except RequestInterrupted:
             return WriteStatus.UNKNOWN
-        return _judge_transaction(steps, results)
+        return _transaction_status(steps, results)
 
     # -- how a request crosses to kazoo's threads and back
 
@@ -296,7 +296,7 @@ def _transaction(client: KazooClient, root: str, steps: Sequence[Step]) -> Any:
     return transaction
 
 
-def _judge_transaction(steps: Sequence[Step], results: list[Any]) -> WriteStatus:
+def _transaction_status(steps: Sequence[Step], results: list[Any]) -> WriteStatus:
     """Raises NotFound if a node was to be created below a parent that does not exist."""
     # The other steps only report that they were rolled back.
     failed = [

@@ -45,7 +45,7 @@ class ReadReceived:
 
 @dataclass(frozen=True, slots=True)
 class AnswerAppend:
-    """entry_ids: all with the same outcome."""
+    """entry_ids: all with the same reply."""
 
     call: int
     ledger_id: LedgerId
@@ -95,12 +95,15 @@ Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted
 
 
 class PendingAnswer(NamedTuple):
-    """An answer that waits for `lsn`. fresh: those of its entries that are pending until then."""
+    """An answer that waits for `lsn`. fresh: those of its entries that are pending until then.
+
+    reply: the answer itself, or the request whose answer is looked up when the records are synced.
+    """
 
     lsn: int
     ledger: StorageLedger
     fresh: Sequence[EntryId]
-    order: AnswerAppend | FenceReceived | ReadReceived | LedgerDeleted | None
+    reply: AnswerAppend | FenceReceived | ReadReceived | LedgerDeleted | None
 
 
 class StorageAnswers:
@@ -128,13 +131,13 @@ class StorageAnswers:
         """The lsn to wait for, so that `lsn` is synced and answers wait in the order of their lsn."""
         return self.synced if lsn <= self.synced else self.lsn
 
-    def give(self, waiting: PendingAnswer) -> list[Answer]:
+    def answer_when_synced(self, waiting: PendingAnswer) -> list[Answer]:
         """Answer now if the records are synced; otherwise when they are."""
         if not self.may_answer(waiting.lsn):
             self._waiting.append(waiting)
             return []
         if waiting.fresh:
-            self._waiting.append(waiting._replace(order=None))
+            self._waiting.append(waiting._replace(reply=None))
         return self._answer(waiting)
 
     def settle(self, lsn: int) -> list[Answer]:
@@ -151,22 +154,22 @@ class StorageAnswers:
         return answers
 
     def _answer(self, waiting: PendingAnswer) -> list[Answer]:
-        order, ledger = waiting.order, waiting.ledger
-        match order:
+        reply, ledger = waiting.reply, waiting.ledger
+        match reply:
             case None:
                 return []
             case AnswerAppend():
-                return [order]
+                return [reply]
             case LedgerDeleted():
                 ledger.deleting = False
-                return [order]
+                return [reply]
             case FenceReceived():
                 lac = ledger.last_add_confirmed
-                return [AnswerFence(order.call, order.ledger_id, self._last_entry(ledger), lac, ReadStatus.OK)]
+                return [AnswerFence(reply.call, reply.ledger_id, self._last_entry(ledger), lac, ReadStatus.OK)]
             case ReadReceived():
-                return [self._read(order, ledger)]
+                return [self._read(reply, ledger)]
             case _:
-                assert_never(order)
+                assert_never(reply)
 
     def _read(self, event: ReadReceived, ledger: StorageLedger) -> AnswerRead:
         present: list[EntryId] = []

@@ -275,7 +275,7 @@ class StorageNode:
         if held:
             answer = AnswerAppend(call, ledger.ledger_id, held, AppendStatus.OK)
             lsn = self._answers.synced if synced else self._answers.lsn
-            step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, fresh, answer)))
+            step.effects.extend(self._answers.answer_when_synced(PendingAnswer(lsn, ledger, fresh, answer)))
 
     # --- fences and reads --------------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class StorageNode:
         ledger = self.ledgers.of(event.ledger_id)
         self._fence(ledger, step)
         step.effects.extend(
-            self._answers.give(PendingAnswer(self._answers.lsn_for(ledger.fence_lsn), ledger, (), event))
+            self._answers.answer_when_synced(PendingAnswer(self._answers.lsn_for(ledger.fence_lsn), ledger, (), event))
         )
 
     def _read_received(self, event: ReadReceived, step: _Step) -> None:
@@ -307,7 +307,7 @@ class StorageNode:
         beyond = event.first + event.count
         on_its_way = any(event.first <= entry_id < beyond for entry_id in ledger.pending)
         lsn = self._answers.lsn if on_its_way else self._answers.lsn_for(ledger.fence_lsn)
-        step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, (), event)))
+        step.effects.extend(self._answers.answer_when_synced(PendingAnswer(lsn, ledger, (), event)))
 
     # --- the check ---------------------------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class StorageNode:
         """Records after the tombstone belong to a new state of the ledger."""
         ledger = self.ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
         lsn = self._answers.write(step.records, RecordKind.LEDGER_DELETED, ledger_id)
-        step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, (), LedgerDeleted(ledger_id))))
+        step.effects.extend(self._answers.answer_when_synced(PendingAnswer(lsn, ledger, (), LedgerDeleted(ledger_id))))
 
     def _forget_if_empty(self, ledger: StorageLedger) -> None:
         """Refused adds to unknown ledgers leave no state behind."""
