@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from oncelog.cli.produce.line_file import LineBlock
-from oncelog.cli.produce.publishing import LISTS_PENDING_MAX, Pace, Publishing
+from oncelog.cli.produce.publishing import BATCHES_PENDING_MAX, Pace, Publishing
 from oncelog.core.errors import StaleSequence
 from tests.cluster.until import until
 
@@ -98,9 +98,9 @@ async def test_lists_on_the_way_are_bounded() -> None:
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), None, 0)
     run = asyncio.create_task(publishing.run(blocks_of(*[1] * 200)))
-    await until(lambda: len(producer.sent) >= LISTS_PENDING_MAX, _DEADLINE_S)
+    await until(lambda: len(producer.sent) >= BATCHES_PENDING_MAX, _DEADLINE_S)
     await turns(50)
-    assert len(producer.sent) <= LISTS_PENDING_MAX + 2
+    assert len(producer.sent) <= BATCHES_PENDING_MAX + 2
 
     def answered() -> bool:
         answer(producer, Given(1))

@@ -85,7 +85,7 @@ async def test_child_that_never_serves_waits_longer_each_time(tmp_path: Path) ->
         assert own.said[:3] == [
             f"owner-1 ended with exit code 7; starting it again in {wait} s" for wait in ("0.1", "0.2", "0.4")
         ]
-        assert "no such thing" in own.child.last_words()
+        assert "no such thing" in own.child.log_tail()
 
 
 @pytest.mark.asyncio

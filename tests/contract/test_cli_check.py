@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from oncelog.cli.check.command import publish_twice, tell
+from oncelog.cli.check.command import publish_twice, report
 from oncelog.cli.failures import Exit
 from oncelog.cli.options import Output
 from oncelog.client.client import AsyncClient
@@ -41,5 +41,5 @@ def test_check_fails_when_the_message_took_effect_twice(output: Output, capsys: 
     """The control: a log without deduplication is not passed over."""
     seen: dict[str, object] = {"topic": "t", "producer_name": "p", "message_id": "1:1:0", "duplicate": False,
                                "copies": 2, "seconds": 0.1, "ok": False}  # fmt: skip
-    assert tell(seen, output) is Exit.FAILED
+    assert report(seen, output) is Exit.FAILED
     assert ("FAILED" if output is Output.TABLE else '"ok": false') in capsys.readouterr().out

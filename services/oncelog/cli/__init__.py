@@ -1,1 +1,1 @@
-"""The command line, oncelog."""
+"""The command line program `oncelog`."""

@@ -1,4 +1,4 @@
-"""The tree of commands. Each is imported when it is run, so that --help and completion are fast."""
+"""The top-level commands. Each is imported when it runs, so that --help and shell completion are fast."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -11,19 +11,19 @@ from oncelog.cli.lazy_commands import LazyCommand, lazy_group
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
 
-Begin with `oncelog standalone`, which runs a whole cluster on this machine, then in another terminal:
+To start, run a cluster on this machine with `oncelog standalone`. Then, in another terminal:
 
     oncelog produce greetings --from-file FILE --producer-name importer
 
     oncelog read greetings --from earliest
 
-Where the cluster is: --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL.
+Set the address of another cluster with --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL.
 
 {EXIT_CODES}"""
 
 
 def _of(module: str, name: str) -> Callable[[], Any]:
-    """Gives what the module has under the name, imported then."""
+    """A function that imports the module and returns its attribute `name`."""
     return lambda: getattr(import_module(module), name)
 
 
@@ -34,7 +34,7 @@ COMMANDS = {
         extras=("services", "embedded"),
     ),
     "produce": LazyCommand(
-        "Publish the lines of a file, each once.",
+        "Publish the lines of a file or of standard input.",
         _of("oncelog.cli.produce.command", "produce"),
     ),
     "read": LazyCommand(
@@ -42,7 +42,7 @@ COMMANDS = {
         _of("oncelog.cli.read.command", "read"),
     ),
     "check": LazyCommand(
-        "Publish one message twice, and read it back once.",
+        "Check a cluster: publish one message twice, read it back once.",
         _of("oncelog.cli.check.command", "check"),
     ),
     "demo": LazyCommand(
@@ -50,7 +50,9 @@ COMMANDS = {
         _of("oncelog.lab.demo.command", "demo"),
         extras=("lab",),
     ),
-    "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
+    "admin": LazyCommand(
+        "Administer topics, namespaces, rights, owners and storage nodes.", _of("oncelog.cli.admin.app", "admin")
+    ),
     "bench": LazyCommand(
         "Measure this machine and cluster, as ratios to their limits.",
         _of("oncelog.lab.bench.commands", "app"),

@@ -1,11 +1,11 @@
-"""What users see when a command fails: one sentence on standard error that says what to do next, and an exit code.
+"""Error messages and exit codes of all commands. An error is one sentence on standard error, with what to do next.
 
-0    done
-1    refused or failed: the same command fails again
-2    the command line is wrong
-4    not reached, or no answer in time: trying again is right
-70   a bug: please report it with its trace
-130  interrupted by Ctrl-C or SIGTERM; what was acknowledged is stored
+0    success
+1    refused or failed; the same command would fail again
+2    invalid arguments
+4    cluster not reachable, or a timeout; retry
+70   a bug; please report it with the stack trace
+130  interrupted by Ctrl-C or SIGTERM; acknowledged messages are stored
 """
 
 import traceback
@@ -18,7 +18,7 @@ from oncelog.core import errors
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXIT_CODES = "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 cluster not reached, try again; 70 a bug; 130 interrupted."
+EXIT_CODES = "Exit codes: 0 success; 1 failure; 2 invalid usage; 4 cluster unreachable, retry; 70 bug; 130 interrupted."
 
 
 class Exit(IntEnum):
@@ -30,47 +30,49 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: What to do about an error whose own message does not say it.
+#: {error: what to do}, for errors whose message does not say it.
 _ADVICE: dict[type[errors.OncelogError], str] = {
-    errors.ProducerFenced: "another instance has this name: stop one of them, or use another --producer-name",
+    errors.ProducerFenced: "another instance uses this producer name: stop it, or use another --producer-name",
     errors.TopicNotFound: "create it: oncelog admin topics create TOPIC",
     errors.NamespaceNotFound: "create it: oncelog admin namespaces create NAMESPACE",
-    errors.ModeMismatch: "this name was first used with the other sequence mode: use another --producer-name",
-    errors.StaleSequence: "the file is not the one that this producer has published: use another --producer-name",
-    errors.MessageTooLarge: "one line is longer than a message may be: split it, or allow it in the owners' settings",
-    errors.Unauthenticated: "give the token of a role: --token-file FILE, or ONCELOG_TOKEN_FILE",
-    errors.PermissionDenied: "an administrator grants it: oncelog admin namespaces grant NAMESPACE ROLE RIGHT",
-    errors.ServiceUnavailable: "is --url right, and does the cluster run? oncelog standalone starts one",
-    errors.DeadlineExceeded: "is --url right, and does the cluster run? --timeout waits longer",
+    errors.ModeMismatch: "this producer name was first used with the other sequence mode: use another --producer-name",
+    errors.StaleSequence: "the file is not the one that this producer name has published: use another --producer-name",
+    errors.MessageTooLarge: "a line exceeds the maximum message size: split it, or raise ONCELOG_MESSAGE_BYTES_MAX",
+    errors.Unauthenticated: "send a token: --token-file FILE, or ONCELOG_TOKEN_FILE",
+    errors.PermissionDenied: "ask an administrator to grant it: oncelog admin namespaces grant NAMESPACE ROLE RIGHT",
+    errors.ServiceUnavailable: "check --url, and that the cluster is running; `oncelog standalone` starts a local one",
+    errors.DeadlineExceeded: "check --url, and that the cluster is running; --timeout sets a longer timeout",
 }
 
-#: About an address that is not reached, by words of its origin: what else than waiting may help.
+#: {origin of an unreachable address: what to do besides retrying}
 _REACH_ADVICE = {
-    "advertised by topic owner": "the cluster answers, but this address of one of its topic owners is not reached from "
-    "here: use oncelog+proxy:// (or oncelog+proxy+tls://) in --url, which needs no other address, or have owners "
-    "advertise a host and port that lead to them (--advertised-host, --advertised-port; the chart's owner.external)",
-    "called by the gateway": "the cluster answers, but does not reach one of its own topic owners: look at that owner",
+    "advertised by topic owner": "the cluster is reachable, but not this address of one of its topic owners: use "
+    "oncelog+proxy:// (or oncelog+proxy+tls://) in --url, which needs no other address, or make owners advertise "
+    "a reachable address (--advertised-host, --advertised-port; owner.external of the Helm chart)",
+    "called by the gateway": "the metadata service cannot reach one of the topic owners: check that owner",
 }
 
-#: What gRPC and OpenSSL say when TLS does not come about, and what to do: it looks like a server that is away, but
-#: waiting mends nothing.
+#: {part of a TLS error of gRPC or OpenSSL: what to do}. gRPC reports these as an unavailable server, but a retry is
+#: pointless.
 _TLS_ADVICE = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of this CA: give the cluster's own ca.crt, --tls-ca-file FILE "
-    "or ONCELOG_TLS_CA_FILE",
-    "not in peer certificate": "its certificate has another name: it must have the name oncelog; is --url right?",
-    "WRONG_VERSION_NUMBER": "plain text is spoken there: use oncelog:// and http://, or the port that speaks TLS",
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not signed by this CA: use the cluster's ca.crt with "
+    "--tls-ca-file FILE or ONCELOG_TLS_CA_FILE",
+    "not in peer certificate": "the server's certificate does not have the name oncelog: check --url",
+    "WRONG_VERSION_NUMBER": "the server does not use TLS on this port: use oncelog:// and http://, or the TLS port",
 }
 
 
 def explain(error: BaseException, console: "Console") -> Exit:
-    """Print why the command failed and what to do; returns the code to exit with."""
+    """Print the error and what to do; returns the exit code."""
     leaves = list(_leaves(error))
     lasting = False
     for leaf in leaves:
         if isinstance(leaf, OSError) and leaf.filename is not None:
             console.print(f"error: {leaf.strerror}: {leaf.filename}", markup=False, soft_wrap=True)
         elif not isinstance(leaf, errors.OncelogError) or isinstance(leaf, errors.InvariantViolated):
-            console.print("a bug, please report it:\n" + "".join(traceback.format_exception(leaf)), markup=False)
+            console.print(
+                "this is a bug, please report it:\n" + "".join(traceback.format_exception(leaf)), markup=False
+            )
             return Exit.BUG
         else:
             console.print(f"error: {leaf} [{leaf.code}]", markup=False, soft_wrap=True)
@@ -85,7 +87,7 @@ def explain(error: BaseException, console: "Console") -> Exit:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that a group is made of; task groups raise even a single one wrapped."""
+    """The errors in an exception group. Task groups wrap even a single error."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)

@@ -1,4 +1,4 @@
-"""Options that several commands share: where the cluster is, who asks, and how to print."""
+"""Options that several commands share: address of the cluster, credentials, and output format."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,14 +11,14 @@ DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 
 
 class Output(StrEnum):
-    """For people, or for programs."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class WideOutput(StrEnum):
-    """As Output, and a table with every column and whole values."""
+    """As Output, with a table of all columns and full values."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -30,8 +30,8 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         envvar="ONCELOG_URL",
-        help="Metadata services, oncelog[+tls]://host:port[,host:port…]; from outside of their network "
-        "oncelog+proxy[+tls]://…, which leads everything through these addresses.",
+        help="Metadata services, oncelog[+tls]://HOST:PORT[,HOST:PORT...]. From outside of the cluster's network, use "
+        "oncelog+proxy[+tls]://..., which sends all traffic through these addresses.",
     ),
 ]
 AdminServiceUrlOption = Annotated[
@@ -39,24 +39,27 @@ AdminServiceUrlOption = Annotated[
     typer.Option(
         "--url",
         envvar="ONCELOG_URL",
-        help="In place of --admin-url: oncelog+proxy[+tls]://host:port, the port that producers and readers use, too.",
+        help="Instead of --admin-url: oncelog+proxy[+tls]://HOST:PORT, the port for producers and readers.",
     ),
 ]
 AdminUrlOption = Annotated[
-    str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST of a metadata service.")
+    str,
+    typer.Option(
+        "--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST address of a metadata service, http[s]://HOST:PORT."
+    ),
 ]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table: for people, json: for programs.")]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format: table, or json for programs.")]
 WideOutputOption = Annotated[
     WideOutput,
-    typer.Option("-o", "--output", help="table: for people, wide: every column and whole ids, json: for programs."),
+    typer.Option("-o", "--output", help="Output format: table, wide (all columns and full ids), or json for programs."),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the cluster before giving up.")
+    float, typer.Option("--timeout", min=0.1, help="Timeout of each request to the cluster, in seconds.")
 ]
 TokenFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", envvar="ONCELOG_TOKEN_FILE", exists=True, dir_okay=False, help="File of the token to show."
+        "--token-file", envvar="ONCELOG_TOKEN_FILE", exists=True, dir_okay=False, help="File with the token to send."
     ),
 ]
 TlsCaFileOption = Annotated[
@@ -66,9 +69,12 @@ TlsCaFileOption = Annotated[
         envvar="ONCELOG_TLS_CA_FILE",
         exists=True,
         dir_okay=False,
-        help="PEM of the cluster's own CA, with oncelog+tls:// or https://; by default the system's CAs.",
+        help="PEM file of the cluster's CA, for oncelog+tls:// and https://. By default the system's CAs are used.",
     ),
 ]
 PlaintextTokenOption = Annotated[
-    bool, typer.Option("--allow-plaintext-token", help="Show the token without TLS, to other machines, too.")
+    bool,
+    typer.Option(
+        "--allow-plaintext-token", help="Allow sending the token over an unencrypted connection to a remote host."
+    ),
 ]

@@ -1,7 +1,7 @@
-"""How a command runs: one coroutine on an event loop, ended by Ctrl-C or SIGTERM, its errors explained.
+"""Runs a command: one coroutine on an event loop, with handling of Ctrl-C, SIGTERM and errors.
 
-The first signal calls what the command has set for it (`Interrupt.first`), if it has; the next one, or the first where
-nothing is set, cancels the command.
+If the command has set `Interrupt.first`, then the first signal calls it, and the second signal cancels the command.
+Otherwise the first signal cancels the command.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from oncelog.cli.failures import Exit, explain
 
 
 class Interrupt:
-    """What a signal does to the command that runs."""
+    """The effect of signals on the running command."""
 
     def __init__(self) -> None:
-        #: called at the first signal, in place of cancelling
+        #: called at the first signal, instead of cancelling
         self.first: Callable[[], None] | None = None
         self._seen = False
         self._command: asyncio.Task[Exit] | None = None
 
     def watch(self, command: "asyncio.Task[Exit]") -> None:
-        """Send the signals to this command."""
+        """Handle SIGINT and SIGTERM for this command."""
         self._command = command
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -40,7 +40,7 @@ class Interrupt:
 
 
 def run_command(main: Callable[[Interrupt], Coroutine[None, None, Exit]], errors: Console) -> Exit:
-    """Run the command to its end; returns the code to exit with. Errors are explained on `errors`."""
+    """Run the command; returns the exit code. Errors are printed to `errors`."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_watched(main))

@@ -1,1 +1,1 @@
-"""`oncelog admin`: namespaces, topics and the cluster, over the REST interface of a metadata service."""
+"""`oncelog admin`: administers namespaces, topics and the cluster through the REST interface."""

@@ -24,10 +24,10 @@ from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
 from oncelog.core.names import DEFAULT_TENANT
 
-_HELP = f"""Administer a cluster over the REST interface of a metadata service.
+_HELP = f"""Administer a cluster through the REST interface of a metadata service.
 
-A namespace is `tenant/namespace`, or `namespace` in the tenant public; a topic `tenant/namespace/name`, or `name` in
-public/default.
+Write a namespace as `tenant/namespace`, or `namespace` for the tenant public. Write a topic as
+`tenant/namespace/name`, or `name` for public/default.
 
     oncelog admin namespaces create public/orders
 
@@ -39,27 +39,27 @@ public/default.
 
     oncelog admin topics unload public/orders/new
 
--o wide shows every column and whole ids, -o json what REST answers. Tables show the beginning of an id, which is enough
-for commands that take one, times in UTC or as how long ago, and sizes in KiB, MiB and GiB.
+Use -o wide for all columns and full ids, and -o json for the REST response. Tables show a prefix of each id, which
+other commands accept, times in UTC or relative, and sizes in KiB, MiB and GiB.
 
 {EXIT_CODES}"""
 
-NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace.")]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A name, or tenant/namespace/name.")]
-RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="The role that a token was made for.")]
-RightsArgument = Annotated[list[Right], typer.Argument(metavar="RIGHT…", help="admin, produce, consume.")]
-TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="A tenant.")]
+NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace: tenant/namespace.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
+RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="Role, as in its token.")]
+RightsArgument = Annotated[list[Right], typer.Argument(metavar="RIGHT…", help="Rights: admin, produce, consume.")]
+TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="Tenant.")]
 IncarnationArgument = Annotated[
-    str, typer.Argument(metavar="INCARNATION", help="Of a storage node, or its beginning, as listed.")
+    str, typer.Argument(metavar="INCARNATION", help="Incarnation of a storage node, or a unique prefix, from the list.")
 ]
 
 admin = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
-tenants = typer.Typer(help="Tenants: what namespaces belong to.", no_args_is_help=True)
-namespaces = typer.Typer(help="Namespaces and their policies.", no_args_is_help=True)
-topics = typer.Typer(help="Topics: their state, policies and owners.", no_args_is_help=True)
-cluster = typer.Typer(help="The cluster itself and its policies.", no_args_is_help=True)
-brokers = typer.Typer(help="Topic owners.", no_args_is_help=True)
-storage_nodes = typer.Typer(help="Storage nodes.", no_args_is_help=True)
+tenants = typer.Typer(help="Manage tenants, which contain namespaces.", no_args_is_help=True)
+namespaces = typer.Typer(help="Manage namespaces, their policies and rights.", no_args_is_help=True)
+topics = typer.Typer(help="Manage topics, their policies and placement.", no_args_is_help=True)
+cluster = typer.Typer(help="Show the cluster and manage its policies.", no_args_is_help=True)
+brokers = typer.Typer(help="Show topic owners.", no_args_is_help=True)
+storage_nodes = typer.Typer(help="Show and manage storage nodes.", no_args_is_help=True)
 
 for _name, _group in (
     ("namespaces", namespaces),
@@ -84,20 +84,20 @@ def list_tenants(api: AdminApi) -> Answer:
 def create_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
     """Create a tenant."""
     api.put(tenant_path(tenant))
-    return f"tenant {tenant} is created"
+    return f"created tenant {tenant}"
 
 
 @admin_command(tenants, "show")
 def show_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
-    """Show a tenant with its namespaces."""
+    """Show a tenant and its namespaces."""
     return api.get(tenant_path(tenant))
 
 
 @admin_command(tenants, "delete")
 def delete_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
-    """Delete a tenant that has no namespace."""
+    """Delete an empty tenant."""
     api.delete(tenant_path(tenant))
-    return f"tenant {tenant} is deleted"
+    return f"deleted tenant {tenant}"
 
 
 @admin_command(namespaces, "list")
@@ -111,30 +111,34 @@ def create_namespace(
     api: AdminApi,
     namespace: NamespaceArgument,
     deduplication: Annotated[
-        bool | None, typer.Option("--deduplication/--no-deduplication", help="By default the cluster decides.")
+        bool | None,
+        typer.Option(
+            "--deduplication/--no-deduplication",
+            help="Deduplicate messages. By default the policy of the cluster applies.",
+        ),
     ] = None,
 ) -> Answer:
     """Create a namespace."""
     api.put(namespace_path(namespace), None if deduplication is None else {"deduplication": deduplication})
-    return f"namespace {namespace} is created"
+    return f"created namespace {namespace}"
 
 
 @admin_command(namespaces, "show")
 def show_namespace(api: AdminApi, namespace: NamespaceArgument) -> Answer:
-    """Show a namespace and the policies that are set on it."""
+    """Show a namespace and its policies."""
     return api.get(namespace_path(namespace))
 
 
 @admin_command(namespaces, "delete")
 def delete_namespace(api: AdminApi, namespace: NamespaceArgument) -> Answer:
-    """Delete a namespace that holds no topic."""
+    """Delete an empty namespace."""
     api.delete(namespace_path(namespace))
-    return f"namespace {namespace} is deleted"
+    return f"deleted namespace {namespace}"
 
 
 @admin_command(namespaces, "permissions")
 def show_permissions(api: AdminApi, namespace: NamespaceArgument) -> Answer:
-    """Show the rights of each role in a namespace; superusers need none."""
+    """Show the rights of each role in a namespace. Superusers are not listed."""
     return api.get(permissions_path(namespace))
 
 
@@ -142,16 +146,16 @@ def show_permissions(api: AdminApi, namespace: NamespaceArgument) -> Answer:
 def grant_permissions(
     api: AdminApi, namespace: NamespaceArgument, role: RoleArgument, rights: RightsArgument
 ) -> Answer:
-    """Give a role these rights in a namespace, in place of those that it has."""
+    """Grant a role these rights in a namespace, replacing its previous rights."""
     api.post(permissions_path(namespace, role), [right.value for right in rights])
-    return f"role {role} may {', '.join(rights)} in {namespace}"
+    return f"granted {', '.join(rights)} in {namespace} to role {role}"
 
 
 @admin_command(namespaces, "revoke")
 def revoke_permissions(api: AdminApi, namespace: NamespaceArgument, role: RoleArgument) -> Answer:
-    """Take all rights in a namespace from a role: it opens nothing any more."""
+    """Revoke all rights of a role in a namespace. It can open no new producers and readers."""
     api.delete(permissions_path(namespace, role))
-    return f"role {role} has no rights in {namespace}"
+    return f"revoked all rights in {namespace} of role {role}"
 
 
 @admin_command(topics, "list")
@@ -162,47 +166,47 @@ def list_topics(api: AdminApi, namespace: NamespaceArgument = "public/default") 
 
 @admin_command(topics, "create")
 def create_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Create a topic; mostly not needed, for a topic is created by its first use unless its namespace forbids that."""
+    """Create a topic. Usually not needed: a topic is created on its first use unless a policy disables this."""
     api.put(topic_path(topic))
-    return f"topic {topic} is created"
+    return f"created topic {topic}"
 
 
 @admin_command(topics, "delete")
 def delete_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Delete a topic with all its messages, for good: its producers and readers end with an error."""
+    """Permanently delete a topic with all its messages. Its producers and readers end with an error."""
     api.delete(topic_path(topic))
-    return f"topic {topic} is deleted"
+    return f"deleted topic {topic}"
 
 
 @admin_command(topics, "show")
 def show_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show a topic's record: id, owner, epoch, ledgers."""
+    """Show the record of a topic: id, owner, owner epoch, number of ledgers."""
     return api.get(topic_path(topic))
 
 
 @admin_command(topics, "lookup")
 def look_up_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show where a topic is served; places it when it has no live owner."""
+    """Show the owner of a topic. A topic without a live owner is placed on one."""
     return api.get(lookup_path(topic))
 
 
 @admin_command(topics, "stats")
 def show_stats(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show statistics: messages, verdicts of deduplication, producers, takeovers."""
+    """Show statistics of a topic: messages, deduplication verdicts, producers, takeovers."""
     return api.get(f"{topic_path(topic)}/stats")
 
 
 @admin_command(topics, "stats-internal")
 def show_internal_stats(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show the internal state: producers with marks and generations, ledgers, the snapshot."""
+    """Show the internal state of a topic: producers with sequence ids and generations, ledgers, the snapshot."""
     return api.get(f"{topic_path(topic)}/internalStats")
 
 
 @admin_command(topics, "unload")
 def unload_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Have the owner close the topic and another one take it over."""
+    """Move a topic to another owner."""
     api.put(f"{topic_path(topic)}/unload")
-    return f"topic {topic} is unloaded and placed anew"
+    return f"unloaded topic {topic}; its next owner takes it over"
 
 
 @admin_command(storage_nodes, "show")
@@ -229,30 +233,30 @@ def list_brokers(api: AdminApi) -> Answer:
 
 @admin_command(brokers, "health")
 def show_health(api: AdminApi) -> Answer:
-    """Say whether topics can be placed; the exit code is 0 only then."""
+    """Check whether topics can be placed. The exit code is 0 only if they can."""
     return api.get(f"{ROOT}/brokers/health")
 
 
 @admin_command(storage_nodes, "list")
 def list_storage_nodes(api: AdminApi) -> Answer:
-    """List the storage nodes: the live ones, and those whose directories once joined."""
+    """List the storage nodes: live ones, and those that have joined the cluster before."""
     return api.get(f"{ROOT}/storage-nodes")
 
 
 @admin_command(storage_nodes, "set-read-only")
 def set_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
-    """Give a storage node no new ledgers; what it holds is still read. It stays so until it is cleared."""
+    """Make a storage node read-only: it gets no new ledgers, and its entries are still read. Persists until cleared."""
     node = storage_node(api, incarnation)
     api.put(read_only_path(node))
-    return f"storage node {node} gets no new ledgers"
+    return f"storage node {node} is read-only"
 
 
 @admin_command(storage_nodes, "clear-read-only")
 def clear_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
-    """Give a storage node new ledgers again."""
+    """Make a storage node writable again."""
     node = storage_node(api, incarnation)
     api.delete(read_only_path(node))
-    return f"storage node {node} gets new ledgers"
+    return f"storage node {node} is writable"
 
 
 add_partitions(topics)

@@ -1,4 +1,4 @@
-"""What every admin command has in common: where the REST interface is, how to print, how errors are told."""
+"""The shared part of all admin commands: REST address, credentials, output and errors."""
 
 import functools
 import inspect
@@ -34,9 +34,9 @@ _TIMEOUT_S = 30.0
 
 
 def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
-    """Add a command. It takes the API first, then its own arguments, and returns what is to be printed.
+    """Add a command. It takes the API first, then its own arguments, and returns what to print.
 
-    A string is a sentence for people about a change: with -o json nothing is printed for it.
+    A returned string describes a change; with -o json it is not printed.
     """
 
     def add(command: Command) -> Command:
@@ -76,7 +76,7 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
 
 
 def admin_place(admin_url: str, url: str) -> str:
-    """Where REST is asked: --admin-url where it is given, else --url where that leads everything through one port."""
+    """The REST address: --admin-url if it is set, else --url if it is a proxy URL."""
     return url if is_proxy_url(url) and admin_url == DEFAULT_ADMIN_URL else admin_url
 
 
@@ -88,7 +88,7 @@ def _print(answer: Answer, output: WideOutput) -> None:
 
 
 def _signature(command: Command) -> inspect.Signature:
-    """The command's own parameters but the API, and those that all have."""
+    """The command's own parameters, except the API, and the shared ones."""
     hints = get_type_hints(command, include_extras=True)
     own = [
         parameter.replace(annotation=hints[parameter.name])

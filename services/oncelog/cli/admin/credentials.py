@@ -1,4 +1,4 @@
-"""Tokens, their keys, and certificates: made here, on files alone; no cluster is asked."""
+"""Commands that create tokens, their keys and certificates from files, without a cluster."""
 
 import re
 import secrets
@@ -14,17 +14,17 @@ from oncelog.cli.failures import explain
 from oncelog.core.errors import InvalidArgument, OncelogError
 
 P = ParamSpec("P")
-#: Twice what the hash needs, in the 64 characters that survive every copy and paste.
+#: Twice the block size that HS256 needs, in URL-safe characters.
 SECRET_BYTES = 64
 _DURATION = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
-tokens = typer.Typer(help="Tokens: who may call, by roles. Made from a key, without a cluster.", no_args_is_help=True)
-certificates = typer.Typer(help="A CA and certificates for TLS, for clusters that have none.", no_args_is_help=True)
+tokens = typer.Typer(help="Create and check tokens from a key file, without a cluster.", no_args_is_help=True)
+certificates = typer.Typer(help="Create a CA and TLS certificates, without a cluster.", no_args_is_help=True)
 
 
 def offline(command: Callable[P, None]) -> Callable[P, None]:
-    """A command whose errors are explained."""
+    """Decorate a command so that its errors are printed with what to do."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -39,11 +39,11 @@ def offline(command: Callable[P, None]) -> Callable[P, None]:
 @tokens.command("keygen")
 @offline
 def keygen(
-    to: Annotated[Path | None, typer.Option("--to", help="Write it to this file; by default it is printed.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Write to this file. By default it is printed.")] = None,
 ) -> None:
-    """Make a secret that signs and verifies tokens (HS256): ONCELOG_AUTH_KEY_FILE of the services.
+    """Create a secret key that signs and verifies tokens (HS256), for ONCELOG_AUTH_KEY_FILE of the services.
 
-    For keys of which the services hold the public half alone, make an RSA or P-256 key with any other program.
+    If the services should have only a public key, create an RSA or P-256 key pair with another tool.
     """
     _give(secrets.token_urlsafe(SECRET_BYTES), to)
 
@@ -51,20 +51,21 @@ def keygen(
 @tokens.command("create")
 @offline
 def create_token(
-    role: Annotated[str, typer.Option("--role", help="Who it is for: 1 to 255 of A-Z a-z 0-9 _ - = : .")],
+    role: Annotated[str, typer.Option("--role", help="Role: 1 to 255 of A-Z a-z 0-9 _ - = : .")],
     key_file: Annotated[
-        Path, typer.Option("--key-file", help="The secret, or the private key as PEM or DER.", exists=True)
+        Path, typer.Option("--key-file", help="File with the secret key, or a private key as PEM or DER.", exists=True)
     ],
     expires: Annotated[
-        str | None, typer.Option("--expires", help="For how long: 45s, 15m, 12h, 30d; by default it never expires.")
+        str | None,
+        typer.Option("--expires", help="Validity: 45s, 15m, 12h or 30d. By default the token never expires."),
     ] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="Write it to this file; by default it is printed.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Write to this file. By default it is printed.")] = None,
 ) -> None:
-    """Make a token for a role.
+    """Create a token for a role.
 
     oncelog admin tokens create --role importer --expires 30d --key-file token.key
     """
-    from oncelog.runtime.tokens import TokenKey  # brings cryptography, which other commands need not wait for
+    from oncelog.runtime.tokens import TokenKey  # loads cryptography, which is slow
 
     key = TokenKey.of(key_file.read_bytes())
     _give(key.issue(role, expires_s=None if expires is None else _seconds(expires)), to)
@@ -73,12 +74,12 @@ def create_token(
 @tokens.command("show")
 @offline
 def show_token(
-    token_file: Annotated[Path, typer.Argument(help="The file that holds the token.", exists=True)],
+    token_file: Annotated[Path, typer.Argument(help="File with the token.", exists=True)],
     key_file: Annotated[
-        Path, typer.Option("--key-file", help="The secret, or the public key as PEM or DER.", exists=True)
+        Path, typer.Option("--key-file", help="File with the secret key, or a public key as PEM or DER.", exists=True)
     ],
 ) -> None:
-    """Say whose token it is, and whether services with this key take it now."""
+    """Verify a token with this key, and print its role."""
     from oncelog.runtime.tokens import TokenKey
 
     print(TokenKey.of(key_file.read_bytes()).role_of(token_file.read_text().strip()))
@@ -87,16 +88,16 @@ def show_token(
 @certificates.command("create")
 @offline
 def create_certificates(
-    directory: Annotated[Path, typer.Option("--dir", help="Where ca.crt, ca.key, tls.crt and tls.key are, or go.")],
+    directory: Annotated[Path, typer.Option("--dir", help="Directory for ca.crt, ca.key, tls.crt and tls.key.")],
     dns: Annotated[
-        list[str] | None, typer.Option("--dns", help="A name or IP address of the cluster for clients; repeatable.")
+        list[str] | None, typer.Option("--dns", help="Host name or IP address of the cluster for clients. Repeatable.")
     ] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=3_650, help="How long the certificate holds.")] = 365,
+    days: Annotated[int, typer.Option("--days", min=1, max=3_650, help="Validity of the certificate, in days.")] = 365,
 ) -> None:
-    """Make tls.crt and tls.key for a cluster, signed by the CA of the directory, which is made if need be.
+    """Create tls.crt and tls.key for a cluster, signed by the CA in the directory. The CA is created if necessary.
 
-    Again in the same directory: a new certificate of the same CA; running services take it with their next connection.
-    Keep ca.key away from the cluster: only making further certificates needs it.
+    Run the command again in the same directory to create a new certificate of the same CA. Running services use it
+    for their next connection. Keep ca.key outside of the cluster: it is only needed to create certificates.
 
     oncelog admin certificates create --dir certificates --dns oncelog.example --dns 192.0.2.7
     """
@@ -105,7 +106,9 @@ def create_certificates(
     directory.mkdir(parents=True, exist_ok=True)
     files = {name: directory / name for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")}
     if files["ca.crt"].exists() != files["ca.key"].exists():
-        raise InvalidArgument(f"{directory} has one of ca.crt and ca.key: put both there, or neither", field="dir")
+        raise InvalidArgument(
+            f"{directory} has only one of ca.crt and ca.key: add the other one, or remove both", field="dir"
+        )
     if files["ca.crt"].exists():
         ca = KeyPair(files["ca.crt"].read_bytes(), files["ca.key"].read_bytes())
     else:
@@ -115,7 +118,7 @@ def create_certificates(
     pair = new_certificate(ca, dns or [], days=days)
     write_pem(files["tls.key"], pair.key, secret=True)
     write_pem(files["tls.crt"], pair.certificate, secret=False)
-    print(f"tls.crt, tls.key and ca.crt are in {directory}; ca.key signs further certificates")
+    print(f"wrote tls.crt and tls.key to {directory}; ca.crt is for clients, ca.key signs further certificates")
 
 
 def _give(secret: str, to: Path | None) -> None:
@@ -130,5 +133,7 @@ def _give(secret: str, to: Path | None) -> None:
 def _seconds(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise InvalidArgument(f"{text!r} is no duration such as 45s, 15m, 12h or 30d", field="expires")
+        raise InvalidArgument(
+            f"{text!r} is not a valid duration: use a value such as 45s, 15m, 12h or 30d", field="expires"
+        )
     return int(match[1]) * _SECONDS[match[2]]

@@ -1,4 +1,4 @@
-"""Partitioned topics: the commands that users of Pulsar know."""
+"""Commands for partitioned topics, with the names that Pulsar uses."""
 
 from typing import Annotated
 
@@ -8,23 +8,23 @@ from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.places import topic_path, topics_path
 from oncelog.cli.admin.rest import AdminApi, Answer
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A name, or tenant/namespace/name.")]
-NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace.")]
-CountOption = Annotated[int, typer.Option("--partitions", "-p", min=1, help="The number of parts.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
+NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace: tenant/namespace.")]
+CountOption = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")]
 
 
 def add_partitions(app: typer.Typer) -> None:
-    """Create, show, list and delete topics with parts."""
+    """Add the commands that create, show, list and delete partitioned topics."""
 
     @admin_command(app, "create-partitioned-topic")
     def create_partitioned_topic(api: AdminApi, topic: TopicArgument, partitions: CountOption) -> Answer:
-        """Create a topic with so many parts, each of which is made when it is first used."""
+        """Create a partitioned topic. Each partition is created on its first use."""
         api.put(_path(topic), partitions)
-        return f"topic {topic} is created with {partitions} parts"
+        return f"created topic {topic} with {partitions} partitions"
 
     @admin_command(app, "get-partitioned-topic-metadata")
     def show_partitions(api: AdminApi, topic: TopicArgument) -> Answer:
-        """Show how many parts a topic has; 0: it is not partitioned."""
+        """Show the number of partitions of a topic; 0 if it is not partitioned."""
         return api.get(_path(topic))
 
     @admin_command(app, "list-partitioned-topics")
@@ -34,9 +34,9 @@ def add_partitions(app: typer.Typer) -> None:
 
     @admin_command(app, "delete-partitioned-topic")
     def delete_partitioned_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-        """Delete a topic with all its parts and their messages, for good."""
+        """Permanently delete a topic with all its partitions and their messages."""
         api.delete(_path(topic))
-        return f"topic {topic} is deleted with all its parts"
+        return f"deleted topic {topic} with all its partitions"
 
 
 def _path(topic: str) -> str:

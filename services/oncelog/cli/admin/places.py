@@ -1,4 +1,4 @@
-"""Paths of the REST interface, from names as people type them."""
+"""REST paths, from names as users type them."""
 
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ def namespace_path(namespace: str) -> str:
 
 
 def permissions_path(namespace: str, role: str | None = None) -> str:
-    """Of all roles, or of one. Raises InvalidName."""
+    """The path of the rights of all roles, or of one role. Raises InvalidName."""
     path = f"{namespace_path(namespace)}/permissions"
     return path if role is None else f"{path}/{check_part(role, field='role')}"
 
@@ -32,7 +32,7 @@ def topic_path(topic: str) -> str:
 
 
 def topics_path(namespace: str) -> str:
-    """Where the topics of a namespace are listed. Raises InvalidName."""
+    """The path that lists the topics of a namespace. Raises InvalidName."""
     return f"{ROOT}/persistent/{parse_namespace(namespace)}"
 
 
@@ -42,8 +42,9 @@ def lookup_path(topic: str) -> str:
 
 
 def storage_node(api: AdminApi, typed: str) -> str:
-    """The incarnation of a storage node, from the whole of it or a beginning that no other one has, as the list shows
-    it. Raises InvalidName, and InvalidArgument for a beginning of several."""
+    """The incarnation of a storage node, from the whole of it or a unique prefix. Raises InvalidName, and
+    InvalidArgument for an ambiguous prefix.
+    """
     check_part(typed, field="incarnation")
     if len(typed) >= INCARNATION_CHARACTERS:
         return typed
@@ -51,13 +52,13 @@ def storage_node(api: AdminApi, typed: str) -> str:
     nodes = [str(one.get("incarnation")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     found = [node for node in nodes if node.startswith(typed)]
     if len(found) > 1:
-        message = f"{typed} begins the names of {len(found)} storage nodes: {', '.join(found)}"
+        message = f"prefix {typed} matches {len(found)} storage nodes: {', '.join(found)}; use a longer prefix"
         raise InvalidArgument(message, field="incarnation")
     return found[0] if found else typed
 
 
 def read_only_path(incarnation: str) -> str:
-    """The mark of a storage node."""
+    """The path of a storage node's read-only mark."""
     return f"{ROOT}/storage-nodes/{quote(incarnation, safe='')}/read-only"
 
 

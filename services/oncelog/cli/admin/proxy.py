@@ -1,4 +1,4 @@
-"""REST through the gRPC port of a metadata service: what httpx sends goes out as one call, `oncelog+proxy://`."""
+"""REST over the gRPC port of a metadata service (`oncelog+proxy://`): each HTTP request of httpx is one gRPC call."""
 
 import asyncio
 
@@ -11,14 +11,15 @@ from oncelog.rpc.metadata_codec import REST
 from oncelog.runtime.credentials import Credentials
 from oncelog.wire.metadata_pb2 import RestAnswer, RestRequest
 
-#: The gRPC call shows the token.
+#: Headers that are not sent; the gRPC call carries the token.
 _NOT_SENT = frozenset({"authorization", "host", "connection", "content-length"})
 _PAUSE_S = 0.2
 
 
 class ProxyTransport(httpx.BaseTransport):
-    """Asks one metadata service of the URL after the other until one is reached; a request that went out is not sent
-    again. Raises OncelogError."""
+    """Tries the metadata services of the URL in turn until one is reachable. A request that was sent is not repeated.
+    Raises OncelogError.
+    """
 
     def __init__(self, url: str, credentials: Credentials, *, timeout_s: float) -> None:
         self._addresses = parse_url(url)
@@ -37,7 +38,7 @@ class ProxyTransport(httpx.BaseTransport):
 
     async def _ask(self, call: RestRequest) -> RestAnswer:
         channels = [Channel(address, credentials=self._credentials, origin=ORIGIN) for address in self._addresses]
-        failure: OncelogError = ServiceUnavailable("no metadata service is named")
+        failure: OncelogError = ServiceUnavailable("the URL has no metadata service")
         end_s = asyncio.get_running_loop().time() + self._timeout_s
         try:
             while True:
@@ -46,9 +47,10 @@ class ProxyTransport(httpx.BaseTransport):
                         return await channel.call(REST, call, timeout_ms=int(self._timeout_s * 1000))
                     except ServiceUnavailable as error:
                         if not isinstance(error.details.get("reason"), str):
-                            raise  # it went out: what became of it is not known
+                            raise  # the request was sent: its result is unknown
                         failure = error
-                # A connection that is refused is refused again; one that takes its time is waited for.
+                # A refused connection would be refused again. A connection that timed out is retried until the
+                # deadline.
                 if "no connection within" not in failure.message or asyncio.get_running_loop().time() > end_s:
                     raise failure
                 await asyncio.sleep(_PAUSE_S)

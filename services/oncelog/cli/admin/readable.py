@@ -1,8 +1,7 @@
-"""Values of REST's answers as people read them: times, sizes, short names of processes. Pure.
+"""Formats values of REST responses for people: times, sizes, and short ids. Pure.
 
-A field says by its name what it holds: `…_ms` is a time where the number is one since 1970 and else a duration,
-`…_bytes` a size. Incarnations and topic ids are 32 hexadecimal digits; a short name is the beginning of one, long
-enough to be no other's in the same answer.
+The name of a field shows its type: `..._ms` is a time if the number is one since 1970, else a duration; `..._bytes` is
+a size. Incarnations and topic ids have 32 hexadecimal digits. A short id is a prefix that is unique in the response.
 """
 
 import re
@@ -10,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
 
-#: Digits of a short name, unless that is ambiguous.
+#: Digits of a short id, unless that is ambiguous.
 SHORT_CHARACTERS = 8
 _ID = re.compile(r"[0-9a-f]{32}")
-#: ms since 1970 are above this from 1973 on; no duration is.
+#: Times since 1973 are above this, in ms since 1970; durations are below.
 _TIME_MS_MIN = 10**11
 _ADDRESS = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
@@ -22,7 +21,7 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def is_time(name: str, value: object) -> bool:
-    """Whether the field is a moment, in ms since 1970."""
+    """Whether the field is a time, in ms since 1970."""
     return name.endswith("_ms") and isinstance(value, int | float) and value >= _TIME_MS_MIN
 
 
@@ -32,7 +31,7 @@ def is_size(name: str, value: object) -> bool:
 
 
 def label(name: str, value: object) -> str:
-    """The name of a field without the unit that its value shows itself."""
+    """The name of a field, without the unit if its formatted value has one."""
     if is_time(name, value):
         return name.removesuffix("_ms")
     return name.removesuffix("_bytes") if is_size(name, value) else name
@@ -42,13 +41,13 @@ def size(size_bytes: int) -> str:
     """`9 B`, `1.5 KiB`, `20.0 GiB`."""
     if abs(size_bytes) < 1024:
         return f"{size_bytes} B"
-    # Enough units for any number of bytes that 64 bits hold.
+    # The units cover all 64-bit numbers.
     power = min((abs(size_bytes).bit_length() - 1) // 10, len(_UNITS))
     return f"{size_bytes / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
 def ago(time_ms: float, now_ms: float) -> str:
-    """`12 s ago`, `3 min ago`; the date where it is long ago or to come."""
+    """`12 s ago`, `3 min ago`; the date if it is long ago or in the future."""
     seconds = (now_ms - time_ms) / 1000
     if not 0 <= seconds < _AGO_DAYS_MAX * _DAY_S:
         return _moment(time_ms).strftime("%Y-%m-%d")
@@ -64,12 +63,12 @@ def moment(time_ms: float) -> str:
 
 
 def _moment(time_ms: float) -> datetime:
-    # Beyond the years that dates have: as near as they come.
+    # Limited to the last year that datetime supports.
     return datetime.fromtimestamp(min(time_ms / 1000, 253_402_300_799), tz=UTC)
 
 
 def short_names(answer: object) -> dict[str, str]:
-    """{id: its short name} of all incarnations and topic ids of an answer."""
+    """{id: its short id} of all incarnations and topic ids in a response."""
     ids = sorted(set(_ids(answer)))
     length = SHORT_CHARACTERS
     while len({one[:length] for one in ids}) < len(ids):
@@ -90,7 +89,7 @@ def _ids(answer: object) -> Iterator[str]:
 
 
 def short_address(address: str) -> str:
-    """host:port with the first part of a name alone; an IP address stays as it is."""
+    """host:port with only the first label of a host name; an IP address is unchanged."""
     if _ADDRESS.fullmatch(address) is None:
         return address
     host, _, port = address.rpartition(":")

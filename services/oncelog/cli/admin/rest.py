@@ -1,4 +1,4 @@
-"""Calls to the admin REST interface: answers as plain values, problems as the errors of `core.errors`."""
+"""A client of the REST interface: responses are plain values, errors are those of `core.errors`."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -11,7 +11,7 @@ from oncelog.runtime.credentials import PLAIN, Credentials
 if TYPE_CHECKING:
     import httpx
 
-#: What JSON can say.
+#: A JSON value.
 Answer = dict[str, object] | list[object] | str | int | float | bool | None
 
 
@@ -22,8 +22,8 @@ class AdminApi:
     """
 
     def __init__(self, url: str, *, timeout_s: float, credentials: Credentials = PLAIN) -> None:
-        """Raises InvalidArgument where a token would go out in plain text."""
-        import httpx  # half of what a command's start would cost, and most commands need none
+        """Raises InvalidArgument if a token would be sent unencrypted to a remote host."""
+        import httpx  # slow to load, and most commands do not need it
 
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
@@ -36,14 +36,14 @@ class AdminApi:
             self._client = httpx.Client(transport=transport, timeout=timeout_s, trust_env=False)
             return
         self._base = self._url
-        # Settings of proxies are for the way out, not for a cluster next door.
+        # Proxy settings of the environment are not used for the cluster.
         if credentials.token is not None:
             place = urlsplit(self._url)
             credentials.check_address(f"{place.hostname}:{place.port}")
         self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=credentials.ssl_context() or True)
 
     def get(self, path: str, **query: bool) -> Answer:
-        """path: from the root of the server. query: parameters of the address. Raises OncelogError."""
+        """path: absolute path. query: query parameters. Raises OncelogError."""
         return self._call("GET", path, query={name: str(value).lower() for name, value in query.items()})
 
     def put(self, path: str, body: Answer = None) -> None:
@@ -69,9 +69,9 @@ class AdminApi:
                 extensions={"sni_hostname": expected} if expected else None,
             )
         except httpx.TimeoutException as error:
-            raise DeadlineExceeded(f"no answer from {self._url} within {self._timeout_s:g} s") from error
+            raise DeadlineExceeded(f"no response from {self._url} within {self._timeout_s:g} s") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise ServiceUnavailable(f"{self._url} is not reached ({error}): is --admin-url right?") from error
+            raise ServiceUnavailable(f"cannot reach {self._url} ({error}): check --admin-url") from error
         if response.status_code >= 400:
             raise _error(response)
         if response.status_code == 204 or not response.content:
@@ -79,7 +79,7 @@ class AdminApi:
         try:
             answer: Answer = response.json()
         except ValueError as error:
-            raise Fatal(f"{self._url} is no Oncelog REST interface: {path} answered no JSON") from error
+            raise Fatal(f"{self._url} is not an Oncelog REST interface: the response of {path} is not JSON") from error
         return answer
 
     def close(self) -> None:
@@ -95,12 +95,12 @@ class AdminApi:
 
 
 def _error(response: "httpx.Response") -> OncelogError:
-    """The error that a problem body tells of."""
+    """The error in a problem body."""
     try:
         problem = response.json()
     except ValueError:
         problem = None
     if not isinstance(problem, dict) or "code" not in problem:
-        return Fatal(f"{response.url} answered {response.status_code}: is this the REST interface of Oncelog?")
+        return Fatal(f"{response.url} answered {response.status_code} without a problem body: check --admin-url")
     kind = BY_CODE.get(str(problem["code"]), Retriable if response.status_code in {429, 503, 504} else Fatal)
     return kind(str(problem.get("detail", "")))

@@ -1,4 +1,4 @@
-"""Switches that are on, off or not set: the same three commands for each, at each level."""
+"""Commands for switches, which are on, off or not set: the same three commands at each level."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -8,13 +8,13 @@ import typer
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer
 
-#: The path of a switch, from the name that was typed.
+#: Returns the path of a switch, from the name that the user typed.
 Place = Callable[[AdminApi, str], str]
 
 
 def add_switch(app: typer.Typer, switch: str, level: str, place: Place) -> None:
-    """set-SWITCH, get-SWITCH and remove-SWITCH of a namespace or topic. level: how the argument is called."""
-    Name = Annotated[str, typer.Argument(metavar=level.upper(), help=f"The {level}.")]  # noqa: N806
+    """Add set-SWITCH, get-SWITCH and remove-SWITCH for a namespace or topic. level: name of the argument."""
+    Name = Annotated[str, typer.Argument(metavar=level.upper(), help=f"{level.capitalize()}.")]  # noqa: N806
 
     def set_switch(api: AdminApi, name: Name, enable: Enable) -> Answer:
         api.post(place(api, name), enable)
@@ -25,13 +25,13 @@ def add_switch(app: typer.Typer, switch: str, level: str, place: Place) -> None:
 
     def remove_switch(api: AdminApi, name: Name) -> Answer:
         api.delete(place(api, name))
-        return f"{switch} of {name}: not set, the next level decides"
+        return f"{switch} of {name}: not set; the next level decides"
 
     _add(app, switch, level, set_switch, get_switch, remove_switch)
 
 
 def add_cluster_switch(app: typer.Typer, switch: str, last: str) -> None:
-    """The same for the whole cluster, which needs no name. last: the last element of the path."""
+    """Add the same commands for the cluster. last: the last element of the path."""
 
     def place(api: AdminApi) -> str:
         clusters = api.get("/admin/v2/clusters")
@@ -47,13 +47,13 @@ def add_cluster_switch(app: typer.Typer, switch: str, last: str) -> None:
 
     def remove_switch(api: AdminApi) -> Answer:
         api.delete(place(api))
-        return f"{switch} of the cluster: not set, the default holds"
+        return f"{switch} of the cluster: not set; the default applies"
 
     _add(app, switch, "cluster", set_switch, get_switch, remove_switch)
 
 
-Enable = Annotated[bool, typer.Option("--enable/--disable", help="On or off.")]
-Applied = Annotated[bool, typer.Option("--applied", help="The value that holds here, and which level it comes from.")]
+Enable = Annotated[bool, typer.Option("--enable/--disable", help="Turn the switch on or off.")]
+Applied = Annotated[bool, typer.Option("--applied", help="Show the effective value, and the level that it comes from.")]
 
 
 def _add(
@@ -64,9 +64,11 @@ def _add(
     get_switch: Callable[..., Answer],
     remove_switch: Callable[..., Answer],
 ) -> None:
-    set_switch.__doc__ = f"Turn {switch} of a {level} on or off. The nearest level that sets it wins."
-    get_switch.__doc__ = f"Show whether {switch} is set on the {level}; --applied: what holds, and why."
-    remove_switch.__doc__ = f"Unset {switch} of the {level}: from then on the next level decides."
+    set_switch.__doc__ = f"Turn {switch} of a {level} on or off. The most specific level that sets it wins."
+    get_switch.__doc__ = (
+        f"Show whether {switch} is set on a {level}. With --applied, show the effective value and its source."
+    )
+    remove_switch.__doc__ = f"Unset {switch} of a {level}. Then the next level decides."
     name = switch.replace(" ", "-")
     admin_command(app, f"set-{name}")(set_switch)
     admin_command(app, f"get-{name}")(get_switch)

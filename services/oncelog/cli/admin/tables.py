@@ -1,9 +1,9 @@
-"""Answers of the REST interface for people: values, lists and nested objects as tables.
+"""Formats REST responses as tables: values, lists and nested objects.
 
 Rules
-- Nothing is broken inside: a line holds whole words, and an id, an address or a number is one word. A list that does
-  not fit the width as a table is shown as a block of lines for each of its rows.
-- A table has the columns that one looks for; `wide` has all columns and whole values, however long the lines get.
+- Lines break only between words, and an id, an address or a number is one word. If a table does not fit the width, each
+  row is shown as a block of lines.
+- A table has the most useful columns. `wide` has all columns and full values, whatever the width.
 """
 
 import json
@@ -24,7 +24,7 @@ TableRow = Mapping[str, object]
 
 
 class TableColumn(NamedTuple):
-    """text: makes the cell of the whole row; None: it is the value of the field."""
+    """text: formats the cell from the row; None: the value of the field."""
 
     title: str
     field: str
@@ -42,7 +42,7 @@ def _connected(row: TableRow) -> str:
     return "yes" if row.get("connected") else "no"
 
 
-#: ({fields that tell what a list is of}, its columns): what is not among them is shown by `wide`.
+#: ({fields that identify a kind of list}, its columns); `wide` shows all fields.
 _KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
     (
         frozenset({"incarnation", "retired"}),
@@ -87,13 +87,13 @@ _KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
 
 
 def show(answer: Answer, console: "Console", *, wide: bool = False) -> None:
-    """Print any answer; nothing for none."""
+    """Print a response; prints nothing for None."""
     for line in lines_of(answer, width=console.width, wide=wide, now_ms=time.time() * 1000):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def lines_of(answer: Answer, *, width: int, wide: bool, now_ms: float) -> list[str]:
-    """The lines of an answer; at most `width` characters each where words allow it, unless `wide`."""
+    """The lines of a response, of at most `width` characters if the words allow it, unless `wide`."""
     if answer is None:
         return []
     layout = _Layout(width, wide, now_ms, short_names(answer))
@@ -109,11 +109,11 @@ class _Layout:
     width: int
     wide: bool
     now_ms: float
-    #: {id: its short name}
+    #: {id: its short id}
     names: Mapping[str, str]
 
     def facts(self, title: str, facts: TableRow) -> list[str]:
-        """One line for each value, or more where it is a sentence; then the lists of objects among them."""
+        """One line per value, or several for a long text; then the lists of objects."""
         rows: list[tuple[str, str]] = []
         later: list[tuple[str, Sequence[object]]] = []
         for name, value in _flat("", facts):
@@ -127,7 +127,7 @@ class _Layout:
         return lines
 
     def items(self, title: str, items: Sequence[object]) -> list[str]:
-        """A table of objects, or one line for each value."""
+        """A table of objects, or one line per value."""
         if not items or not isinstance(items[0], Mapping):
             return [self.value(title, item) for item in items]
         rows = [dict(_flat("", item)) for item in items if isinstance(item, Mapping)]
@@ -150,7 +150,7 @@ class _Layout:
         ]
 
     def value(self, name: str, value: object) -> str:
-        """One value that stands alone in its line."""
+        """A value on its own line."""
         if isinstance(value, list):
             return ", ".join(self._short(item) for item in value) or "-"
         if is_time(name, value) and isinstance(value, int | float):
@@ -187,14 +187,14 @@ class _Layout:
         return self.names.get(value) or short_address(value)
 
     def _blocks(self, table: Sequence[Sequence[str]]) -> list[str]:
-        """A row as lines: for a table that is too wide."""
+        """Each row as a block of lines, for a table that is too wide."""
         lines: list[str] = []
         for row in table[1:]:
             lines += [*([""] if lines else []), *self._pairs(list(zip(table[0], row, strict=True)))]
         return lines
 
     def _pairs(self, rows: Sequence[tuple[str, str]]) -> list[str]:
-        """Names and values below each other; what is too long goes on in the next line at the value's place."""
+        """Names and values in two columns; long values continue on the next line, indented."""
         indent = max((len(name) for name, _ in rows), default=0) + len(_GAP)
         room = max(self.width - indent, 20)
         lines: list[str] = []
@@ -207,7 +207,7 @@ class _Layout:
 
 
 def _flat(prefix: str, facts: TableRow) -> list[tuple[str, object]]:
-    """Nested objects as dotted names."""
+    """Nested objects flattened to dotted names."""
     rows: list[tuple[str, object]] = []
     for name, value in facts.items():
         rows += _flat(f"{prefix}{name}.", value) if isinstance(value, Mapping) else [(prefix + name, value)]

@@ -1,1 +1,1 @@
-"""`oncelog check`: whether a cluster keeps its promise, in five seconds."""
+"""`oncelog check`: checks an installed cluster in a few seconds."""

@@ -1,8 +1,7 @@
-"""`oncelog check`: one message published twice, and read back once.
+"""`oncelog check`: publishes one message twice, and reads it back once.
 
-It is what an installation is tried with: every part takes its turn (lookup, placement, an owner, storage nodes, the way
-back), and what the product is for is seen to hold. Each run has a producer name of its own, so that none depends on an
-earlier one, and waits for a cluster that is still coming up.
+This checks an installation from end to end: look-up, placement, topic owner, storage nodes, reading, and deduplication.
+Each run uses a new producer name, so that runs are independent, and waits for a cluster that is still starting.
 """
 
 import json
@@ -29,23 +28,23 @@ from oncelog.cli.running import run_command
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient
 
-#: Any number will do; not the first one, so that a producer that counts for itself is noticed.
+#: Any id except 0, so that a producer that assigned its own ids would be noticed.
 SEQUENCE_ID = 7
 
-_HELP = f"""Publish one message twice under the same producer name and sequence id, and read it back once.
+_HELP = f"""Publish one message twice with the same producer name and sequence id, and read it back once.
 
-The topic is created if need be, and keeps one small message of each check.
+The topic is created if it does not exist. Each check leaves one small message in it.
 
     oncelog check --url oncelog://127.0.0.1:6650
 
--o json prints: topic, producer_name, message_id, duplicate (the second was refused as such), copies (of the message in
-the log), seconds, ok.
+With -o json the output has: topic, producer_name, message_id, duplicate (the second publish was recognised as a
+duplicate), copies (of the message in the log), seconds, ok.
 
 {EXIT_CODES}"""
 
 
 def check(
-    topic: Annotated[str, typer.Option(help="The topic that is used.")] = "public/default/oncelog-check",
+    topic: Annotated[str, typer.Option(help="Topic to publish to.")] = "public/default/oncelog-check",
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     tls_ca_file: TlsCaFileOption = None,
@@ -65,7 +64,7 @@ def check(
             allow_plaintext_token=allow_plaintext_token,
             operation_timeout=timeout,
         ) as client:
-            return tell(await publish_twice(client, topic, timeout), output)
+            return report(await publish_twice(client, topic, timeout), output)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
 
@@ -74,7 +73,7 @@ check.__doc__ = _HELP
 
 
 async def publish_twice(client: "AsyncClient", topic: str, timeout_s: float) -> dict[str, object]:
-    """What was seen, by the names that `-o json` prints. timeout_s: for each step. Raises OncelogError."""
+    """The results, by the names that `-o json` prints. timeout_s: of each step. Raises OncelogError."""
     from oncelog.cli.read.whole import batches_up_to_now
 
     began_s = time.monotonic()
@@ -84,7 +83,7 @@ async def publish_twice(client: "AsyncClient", topic: str, timeout_s: float) -> 
     first = await producer.send(value, sequence_id=SEQUENCE_ID)
     second = await producer.send(value, sequence_id=SEQUENCE_ID)
     copies = 0
-    assert first.message_id is not None, "what is stored now has a place"
+    assert first.message_id is not None, "a stored message has an id"
     reader = await client.create_reader(topic, start=first.message_id, inclusive=True)
     async for batch in batches_up_to_now(client, reader, timeout_s=timeout_s):
         copies += sum(message.value == value for message in batch if message.producer_name == name)
@@ -100,15 +99,19 @@ async def publish_twice(client: "AsyncClient", topic: str, timeout_s: float) -> 
     }
 
 
-def tell(seen: dict[str, object], output: Output) -> Exit:
-    """Print what was seen, and the verdict, which is the exit code too."""
+def report(results: dict[str, object], output: Output) -> Exit:
+    """Print the results; returns the exit code."""
     if output is Output.JSON:
-        print(json.dumps(seen))
+        print(json.dumps(results))
     else:
-        second = "a duplicate, as it should be" if seen["duplicate"] else "NOT refused as a duplicate"
-        print(f"published  {seen['topic']}: producer {seen['producer_name']}, sequence id {SEQUENCE_ID}")
-        print(f"stored     at {seen['message_id']}")
+        second = "recognised as a duplicate" if results["duplicate"] else "NOT recognised as a duplicate"
+        print(f"published  {results['topic']}: producer {results['producer_name']}, sequence id {SEQUENCE_ID}")
+        print(f"stored     at {results['message_id']}")
         print(f"again      {second}")
-        print(f"read back  {seen['copies']} of 1 copies, {seen['seconds']} s in all")
-        print("ok: the message took effect once" if seen["ok"] else "FAILED: is deduplication on for this topic?")
-    return Exit.OK if seen["ok"] else Exit.FAILED
+        print(f"read back  {results['copies']} of 1 copies, {results['seconds']} s in all")
+        print(
+            "ok: the message took effect once"
+            if results["ok"]
+            else "FAILED: check that deduplication is on for this topic"
+        )
+    return Exit.OK if results["ok"] else Exit.FAILED

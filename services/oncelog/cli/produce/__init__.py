@@ -1,1 +1,1 @@
-"""`oncelog produce`: lines of a file or of standard input, published effectively once."""
+"""`oncelog produce`: publishes the lines of a file or of standard input, effectively once."""

@@ -1,4 +1,4 @@
-"""`oncelog produce`: its options, its run and its summary."""
+"""`oncelog produce`: options, execution and summary."""
 
 import json
 import sys
@@ -44,7 +44,7 @@ class ConflictChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one run was asked for. path None: standard input. replay_lines None: the whole file."""
+    """The arguments of one run. path None: standard input. replay_lines None: replay the whole file."""
 
     topic: str
     path: Path | None
@@ -65,20 +65,20 @@ class Job:
 
 _HELP = f"""Publish lines: each line of a file, or of standard input, is one message.
 
-With --from-file the byte offset of a line is its sequence id. Run the same command again after anything at all (Ctrl-C,
-a crash, kill -9, a lost network): it goes on after the last line that is stored, nothing is lost and nothing is stored
-twice. The newline is not part of the message; a carriage return is; an empty line is an empty message.
+With --from-file the byte offset of a line is its sequence id. After any interruption (Ctrl-C, a crash, kill -9, a
+network failure) run the same command again: it continues after the last stored line, so that no line is lost or stored
+twice. The newline is not part of a message; a carriage return is. An empty line is an empty message.
 
-A last line without a newline may still be written to. It stays unpublished until its newline is there; the run says so
-and ends with 0. --final publishes it: say it only of a file that does not grow any more, for what is added to a line
-that is published is lost.
+A last line without a newline may be incomplete. It is not published until it has a newline; the command reports this
+and exits with 0. With --final it is published. Use --final only if the file will not grow: bytes that are appended to a
+published line are lost.
 
-With --stdin ids are given automatically: what you pipe in again is stored again, for standard input has no place to
-come back to. Save it to a file and use --from-file where that matters. The end of standard input is final: what stands
-after the last newline is published as a line.
+With --stdin sequence ids are assigned automatically, because standard input cannot be replayed: lines that you pipe in
+again are stored again. To avoid this, save the input to a file and use --from-file. The bytes after the last newline of
+standard input are published as a line.
 
-While the cluster is away, it waits and tries again for as long as it takes. Ctrl-C stops reading, waits for what is on
-the way and says how far it is; a second Ctrl-C ends at once.
+If the cluster is unavailable, the command retries without a time limit. Ctrl-C stops reading, waits for pending
+messages and prints the progress. A second Ctrl-C exits immediately.
 
     oncelog produce flights --from-file flights.csv --producer-name importer
 
@@ -88,46 +88,57 @@ the way and says how far it is; a second Ctrl-C ends at once.
 
     tail -F app.log | oncelog produce logs --stdin
 
--o json prints at the end: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, stored before),
-unverified (duplicates for which it is unknown whether they are stored: their ids are older than everything that the
-log remembers of the producer name), resumed_from (byte offset, null for a first run), position (everything before it is
-stored), incomplete (null, or offset and bytes of a last line without a newline that was not published), seconds,
-interrupted.
+With -o json the summary has: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, but stored
+before), unverified (duplicates that may not be stored: their ids are older than all batches that the log remembers for
+the producer name), resumed_from (byte offset, null for a first run), position (byte offset before which all lines are
+stored), incomplete (null, or offset and bytes of an unpublished last line without a newline), seconds, interrupted.
 
 {EXIT_CODES}"""
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="A name, or tenant/namespace/name.")],
+    topic: Annotated[str, typer.Argument(help="Topic: name, or tenant/namespace/name.")],
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", help="The file to publish.", exists=True, dir_okay=False)
+        Path | None, typer.Option("--from-file", help="File to publish.", exists=True, dir_okay=False)
     ] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Publish standard input instead.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Publish standard input.")] = False,
     final: Annotated[
-        bool, typer.Option("--final", help="The file will not grow: its last line is published without a newline, too.")
+        bool,
+        typer.Option(
+            "--final", help="Publish the last line also without a newline. Use it only if the file will not grow."
+        ),
     ] = False,
     producer_name: Annotated[
-        str | None, typer.Option(help="Who publishes: one name for one file, on every run.")
+        str | None, typer.Option(help="Stable name of the producer. Use the same name for the same file on every run.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Lines a second; by default as fast as it goes.")
+        float | None, typer.Option(min=0.001, help="Maximum lines per second. By default there is no limit.")
     ] = None,
     replay: Annotated[
-        int, typer.Option(min=0, help="Send so many lines again that are stored already: duplicates, to be refused.")
+        int,
+        typer.Option(
+            min=0, help="Number of stored lines to send again before continuing. They are refused as duplicates."
+        ),
     ] = 0,
-    from_start: Annotated[bool, typer.Option("--from-start", help="Send the whole file again.")] = False,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Send the whole file again, from its first line.")
+    ] = False,
     on_conflict: Annotated[
-        ConflictChoice, typer.Option(help="While another instance has the name: take it over, or refuse.")
+        ConflictChoice,
+        typer.Option(help="If another instance uses the producer name: fence that instance, or refuse to start."),
     ] = ConflictChoice.FENCE,
     on_unverified: Annotated[
         UnverifiedChoice,
         typer.Option(
-            help="At a line whose id is older than all that the log remembers of the name, so that it was not stored "
-            "now and may never have been: accept and tell, or raise an error."
+            help="If a line's id is older than all batches that the log remembers for the name, so that it may not be "
+            "stored: accept and report it, or raise an error."
         ),
     ] = UnverifiedChoice.ACCEPT,
     progress: Annotated[
-        ProgressKind, typer.Option(help="auto: a bar on a terminal; json: one line for each list acknowledged.")
+        ProgressKind,
+        typer.Option(
+            help="Progress display: auto (a bar on a terminal), bar, json (a line per acknowledged batch), or none."
+        ),
     ] = ProgressKind.AUTO,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
@@ -137,13 +148,13 @@ def produce(
     output: OutputOption = Output.TABLE,
 ) -> None:
     if stdin == (from_file is not None):
-        raise typer.BadParameter("give one of --from-file FILE and --stdin")
+        raise typer.BadParameter("use either --from-file FILE or --stdin")
     if from_file is not None and producer_name is None:
-        raise typer.BadParameter("--from-file needs --producer-name: under this name the run is resumed")
+        raise typer.BadParameter("--from-file needs --producer-name, to resume the next run")
     if stdin and (replay or from_start):
-        raise typer.BadParameter("standard input cannot be replayed: --replay and --from-start need --from-file")
+        raise typer.BadParameter("--replay and --from-start need --from-file: standard input cannot be replayed")
     if stdin and final:
-        raise typer.BadParameter("--final is said of a file: the end of standard input is final in any case")
+        raise typer.BadParameter("--final needs --from-file: the end of standard input is always final")
     job = Job(
         topic,
         from_file,
@@ -194,7 +205,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
             last = producer.last_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
             if file is None:
-                _say(errors, "standard input: ids are automatic, a replay would be stored again")
+                _say(errors, "reading standard input: sequence ids are automatic, so a replay would be stored again")
             view.opened(producer.producer_name, last, start)
             publishing = Publishing(producer, view, job.rate, start)
             interrupt.first = publishing.stop
@@ -212,7 +223,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
 
 
 def _start(file: "LineFile", last_sequence_id: int, replay_lines: int | None) -> int:
-    """Where to begin: after the last stored line, or as many lines before that as are to be sent again."""
+    """The byte offset to start at: after the last stored line, or `replay_lines` lines before that."""
     if last_sequence_id < 0 or replay_lines is None:
         return 0
     return file.before(file.after(last_sequence_id), replay_lines)
@@ -231,7 +242,7 @@ def _summarise(
     seconds: float,
     errors: Console,
 ) -> None:
-    """The end of every run, also of one that failed: what is stored, what is not, and how to go on."""
+    """Print the summary of a run, also of a failed one: what is stored, what is not, and how to continue."""
     progress = publishing.progress
     if job.output is Output.JSON:
         facts = {
@@ -252,19 +263,19 @@ def _summarise(
     if progress.unverified:
         _say(
             errors,
-            f"{progress.unverified:,} lines were not stored now, and whether they ever were is not known: their ids "
-            "are older than all that the log remembers of this producer name; lines that are new are lost under it",
+            f"{progress.unverified:,} lines were not stored by this run, and may never have been: their ids are older "
+            "than all batches that the log remembers for this producer name; publish new lines under another name",
         )
     if incomplete is not None:
         _say(
             errors,
             f"the last line is incomplete and was not published: {incomplete.size_bytes:,} bytes without a newline at "
-            f"byte {incomplete.offset:,}; run the same command again when the line is written, or with --final if the "
-            "file will not grow",
+            f"byte {incomplete.offset:,}; run the same command again when the line is complete, or with --final if "
+            "the file will not grow",
         )
     if publishing.stopped or progress.acked < progress.sent:
-        place = f", everything before byte {progress.offset}" if job.path is not None else ""
-        again = "; run the same command again to go on" if publishing.stopped and job.path is not None else ""
+        place = f", up to byte {progress.offset}" if job.path is not None else ""
+        again = "; run the same command again to continue" if publishing.stopped and job.path is not None else ""
         _say(errors, f"stopped: {progress.acked:,} lines are acknowledged{place}{again}")
 
 
@@ -274,7 +285,7 @@ def _say(errors: Console, sentence: str) -> None:
 
 def _sentences(progress: "RunProgress", resumed_from: int | None, seconds: float) -> str:
     rate = progress.acked / max(seconds, 0.001)
-    resumed = "" if resumed_from is None else f", went on at byte {resumed_from:,}"
+    resumed = "" if resumed_from is None else f", resumed at byte {resumed_from:,}"
     return (
         f"{progress.acked:,} lines acknowledged in {seconds:.1f} s ({rate:,.0f}/s): "
         f"{progress.stored:,} stored, {progress.duplicates:,} duplicates refused{resumed}"

@@ -1,11 +1,12 @@
-"""A file as lines with their byte offsets: the offset of a line is its sequence id, so the file itself remembers.
+"""Reads a file as lines with their byte offsets. The offset of a line is its sequence id, so no other state is needed.
 
-A line is what stands before a newline. The newline is not part of it, a carriage return is, and an empty line is a
-line. So offsets ascend, with holes, and the line after the one at offset L begins where the next newline ends: whoever
-knows the last published id knows where to go on.
+A line ends with a newline, which is not part of it; a carriage return is, and an empty line counts. So the offsets
+ascend, with gaps, and the line after the one at offset L begins after the next newline: the last published id shows
+where to continue.
 
-Bytes after the last newline are an incomplete line: whoever writes the file may still be amid it. Published, it could
-never be completed, for its id would be taken. So it is a line only where the caller says that the file is final.
+The bytes after the last newline are an incomplete line, which may still be being written. Once published, the line
+could never be completed, because its id would be used. So it counts as a line only if the caller declares the file
+final.
 """
 
 from collections.abc import Iterator
@@ -17,13 +18,14 @@ from typing import Self
 from oncelog.core.errors import InvalidArgument
 
 BLOCK_BYTES = 512 * 1024
-#: Far above what a message may hold: a file without newlines must not fill the memory.
+#: Far above the maximum message size; protects the memory from a file without newlines.
 LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class LineBlock:
-    """Consecutive lines. values: without newlines. offsets: of the first byte of each, None: not from a file. end: the
-    offset of what follows the last, -1: not from a file."""
+    """Consecutive lines. values: without newlines. offsets: of the first byte of each; None: not from a file. end: the
+    offset after the last line; -1: not from a file.
+    """
 
     __slots__ = ("end", "offsets", "values")
 
@@ -47,7 +49,7 @@ class LineBlock:
 
 
 def split_lines(data: bytes, start: int) -> LineBlock:
-    """The whole lines of `data`, which ends with a newline and begins at byte `start` of its file."""
+    """The lines of `data`, which ends with a newline and begins at byte `start` of its file."""
     values = data.split(b"\n")
     values.pop()
     ends = accumulate((len(value) + 1 for value in values), initial=start)
@@ -58,7 +60,7 @@ def split_lines(data: bytes, start: int) -> LineBlock:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteLine:
-    """What stands after the last newline. offset: of its first byte. size_bytes: at least 1."""
+    """The bytes after the last newline. offset: of the first byte. size_bytes: at least 1."""
 
     offset: int
     size_bytes: int
@@ -67,22 +69,22 @@ class IncompleteLine:
 class LineFile:
     """An open file; a context manager.
 
-    final: the file will not grow, so that what stands after its last newline is a line, too.
+    final: the file will not grow, so the bytes after its last newline are a line, too.
     """
 
     def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES, *, final: bool = False) -> None:
         self.path = path
         self.final = final
-        #: found by `blocks` at the end of a file that is not final; None before that, and when there is none
+        #: set by `blocks` at the end of a file that is not final; None if there is none
         self.incomplete: IncompleteLine | None = None
         self._file = path.open("rb")
         self._block_bytes = block_bytes
         self.size_bytes = self._file.seek(0, 2)
 
     def blocks(self, start: int) -> Iterator[LineBlock]:
-        """The lines from the one that begins at `start` on, as the file is when each block is read.
+        """The lines from byte `start` on, with the contents that the file has when each block is read.
 
-        Raises InvalidArgument when a line is too long, and when the file has become shorter meanwhile.
+        Raises InvalidArgument if a line is too long, or if the file was truncated meanwhile.
         """
         self.incomplete = None
         rest, at = b"", start
@@ -99,15 +101,16 @@ class LineFile:
                 rest += data
                 if len(rest) > LINE_BYTES_MAX:
                     raise InvalidArgument(
-                        f"the line at byte {start} of {self.path} is longer than {LINE_BYTES_MAX} bytes", field="line"
+                        f"the line at byte {start} of {self.path} exceeds {LINE_BYTES_MAX} bytes, the maximum",
+                        field="line",
                     )
             else:
                 break
         size_bytes = self._file.seek(0, 2)
         if size_bytes < at:
             raise InvalidArgument(
-                f"{self.path} was cut to {size_bytes} bytes after {at} bytes of it had been read: what is published "
-                "may differ from what is in the file now",
+                f"{self.path} was truncated to {size_bytes} bytes after {at} bytes were read: the published lines may "
+                "differ from the current file",
                 field="from_file",
             )
         if rest and self.final:
@@ -116,11 +119,11 @@ class LineFile:
             self.incomplete = IncompleteLine(start, len(rest))
 
     def after(self, offset: int) -> int:
-        """Where the line after the one at `offset` begins; the end of the file after its last line.
+        """The offset of the line after the one at `offset`; the end of the file after the last line.
 
-        Raises InvalidArgument when no line begins there: what was published is not this file. Also when the line has no
-        newline and the file is not final: the line was published as final, or the file was cut within it, and what
-        comes after it cannot be told from it.
+        Raises InvalidArgument if no line begins at `offset`: another file was published. Also if the line has no
+        newline and the file is not final: either the line was published with --final, or the file was truncated within
+        the line, and these cannot be distinguished.
         """
         self._check_beginning(offset)
         self._file.seek(offset)
@@ -133,16 +136,16 @@ class LineFile:
         if not self.final:
             raise InvalidArgument(
                 f"the last published line, at byte {offset} of {self.path}, has no newline: it was published with "
-                "--final, or the file was cut within it; say --final again if the file is whole and will not grow",
+                "--final, or the file was truncated; use --final again if the file is complete and will not grow",
                 field="from_file",
             )
         return at
 
     def before(self, offset: int, line_count: int) -> int:
-        """Where the line begins that is `line_count` lines before the one at `offset`; 0 where there are fewer."""
+        """The offset of the line that is `line_count` lines before the one at `offset`; 0 if there are fewer."""
         if line_count == 0:
             return offset
-        # The newline at offset - 1 only ends the line before.
+        # The newline at offset - 1 ends the previous line.
         end, wanted = offset - 1, line_count
         while end > 0:
             start = max(0, end - self._block_bytes)
@@ -159,8 +162,8 @@ class LineFile:
     def _check_beginning(self, offset: int) -> None:
         if offset >= self.size_bytes:
             raise InvalidArgument(
-                f"the last published id is {offset}, but {self.path} has only {self.size_bytes} bytes: "
-                "it has become shorter, or the producer name was used for something else",
+                f"the last published sequence id is {offset}, but {self.path} has only {self.size_bytes} bytes: "
+                "the file was truncated, or the producer name was used for another file",
                 field="from_file",
                 limit=self.size_bytes,
             )
@@ -169,8 +172,8 @@ class LineFile:
         self._file.seek(offset - 1)
         if self._file.read(1) != b"\n":
             raise InvalidArgument(
-                f"the last published id is {offset}, but no line of {self.path} begins at that byte: "
-                "it is another file, or the producer name was used for something else",
+                f"the last published sequence id is {offset}, but no line of {self.path} begins at that byte: "
+                "the file is a different one, or the producer name was used for another file",
                 field="from_file",
             )
 

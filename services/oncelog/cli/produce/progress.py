@@ -1,8 +1,8 @@
-"""What a run of `oncelog produce` shows while it goes on: a bar for people, JSON lines for programs, or nothing.
+"""The progress display of `oncelog produce`: a bar, JSON lines for programs, or nothing.
 
-JSON lines: {"opened": {"producer_name", "last_sequence_id", "start"}}, then one for each list of lines that was
-acknowledged: {"acked", "duplicates", "offset", "monotonic"}: lines of this run, those of them that were stored before,
-the byte offset up to which everything is acknowledged, and this machine's monotonic clock in seconds.
+JSON lines: {"opened": {"producer_name", "last_sequence_id", "start"}}, then one per acknowledged batch of lines:
+{"acked", "duplicates", "offset", "monotonic"}. These are the acknowledged lines of this run, those of them that were
+stored before, the byte offset before which all lines are acknowledged, and the monotonic clock in seconds.
 """
 
 import json
@@ -23,12 +23,12 @@ class ProgressKind(StrEnum):
 
 
 class ProgressView(Protocol):
-    """Told of a run as it goes."""
+    """Receives the progress of a run."""
 
     def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None: ...
 
     def acked(self, lines: int, duplicates: int, offset: int) -> None:
-        """lines, duplicates: of the run so far. offset: everything before it is acknowledged, -1 for standard input."""
+        """lines, duplicates: totals of the run. offset: all lines before it are acknowledged; -1 for standard input."""
 
     def ended(self) -> None: ...
 
@@ -44,7 +44,7 @@ class NoProgress:
 
 
 class JsonProgress:
-    """One JSON object a line on standard output."""
+    """One JSON object per line on standard output."""
 
     def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None:
         facts = {"producer_name": producer_name, "last_sequence_id": last_sequence_id, "start": start}
@@ -61,7 +61,7 @@ class JsonProgress:
 
 
 class Bar:
-    """A bar on standard error. size_bytes: of the whole file, None when it is not known."""
+    """A bar on standard error. size_bytes: of the whole file; None if unknown."""
 
     def __init__(self, size_bytes: int | None, console: Console) -> None:
         columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()]
@@ -81,7 +81,7 @@ class Bar:
         self._progress.start()
 
     def acked(self, lines: int, duplicates: int, offset: int) -> None:
-        assert self._task is not None, "acknowledged before it was opened"
+        assert self._task is not None, "`opened` is called before `acked`"
         rate = lines / max(time.monotonic() - self._began, 0.001)
         completed = offset if offset >= 0 else None
         self._progress.update(self._task, completed=completed, lines=lines, rate=rate, duplicates=duplicates)
@@ -91,7 +91,7 @@ class Bar:
 
 
 def progress_view(kind: ProgressKind, size_bytes: int | None, console: Console) -> ProgressView:
-    """auto: the bar on a terminal, else nothing."""
+    """The display of this kind. auto: a bar on a terminal, else nothing."""
     if kind is ProgressKind.JSON:
         return JsonProgress()
     if kind is ProgressKind.BAR or (kind is ProgressKind.AUTO and console.is_terminal):

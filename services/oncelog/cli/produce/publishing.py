@@ -1,9 +1,9 @@
-"""Publishing blocks of lines: several lists on the way, at a pace, until the end or until somebody wants to stop.
+"""Publishes blocks of lines, with several batches in flight and an optional rate limit, until the end or a stop.
 
 Rules
-- Lists are handed over in order and their fates are taken in order: "acknowledged up to an offset" has no holes.
-- A stop ends the reading; what was handed over is still waited for.
-- The pace is that of lines handed over. After a stall it catches up, by what at most one second would have sent.
+- Batches are sent in order and their results are taken in order, so "acknowledged up to an offset" has no gaps.
+- A stop ends the reading; batches in flight are still awaited.
+- The rate limit applies to sent lines. After a stall, up to one second of lines is caught up.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from typing import Protocol
 from oncelog.cli.produce.line_file import LineBlock
 from oncelog.cli.produce.progress import ProgressView
 
-#: Lists handed over and not answered; the SDK bounds their bytes as well.
-LISTS_PENDING_MAX = 32
-#: A paced run sends so often, at rates that have a line for it.
+#: Batches in flight. The SDK limits their bytes, too.
+BATCHES_PENDING_MAX = 32
+#: Interval between batches with a rate limit, if the rate is high enough.
 TICK_S = 0.02
 CATCH_UP_S = 1.0
 
 
 class BatchOutcome(Protocol):
-    """The part of the SDK's BatchResult that is used here."""
+    """The attributes of the SDK's BatchResult that are used here."""
 
     @property
     def unverified_ranges(self) -> list[range]: ...
@@ -34,17 +34,17 @@ class BatchOutcome(Protocol):
 
 
 class LineProducer(Protocol):
-    """The part of the SDK's producer that is used here."""
+    """The method of the SDK's producer that is used here."""
 
     async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> BatchOutcome: ...
 
 
 @dataclass(slots=True)
 class RunProgress:
-    """How far a run has come.
+    """The progress of a run.
 
-    sent: lines handed over. acked: stored, now or before; duplicates: those stored before. offset: everything before it
-    is acknowledged. unverified: duplicates below all that the owner remembers, so known by its mark alone.
+    sent: lines sent. acked: lines stored, now or before. duplicates: lines stored before. offset: all lines before it
+    are acknowledged. unverified: duplicates older than all batches that the owner remembers.
     """
 
     offset: int
@@ -59,14 +59,14 @@ class RunProgress:
 
 
 class Pace:
-    """Grants lines at `rate` a second; None: any number at once. now_s: any clock that only goes forward."""
+    """Limits lines to `rate` per second; None: no limit. now_s: from a monotonic clock."""
 
     def __init__(self, rate: float | None, now_s: float) -> None:
         self._rate = rate
         self._granted_to_s = now_s
 
     def grant(self, now_s: float) -> int | None:
-        """How many lines may be handed over now; None: no bound."""
+        """Number of lines that may be sent now; None: no limit."""
         if self._rate is None:
             return None
         self._granted_to_s = max(self._granted_to_s, now_s - CATCH_UP_S)
@@ -78,12 +78,12 @@ class Pace:
 
     @property
     def wait_s(self) -> float:
-        """Until the next look, when nothing was granted."""
+        """Pause before the next `grant`, if it returned 0."""
         return TICK_S if self._rate is None else max(TICK_S, 1 / self._rate)
 
 
 class Publishing:
-    """One run; `progress` is true at any moment, also after an error."""
+    """One run; `progress` is correct at any time, also after an error."""
 
     def __init__(self, producer: LineProducer, view: ProgressView, rate: float | None, start: int) -> None:
         self.progress = RunProgress(start)
@@ -93,7 +93,7 @@ class Publishing:
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """Hand over nothing more; `run` returns when what was handed over is answered."""
+        """Send no further batches; `run` returns when all batches in flight have their results."""
         self._stop.set()
 
     @property
@@ -101,8 +101,8 @@ class Publishing:
         return self._stop.is_set()
 
     async def run(self, blocks: AsyncIterator[LineBlock]) -> None:
-        """Publish all blocks. Raises what the producer raises; an error ends the run."""
-        pending: asyncio.Queue[tuple[asyncio.Task[BatchOutcome], int] | None] = asyncio.Queue(LISTS_PENDING_MAX)
+        """Publish all blocks. Raises the errors of the producer; an error ends the run."""
+        pending: asyncio.Queue[tuple[asyncio.Task[BatchOutcome], int] | None] = asyncio.Queue(BATCHES_PENDING_MAX)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect(pending))
             async for block in self._paced(blocks):
@@ -113,7 +113,7 @@ class Publishing:
             await pending.put(None)
 
     async def _paced(self, blocks: AsyncIterator[LineBlock]) -> AsyncIterator[LineBlock]:
-        """The same lines, cut to what the pace grants."""
+        """The same lines in blocks of the size that the rate limit allows."""
         pace = Pace(self._rate, time.monotonic())
         async for each in blocks:
             block = each
@@ -137,7 +137,7 @@ class Publishing:
         try:
             await asyncio.wait_for(self._stop.wait(), seconds)
         except TimeoutError:
-            pass  # time is up, nobody wants to stop
+            pass  # no stop was requested during the pause
 
     async def _collect(self, pending: "asyncio.Queue[tuple[asyncio.Task[BatchOutcome], int] | None]") -> None:
         progress = self.progress

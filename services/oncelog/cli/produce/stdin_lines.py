@@ -1,7 +1,7 @@
-"""Standard input as blocks of lines, sent on as they come: a pipe that is slow shows each line at once.
+"""Reads standard input as blocks of lines. Lines are passed on as they arrive, also from a slow pipe.
 
-A thread reads, for a read of standard input cannot be cancelled; it is a daemon, so that the end of the program need
-not wait for a line that never comes.
+A read of standard input cannot be cancelled, so a thread reads. It is a daemon thread, so that the program can exit
+without waiting for the next line.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _CHUNKS_MAX = 8
 
 
 async def lines_of_descriptor(descriptor: int) -> AsyncIterator[LineBlock]:
-    """Blocks without offsets: these lines have no place to come back to."""
+    """Blocks without offsets, because standard input cannot be replayed."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(_CHUNKS_MAX)
 
@@ -30,7 +30,7 @@ async def lines_of_descriptor(descriptor: int) -> AsyncIterator[LineBlock]:
                 asyncio.run_coroutine_threadsafe(putting, loop).result()
             except (RuntimeError, CancelledError):
                 putting.close()
-                return  # the loop is closed: nobody wants the rest
+                return  # the loop is closed: the rest is not needed
 
     threading.Thread(target=read, daemon=True, name="standard input").start()
     rest = b""
@@ -43,6 +43,6 @@ async def lines_of_descriptor(descriptor: int) -> AsyncIterator[LineBlock]:
             rest = rest[cut:]
             yield LineBlock(values, None, -1)
         elif len(rest) > LINE_BYTES_MAX:
-            raise InvalidArgument(f"a line of standard input is longer than {LINE_BYTES_MAX} bytes", field="line")
+            raise InvalidArgument(f"a line of standard input exceeds {LINE_BYTES_MAX} bytes, the maximum", field="line")
     if rest:
         yield LineBlock([rest], None, -1)

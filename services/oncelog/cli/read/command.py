@@ -1,4 +1,4 @@
-"""`oncelog read`: its options and its run."""
+"""`oncelog read`: options and execution."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from oncelog.cli.options import (
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
-    from oncelog.cli.read.skips import SkipsTold
+    from oncelog.cli.read.skips import SkippedEntries
     from oncelog.client.messages import MessageBatch
     from oncelog.client.reader import AsyncReader
 
@@ -36,15 +36,15 @@ class CorruptChoice(StrEnum):
     SKIP = "skip"
 
 
-_HELP = f"""Print the messages of a topic: all that are stored now, or with --follow on and on.
+_HELP = f"""Print the messages of a topic: those that are stored now, or with --follow also new ones.
 
--o raw prints each value and a newline. -o json prints an object for each message: value (value_base64 where it is no
-UTF-8), producer_name, sequence_id, message_id, publish_time, index (the message's dense number in the topic), and key,
-event_time_ms and properties where there are any. Nothing is acknowledged: a message_id is where the next read goes on.
+With -o raw each value is printed with a newline. With -o json each message is an object with: value (value_base64 if it
+is not UTF-8), producer_name, sequence_id, message_id, publish_time, index (number of the message in the topic, without
+gaps), and, if set, key, event_time_ms and properties. Reading acknowledges nothing: to continue later, pass the last
+message_id to --from.
 
-An entry that cannot be read ends the command with an error that names it. With --on-corrupt skip, reading goes on
-behind it: what was skipped is printed on standard error, and -o json prints an object with the one field skipped in its
-place (position, first_index, count, reason).
+An entry that cannot be read ends the command with an error. With --on-corrupt skip, the command skips it and reports it
+on standard error; with -o json also as an object with the only field skipped (position, first_index, count, reason).
 
     oncelog read flights -o json --limit 3
 
@@ -58,25 +58,29 @@ place (position, first_index, count, reason).
 
 
 def read(
-    topic: Annotated[str, typer.Argument(help="A name, or tenant/namespace/name.")],
+    topic: Annotated[str, typer.Argument(help="Topic: name, or tenant/namespace/name.")],
     start: Annotated[
         str,
         typer.Option(
             "--from",
-            help="earliest, latest, a message id (reading begins behind it), or an ISO time; with a time, at the first "
-            "messages stored at or after it.",
+            help="Start position: earliest, latest, a message id (starts after it), or an ISO time (starts with the "
+            "first message stored at or after it).",
         ),
     ] = "earliest",
     from_index: Annotated[
         int | None,
-        typer.Option("--from-index", min=0, help="Begin with the message of this number; not with --from."),
+        typer.Option("--from-index", min=0, help="Start with the message of this index. Not with --from."),
     ] = None,
-    inclusive: Annotated[bool, typer.Option("--inclusive", help="Begin with the message of --from itself.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for what comes, until Ctrl-C.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
-    form: Annotated[Form, typer.Option("-o", "--output", help="raw: values; json: all that is known.")] = Form.RAW,
+    inclusive: Annotated[bool, typer.Option("--inclusive", help="Start with the message of --from itself.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new messages until Ctrl-C.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of messages. By default there is no limit.")
+    ] = None,
+    form: Annotated[
+        Form, typer.Option("-o", "--output", help="Output format: raw (values), or json (all fields).")
+    ] = Form.RAW,
     on_corrupt: Annotated[
-        CorruptChoice, typer.Option("--on-corrupt", help="At an entry that cannot be read: raise an error, or skip it.")
+        CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be read: raise an error, or skip it.")
     ] = CorruptChoice.RAISE,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
@@ -85,11 +89,11 @@ def read(
     timeout: TimeoutOption = 30.0,
 ) -> None:
     if from_index is not None and start != "earliest":
-        raise typer.BadParameter("give one of --from and --from-index")
+        raise typer.BadParameter("--from and --from-index cannot be combined: use one of them")
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
-        from oncelog.cli.read.skips import SkipsTold
+        from oncelog.cli.read.skips import SkippedEntries
         from oncelog.cli.read.start import parse_start
         from oncelog.client.client import connect
         from oncelog.core.formats.message_id import Index
@@ -103,7 +107,7 @@ def read(
             operation_timeout=timeout,
         ) as client:
             if not follow:
-                await client.last_message_id(topic)  # a read of what is stored refuses a topic that is not there
+                await client.last_message_id(topic)  # raises TopicNotFound for a missing topic
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)
             if follow:
                 batches = _batches(reader)
@@ -111,7 +115,7 @@ def read(
                 from oncelog.cli.read.whole import batches_up_to_now
 
                 batches = batches_up_to_now(client, reader, timeout_s=timeout)
-            return await _print(batches, SkipsTold(reader, errors), form, limit)
+            return await _print(batches, SkippedEntries(reader, errors), form, limit)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
 
@@ -124,11 +128,13 @@ async def _batches(reader: "AsyncReader") -> "AsyncIterator[MessageBatch]":
         yield await reader.read_batch()
 
 
-async def _print(batches: "AsyncIterator[MessageBatch]", skips: "SkipsTold", form: Form, limit: int | None) -> Exit:
+async def _print(
+    batches: "AsyncIterator[MessageBatch]", skips: "SkippedEntries", form: Form, limit: int | None
+) -> Exit:
     from oncelog.cli.read.lines import json_lines, raw_lines
     from oncelog.cli.read.skips import skip_lines
 
-    def tell_skipped() -> None:
+    def report_skipped() -> None:
         skipped = skips.new()
         if form is Form.JSON:
             output.write(skip_lines(skipped))
@@ -137,7 +143,7 @@ async def _print(batches: "AsyncIterator[MessageBatch]", skips: "SkipsTold", for
     output = sys.stdout.buffer
     try:
         async for batch in batches:
-            tell_skipped()
+            report_skipped()
             kept = None if left is None else min(left, len(batch))
             output.write(json_lines(batch, kept) if form is Form.JSON else raw_lines(batch, kept))
             output.flush()
@@ -145,9 +151,9 @@ async def _print(batches: "AsyncIterator[MessageBatch]", skips: "SkipsTold", for
                 left -= kept
                 if left == 0:
                     break
-        tell_skipped()
+        report_skipped()
         output.flush()
     except BrokenPipeError:
-        # Whoever reads our output has enough, as in `oncelog read … | head`; nothing more may be flushed at exit.
+        # The reader of the output has closed it, as in `oncelog read ... | head`. Nothing must be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.OK

@@ -1,4 +1,4 @@
-"""Messages as bytes to print: one JSON object a line, or the values alone."""
+"""Formats messages as bytes: one JSON object per line, or only the values."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ from oncelog.client.messages import MessageBatch
 
 
 def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:
-    """Each value and a newline. count: only the first so many messages."""
+    """Each value with a newline. count: only the first `count` messages."""
     pieces: list[bytes | memoryview] = []
     for value in batch.values[:count]:
         pieces += (value, b"\n")
@@ -16,15 +16,15 @@ def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:
 
 
 def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
-    """An object for each message; a value that is no UTF-8 is in `value_base64`, what a message has not is left out."""
-    # What all messages of a batch have alike is made once: half of the time that a line takes.
+    """An object per message. A value that is not UTF-8 is in `value_base64`; unset fields are left out."""
+    # Values that are equal for all messages of a batch are formatted once, which halves the time per line.
     time = batch[0].publish_time.isoformat(timespec="milliseconds") if len(batch) else ""
     first_id = batch.message_id(0) if len(batch) else None
     columns = (batch.keys, batch.event_times_ms, batch.properties)
     has_more = any(column is not None for column in columns)
     lines: list[str] = []
     for number, (value, sequence_id) in enumerate(islice(zip(batch.values, batch.sequence_ids, strict=True), count)):
-        assert first_id is not None, "there is a message"
+        assert first_id is not None, "the batch is not empty"
         facts: dict[str, object] = _bytes("value", bytes(value))
         facts["producer_name"] = batch.producer_name
         facts["sequence_id"] = sequence_id
@@ -39,7 +39,7 @@ def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
 
 
 def _more(batch: MessageBatch, number: int) -> dict[str, object]:
-    """What few messages have."""
+    """The optional fields of a message."""
     message = batch[number]
     facts: dict[str, object] = {}
     if message.key is not None:

@@ -1,4 +1,4 @@
-"""Entries that a read skipped, told on standard error and, with -o json, in their place among the messages."""
+"""Reports entries that a read skipped: on standard error and, with -o json, between the messages."""
 
 import json
 
@@ -8,21 +8,21 @@ from oncelog.client.corruption import Skipped
 from oncelog.client.reader import AsyncReader
 
 
-class SkipsTold:
-    """What of one reader's skipped entries was told already."""
+class SkippedEntries:
+    """Tracks which of a reader's skipped entries were reported."""
 
     def __init__(self, reader: AsyncReader, errors: Console) -> None:
         self._reader = reader
         self._errors = errors
-        self._told = 0
+        self._reported = 0
 
     def new(self) -> list[Skipped]:
-        """Tell the entries skipped since the last call, and return them; of very many, the newest."""
+        """Report and return the entries skipped since the last call; if there are very many, only the newest."""
         total, newest = self._reader.skipped
-        count = total - self._told
+        count = total - self._reported
         if not count:
             return []
-        self._told = total
+        self._reported = total
         skipped = list(newest[-count:])
         if count > len(skipped):
             self._errors.print(f"skipped {count - len(skipped)} entries that cannot be read", markup=False)
@@ -32,7 +32,7 @@ class SkipsTold:
 
 
 def skip_lines(skipped: list[Skipped]) -> bytes:
-    """A JSON object for each entry; `count` is null where nobody knows it."""
+    """A JSON object per entry; `count` is null if it is unknown."""
     return b"".join(
         json.dumps(
             {

@@ -1,4 +1,4 @@
-"""Where a reader begins, as people type it: earliest, latest, a message id, or a time."""
+"""Parses a reader's start position: earliest, latest, a message id, or a time."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
 def parse_start(text: str) -> MessageId | datetime:
     """`earliest`, `latest`, `ledger:entry[:index]`, or an ISO time (without a zone: local time).
 
-    Raises InvalidArgument, which says what is accepted.
+    Raises InvalidArgument.
     """
     if text in {"earliest", "latest"}:
         return EARLIEST if text == "earliest" else LATEST
@@ -26,7 +26,7 @@ def parse_start(text: str) -> MessageId | datetime:
 
 def _not_a_start(text: str) -> InvalidArgument:
     return InvalidArgument(
-        f"--from is earliest, latest, a message id (ledger:entry or ledger:entry:index) or a time such as "
+        f"--from must be earliest, latest, a message id (ledger:entry or ledger:entry:index) or a time such as "
         f"2026-01-31T12:00:00+01:00, not {text!r}",
         field="from",
     )

@@ -1,4 +1,4 @@
-"""Reading to the end of now: everything that is stored at the beginning of the read, and nothing waited for."""
+"""Reads the messages that are stored when the read begins, without waiting for new ones."""
 
 from collections.abc import AsyncIterator
 
@@ -10,9 +10,9 @@ from oncelog.client.reader import AsyncReader
 async def batches_up_to_now(
     client: AsyncClient, reader: AsyncReader, *, timeout_s: float
 ) -> AsyncIterator[MessageBatch]:
-    """The batches up to the message that is the topic's last one now.
+    """The batches up to the message that is the last one of the topic now.
 
-    timeout_s: for each batch, DeadlineExceeded beyond it: what is stored can be read, or something is wrong.
+    timeout_s: of each batch. Raises DeadlineExceeded.
     """
     last = await client.last_message_id(reader.topic)
     if last is None or not await reader.has_message_available():

@@ -1,9 +1,9 @@
-"""What a standalone cluster consists of: names, directories, quorums and the command line of each process.
+"""The processes of a standalone cluster: names, directories, quorums and command lines.
 
 Rules
-- A directory serves one cluster: node N always gets storage-N, so a cluster that starts again finds its data.
-- Ports that clients type (`--port`, `--http-port`) belong to the metadata services, one above the other where there are
-  several; every other port is a free one, found through ZooKeeper.
+- A directory holds one cluster. Storage node N always uses storage-N, so a restarted cluster finds its data.
+- `--port` and `--http-port` are the ports of the first metadata service; each further one has the next port. All other
+  ports are free ones, which clients find through the metadata services.
 """
 
 import sys
@@ -13,11 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 
 HOST = "127.0.0.1"
-#: Variables of the command line; the services refuse what is no setting of theirs.
+#: Variables of the command line. They are removed because services reject unknown ONCELOG_ variables.
 CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
 
 
-#: An owner that ends need not wait for restarts of others, for there is no upgrade here; so long an end may take.
+#: An owner that stops need not wait for stability, because there are no rolling upgrades here. Then its drain timeout.
 STABILITY_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1, 10_000
 
 
@@ -30,9 +30,9 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster as asked for. port, http_port: those of the first metadata service, 0: free ones.
+    """A cluster as requested. port, http_port: of the first metadata service; 0: any free port.
 
-    redis_url: a Redis that runs already, for idempotency keys; empty: what the environment says.
+    redis_url: a running Redis for idempotency keys; empty: as in the environment.
     """
 
     data: Path
@@ -57,7 +57,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """One process to run. command: its first item is an absolute path."""
+    """One process. command: its first item is an absolute path."""
 
     name: str
     role: Role
@@ -65,7 +65,7 @@ class ProcessPlan:
 
 
 def quorums(storage_node_count: int) -> tuple[int, int]:
-    """(write quorum, ack quorum): 3 and 2 where there are nodes for it, else as many copies as there are nodes."""
+    """(write quorum, ack quorum): 3 and 2 with three or more nodes, else as many copies as nodes."""
     if storage_node_count >= 3:
         return 3, 2
     return storage_node_count, storage_node_count
@@ -108,9 +108,9 @@ def owner_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
 
 
 def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[str, str]:
-    """The environment of the services, from that of this process.
+    """The environment of the services, based on that of this process.
 
-    Their drain is bounded below the supervisor's own patience, so that each ends by itself.
+    Their drain timeout is shorter than the supervisor's, so that each can exit by itself.
     """
     shared = {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
     given = {"ONCELOG_REDIS_URL": redis_url} if redis_url else {}
@@ -122,7 +122,7 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[
 
 
 def with_ports(child: ProcessPlan, take: Callable[[], int]) -> ProcessPlan:
-    """The same with a port from `take` wherever clients would see any free one: they know it, so it has to stay."""
+    """The same, with a port from `take` in place of 0: clients know these ports, so a restart must keep them."""
     command = list(child.command)
     for option in ("--port", "--http-port"):
         at = command.index(option) + 1

@@ -1,4 +1,4 @@
-"""`oncelog standalone`: start a cluster, say where it is, keep it until Ctrl-C or SIGTERM."""
+"""`oncelog standalone`: starts a cluster, prints its addresses, and runs it until Ctrl-C or SIGTERM."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ from oncelog.core.errors import OncelogError
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
 
-#: Owners, metadata and storage nodes after each other, then ZooKeeper.
+#: Owners, metadata services and storage nodes drain one after the other, then ZooKeeper.
 _DRAIN_TIMEOUT_MS = int(3 * DRAIN_DEADLINE_S * 1000) + 10_000
 _WELCOME = """\
 oncelog is running: ZooKeeper, {storage} storage node(s), {owners} topic owner(s), {metadata} metadata service(s)
@@ -30,35 +30,42 @@ oncelog is running: ZooKeeper, {storage} storage node(s), {owners} topic owner(s
   REST         {admin_url}/admin/v2/
   ZooKeeper    {zookeeper}
   data, logs   {data}{note}
-Begin in another terminal:{environment}
+To try it, run in another terminal:{environment}
   echo hello | oncelog produce greetings --stdin
   oncelog read greetings --from earliest
   oncelog admin topics stats greetings
-Ctrl-C drains and ends it."""
+Press Ctrl-C to drain and stop the cluster."""
 
 
 def standalone(
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Keep the cluster in this directory; by default a temporary one, gone at the end."),
+        typer.Option(
+            "--data", help="Directory for data and logs. By default a temporary directory, which is deleted at the end."
+        ),
     ] = None,
     storage_nodes: Annotated[
-        int, typer.Option(min=1, help="Storage nodes. 3 or more: 3 copies of each entry, 2 durable before an ack.")
+        int,
+        typer.Option(
+            min=1,
+            help="Number of storage nodes. With 3 or more, each entry has 3 copies, 2 of them durable before an ack.",
+        ),
     ] = 3,
-    owners: Annotated[int, typer.Option(min=1, help="Topic owners.")] = 2,
-    metadata: Annotated[int, typer.Option(min=1, help="Metadata services.")] = 1,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port for clients, 0: a free one.")] = 6650,
-    http_port: Annotated[int, typer.Option(min=0, max=65535, help="REST port, 0: a free one.")] = 8080,
+    owners: Annotated[int, typer.Option(min=1, help="Number of topic owners.")] = 2,
+    metadata: Annotated[int, typer.Option(min=1, help="Number of metadata services.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port for clients; 0: any free port.")] = 6650,
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="REST port; 0: any free port.")] = 8080,
     redis: Annotated[
-        str, typer.Option(help="Address of a running Redis, redis://host:port/number, for idempotency keys over HTTP.")
+        str,
+        typer.Option(help="Address of a running Redis, redis://HOST:PORT/DB, for idempotency keys of HTTP publishers."),
     ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run a whole cluster on this machine: real ZooKeeper, storage nodes, topic owners and metadata.
+    """Run a whole cluster on this machine: ZooKeeper, storage nodes, topic owners and metadata services.
 
-    Everything listens on 127.0.0.1. A process that dies is started again, and that is said. With --data the cluster is
-    there again after the next start. DIR/standalone.json always tells the addresses and process ids; DIR/logs holds the
-    logs. With -o json one object with the same is printed when all serve.
+    All processes listen on 127.0.0.1. A process that exits is restarted, and the restart is reported. With --data, the
+    next start resumes the same cluster. DIR/standalone.json has the current addresses and process ids, DIR/logs the
+    logs. With -o json the addresses and process ids are printed as one object when all processes are ready.
 
         oncelog standalone
 
@@ -80,13 +87,13 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
 
     async def main(shutdown: Shutdown) -> None:
         if output is Output.TABLE:
-            tell("starting …")
+            tell("starting ...")
         try:
             await earlier_gone(plan.status_path, tell)
             async with Supervisor(plan, tell).running() as status:
                 _announce(status, plan, output, temporary=temporary)
                 await shutdown.wait()
-                tell(f"{shutdown.reason}: draining …")
+                tell(f"{shutdown.reason}: draining ...")
         except (OncelogError, ExceptionGroup) as error:
             failed.append(explain(error, errors))
 
@@ -113,7 +120,7 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
         admin_url=status.admin_url,
         zookeeper=status.zookeeper,
         data=plan.data,
-        note=" (removed at the end)" if temporary else "",
+        note=" (deleted at the end)" if temporary else "",
         environment=typed,
     )
     print(text, file=sys.stdout, flush=True)

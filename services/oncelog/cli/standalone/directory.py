@@ -1,7 +1,7 @@
-"""The directory of a standalone cluster: one supervisor at a time, and nothing of an earlier one still at work in it.
+"""The directory of a standalone cluster: ensures that only one supervisor uses it, and no process of an earlier one.
 
-A supervisor that is killed takes its children along, but they drain first, and for some seconds hold ports and
-directories. So the next start waits for the process ids that the earlier status names, where they are still ours.
+When a supervisor is killed, its processes stop, too, but they drain first, and hold ports and directories for some
+seconds. So the next start waits for the process ids in the earlier status, if they still belong to Oncelog.
 """
 
 import asyncio
@@ -21,31 +21,31 @@ _LOOK_EVERY_S = 0.1
 
 
 class DirectoryInUse(Fatal):
-    """Another standalone cluster runs on this directory."""
+    """Another standalone cluster uses this directory."""
 
 
 @contextmanager
 def locked(data: Path) -> Iterator[None]:
-    """Hold the directory. Raises DirectoryInUse."""
+    """Lock the directory. Raises DirectoryInUse."""
     lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DirectoryInUse(f"a cluster is running on {data} already: end that first") from error
+            raise DirectoryInUse(f"another cluster is running in {data}: stop it first") from error
         yield
     finally:
         os.close(lock)
 
 
 async def earlier_gone(status_path: Path, tell: Callable[[str], None]) -> None:
-    """Return when the processes of an earlier run have ended, or did not within the deadline: then their locks tell."""
+    """Wait until the processes of an earlier run have ended, at most until the deadline; then their locks report it."""
     ends_at = time.monotonic() + EARLIER_DEADLINE_S
-    told = False
+    reported = False
     while (left := _left(status_path)) and time.monotonic() < ends_at:
-        if not told:
-            tell(f"waiting for processes of an earlier run to end: {', '.join(map(str, left))}")
-            told = True
+        if not reported:
+            tell(f"waiting for the processes of an earlier run to end: {', '.join(map(str, left))}")
+            reported = True
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
@@ -54,12 +54,12 @@ def _left(status_path: Path) -> list[int]:
         processes = read_status(status_path)["processes"]
     except (FileNotFoundError, json.JSONDecodeError, KeyError):
         return []
-    assert isinstance(processes, list), "as it is written"
+    assert isinstance(processes, list), "the format of the status file"
     return [process["pid"] for process in processes if process["pid"] is not None and _is_ours(process["pid"])]
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether the process runs one of our services or ZooKeeper: numbers of processes are used again."""
+    """Whether the process runs an Oncelog service or ZooKeeper; process ids are reused."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):

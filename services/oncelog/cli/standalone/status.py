@@ -1,7 +1,7 @@
-"""The status of a standalone cluster as others read it: DIR/standalone.json, and what `-o json` prints.
+"""The status of a standalone cluster, in DIR/standalone.json and for `-o json`.
 
 {"pid", "data", "ready", "url", "admin_url", "zookeeper", "processes": [{"name", "role", "pid", "state", "restarts",
-"serving"}]}; pid is null while a process is down, serving is what the process itself announced.
+"serving"}]}; pid is null while a process is down; serving has the addresses that the process reported.
 """
 
 import json
@@ -14,7 +14,7 @@ from oncelog.cli.standalone.cluster_plan import Role
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """One child. restarts: how often it was started again."""
+    """One process. restarts: number of restarts."""
 
     name: str
     role: str
@@ -26,7 +26,7 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The cluster. pid: of the supervisor; ready: all processes have served; tls: its services speak TLS."""
+    """The cluster. pid: of the supervisor. ready: all processes became ready. tls: its services use TLS."""
 
     pid: int
     data: str
@@ -36,13 +36,13 @@ class ClusterStatus:
 
     @property
     def url(self) -> str:
-        """What clients connect to."""
+        """The URL for clients."""
         scheme = "oncelog+tls" if self.tls else "oncelog"
         return f"{scheme}://" + ",".join(self._addresses(Role.METADATA, "address"))
 
     @property
     def admin_url(self) -> str:
-        """Of the first metadata service's REST."""
+        """The REST address of the first metadata service."""
         scheme = "https" if self.tls else "http"
         return next((f"{scheme}://{address}" for address in self._addresses(Role.METADATA, "http")), "")
 
@@ -63,7 +63,7 @@ class ClusterStatus:
 
 
 def write_status(path: Path, status: ClusterStatus) -> None:
-    """Replace the file whole: a reader sees the old status or the new one."""
+    """Replace the file atomically."""
     beside = path.with_suffix(".json.new")
     beside.write_text(json.dumps(status.to_json(), indent=2) + "\n")
     beside.replace(path)

@@ -1,7 +1,7 @@
-"""One supervised process: started, awaited until it serves, started again whenever it ends.
+"""One supervised process: starts it, waits until it is ready, and restarts it whenever it exits.
 
-A service says on standard output that it serves, with one JSON line {"serving": {its addresses}}; its standard error is
-its log. What happens to it is told, each time, to whoever watches: nothing is restarted silently.
+A service writes one JSON line {"serving": {addresses}} to standard output when it is ready; its standard error is its
+log. Each change of state is reported to a callback, so that no restart is silent.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from pathlib import Path
 from oncelog.cli.standalone.cluster_plan import ProcessPlan
 from oncelog.runtime.orphan_guard import guarded
 
-#: Waits before a restart: the first is short, for most deaths are single; the last is what a broken machine gets.
+#: Pause before a restart: first and maximum.
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
-#: After so long in service the next death counts as the first again.
+#: After this time in service, the pause before a restart is the first one again.
 STEADY_S = 10.0
 _LAST_LINES = 5
 
@@ -34,7 +34,7 @@ class ProcessState(StrEnum):
 
 
 class SupervisedProcess:
-    """Keeps one process alive. `watch` is called with the child and a sentence at each change of its state."""
+    """Keeps one process running. `watch` is called with the process and a sentence at each change of its state."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class SupervisedProcess:
     ) -> None:
         self.plan = plan
         self.state = ProcessState.STARTING
-        #: what it said it serves, empty until then
+        #: the addresses that it reported; empty until it is ready
         self.serving: Addresses = {}
         self.restarts = 0
-        #: deaths in a row without a steady time between them
+        #: consecutive exits without STEADY_S of service in between
         self.failures = 0
         self._log_path = log_path
         self._environment = environment
@@ -62,23 +62,23 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now, if one does."""
+        """The process id; None if it is not running."""
         running = self._process is not None and self._process.returncode is None
         return self._process.pid if self._process is not None and running else None
 
     async def keep(self) -> None:
-        """Run the process, again and again, until `stop`."""
+        """Run the process and restart it when it exits, until `stop`."""
         while True:
             began = time.monotonic()
             self._change(ProcessState.STARTING, "")
-            code = await self._live()
+            code = await self._run_once()
             if self._stopping.is_set():
                 break
             steady = self.state is ProcessState.SERVING and time.monotonic() - began > STEADY_S
             self.failures = 1 if steady else self.failures + 1
             delay_s = min(BACKOFF_FIRST_S * 2 ** (self.failures - 1), BACKOFF_MAX_S)
             self.restarts += 1
-            self._change(ProcessState.WAITING, f"{self.name} {_ending(code)}; starting it again in {delay_s:.1f} s")
+            self._change(ProcessState.WAITING, f"{self.name} {_ending(code)}; restarting it in {delay_s:.1f} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
                 break
@@ -87,7 +87,7 @@ class SupervisedProcess:
         self._change(ProcessState.STOPPED, "")
 
     async def stop(self, deadline_s: float) -> None:
-        """SIGTERM, and SIGKILL when it has not drained at the deadline, which is said."""
+        """Send SIGTERM, and SIGKILL at the deadline if the process has not drained; this is reported."""
         self._stopping.set()
         process = self._process
         if process is None or process.returncode is not None:
@@ -100,19 +100,19 @@ class SupervisedProcess:
             process.kill()
             await process.wait()
 
-    def last_words(self) -> str:
-        """The end of its log."""
+    def log_tail(self) -> str:
+        """The last lines of its log."""
         try:
             lines = self._log_path.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return ""
         return "\n".join(lines[-_LAST_LINES:])
 
-    async def _live(self) -> int:
-        """One life; returns the exit code, negative for a signal."""
+    async def _run_once(self) -> int:
+        """Run the process once; returns the exit code, negative for a signal."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
-            # A session of its own: Ctrl-C goes to the supervisor alone, which ends the services in order.
+            # In a separate session, so that Ctrl-C reaches only the supervisor, which stops the services in order.
             process = self._process = await asyncio.create_subprocess_exec(
                 *guarded(self.plan.command),
                 stdin=DEVNULL,
@@ -126,20 +126,22 @@ class SupervisedProcess:
         try:
             assert process.stdout is not None
             async for line in process.stdout:
-                self._hear(line)
+                self._read_line(line)
             return await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
 
-    def _hear(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
             return
-        if isinstance(said, dict) and isinstance(said.get("serving"), dict):
-            self.serving = said["serving"]
-            self._change(ProcessState.SERVING, f"{self.name} serves again" if self.restarts else f"{self.name} serves")
+        if isinstance(message, dict) and isinstance(message.get("serving"), dict):
+            self.serving = message["serving"]
+            self._change(
+                ProcessState.SERVING, f"{self.name} is ready again" if self.restarts else f"{self.name} is ready"
+            )
 
     def _change(self, state: ProcessState, sentence: str) -> None:
         self.state = state
@@ -148,8 +150,8 @@ class SupervisedProcess:
 
 def _ending(code: int) -> str:
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exited with code {code}"
     try:
-        return f"was ended by {signal.Signals(-code).name}"
+        return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"was killed by signal {-code}"

@@ -1,8 +1,9 @@
-"""The standalone cluster as a whole: what is started in which order, watched, written down, and drained.
+"""Starts, supervises and drains all processes of a standalone cluster.
 
-Start: ZooKeeper; the metadata services, the first of which makes a new cluster; storage nodes and owners together.
-End: owners first, for a topic is closed with its storage nodes and ZooKeeper alive; then metadata, storage nodes and
-ZooKeeper. Each step has a deadline. A supervisor that is killed takes its children along (`orphan_guard`).
+Start order: ZooKeeper; the metadata services, of which the first initialises a new cluster; then storage nodes and
+owners together. Stop order: owners first, because closing a topic needs storage nodes and ZooKeeper; then metadata
+services, storage nodes and ZooKeeper. Each step has a deadline. If the supervisor is killed, its processes stop, too
+(`orphan_guard`).
 """
 
 import asyncio
@@ -20,29 +21,29 @@ from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
 
 START_DEADLINE_S = 90.0
-#: A process that dies so often before it has ever served will not serve.
-EARLY_DEATHS_MAX = 3
+#: A process that exits this often before it is ready will not become ready.
+EARLY_EXITS_MAX = 3
 DRAIN_DEADLINE_S = (plans.STABILITY_TIMEOUT_MS + plans.DRAIN_TIMEOUT_MS) / 1000 + 3.0
 _LOOK_EVERY_S = 0.02
 
-#: Told what happens to the cluster, one sentence at a time.
+#: Callback for messages about the cluster.
 Tell = Callable[[str], None]
 
 
 class StandaloneFailed(Fatal):
-    """The cluster did not start; the message names the process and quotes its log."""
+    """The cluster did not start; the message has the process and the end of its log."""
 
 
 class Supervisor:
-    """Runs the children of one plan. `running()` serves inside its block."""
+    """Runs the processes of one plan. The cluster runs inside the `running()` block."""
 
     def __init__(self, plan: ClusterPlan, tell: Tell) -> None:
         self.plan = plan
         self._tell = tell
-        self._children: list[SupervisedProcess] = []
+        self._processes: list[SupervisedProcess] = []
         self._zookeeper = ZooKeeperProcess(plan.zookeeper_data, self._zookeeper_changed)
         self._ready = False
-        #: of the ports that children keep from life to life
+        #: claims of the ports that processes keep over restarts
         self._claims = contextlib.ExitStack()
         self._environment = plans.process_environment(os.environ, redis_url=plan.redis_url)
 
@@ -50,9 +51,9 @@ class Supervisor:
     async def running(
         self, *, roles: "Sequence[Callable[[ClusterPlan, str], list[ProcessPlan]]] | None" = None
     ) -> AsyncIterator[ClusterStatus]:
-        """Start everything, give its status once all serve, and drain at the end of the block.
+        """Start all processes, yield the status when all are ready, and drain at the end of the block.
 
-        roles: what to start, each item when the one before it serves; by default the whole cluster.
+        roles: what to start, each item after the previous one is ready; by default the whole cluster.
         Raises StandaloneFailed, EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed.
         """
         steps = (plans.metadata_processes, _storage_and_owners) if roles is None else roles
@@ -79,34 +80,34 @@ class Supervisor:
             ProcessStatus(server.name, server.role, server.pid, server.state, server.restarts, server.serving),
             *(
                 ProcessStatus(child.name, child.plan.role, child.pid, child.state, child.restarts, child.serving)
-                for child in self._children
+                for child in self._processes
             ),
         ]
         tls = bool(self._environment.get(variable("tls_certificate_file")))
         return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls)
 
     async def _start(self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup) -> None:
-        """Start the children and return when all of them serve."""
+        """Start the processes, and return when all are ready."""
         kept = [plans.with_ports(child, self._take_port) if child.role is Role.METADATA else child for child in wanted]
         children = [
-            SupervisedProcess(child, self.plan.log_path(child.name), self._environment, self._child_changed)
+            SupervisedProcess(child, self.plan.log_path(child.name), self._environment, self._process_changed)
             for child in kept
         ]
-        self._children += children
+        self._processes += children
         for child in children:
             tasks.create_task(child.keep(), name=child.name)
         try:
             async with asyncio.timeout(START_DEADLINE_S):
                 while waited := [child for child in children if child.state is not ProcessState.SERVING]:
                     for child in waited:
-                        if child.failures >= EARLY_DEATHS_MAX:
-                            raise StandaloneFailed(f"{child.name} does not start; its log ends:\n{child.last_words()}")
+                        if child.failures >= EARLY_EXITS_MAX:
+                            raise StandaloneFailed(f"{child.name} does not start; end of its log:\n{child.log_tail()}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError as error:
-            stories = "\n".join(
-                f"{child.name}: {child.last_words()}" for child in children if child.state is not ProcessState.SERVING
+            tails = "\n".join(
+                f"{child.name}: {child.log_tail()}" for child in children if child.state is not ProcessState.SERVING
             )
-            raise StandaloneFailed(f"not serving after {START_DEADLINE_S:.0f} s:\n{stories}") from error
+            raise StandaloneFailed(f"not ready after {START_DEADLINE_S:.0f} s:\n{tails}") from error
 
     def _take_port(self) -> int:
         claim = claim_port(plans.HOST)
@@ -115,10 +116,10 @@ class Supervisor:
 
     async def _drain(self) -> None:
         for role in (Role.OWNER, Role.METADATA, Role.STORAGE):
-            ending = [child.stop(DRAIN_DEADLINE_S) for child in self._children if child.plan.role is role]
+            ending = [child.stop(DRAIN_DEADLINE_S) for child in self._processes if child.plan.role is role]
             await asyncio.gather(*ending)
 
-    def _child_changed(self, child: SupervisedProcess, sentence: str) -> None:
+    def _process_changed(self, child: SupervisedProcess, sentence: str) -> None:
         if sentence and (self._ready or child.state is ProcessState.WAITING):
             self._tell(sentence)
         self._write()

@@ -1,4 +1,4 @@
-"""The embedded ZooKeeper among the children: the same life as theirs, on a server that is not one of our services."""
+"""The embedded ZooKeeper server of a standalone cluster, supervised like the services."""
 
 import asyncio
 import time
@@ -11,12 +11,12 @@ from oncelog.runtime.zookeeper_server import EmbeddedZooKeeperFailed, ZooKeeperS
 
 _LOOK_EVERY_S = 0.2
 _RETRY_S = 0.5
-#: A predecessor that was killed leaves a server that still has to notice.
+#: After a supervisor was killed, its ZooKeeper server may still run for a while.
 PREDECESSOR_GONE_S = 15.0
 
 
 class ZooKeeperProcess:
-    """Keeps the server alive on one port. `watch` is called with a sentence at each change."""
+    """Keeps the server running on one port. `watch` is called with a sentence at each change."""
 
     name = "zookeeper"
     role = Role.ZOOKEEPER
@@ -30,7 +30,7 @@ class ZooKeeperProcess:
 
     @property
     def address(self) -> str:
-        assert self._server is not None, "asked before `start`"
+        assert self._server is not None, "`start` was called before"
         return self._server.address
 
     @property
@@ -42,29 +42,29 @@ class ZooKeeperProcess:
         return {} if self._server is None else {"address": self._server.address}
 
     async def start(self) -> None:
-        """Return once it serves. Raises EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed."""
+        """Return when the server is ready. Raises EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed."""
         ends_at = time.monotonic() + PREDECESSOR_GONE_S
         while True:
             try:
                 self._server = await ZooKeeperServer.start(self._data)
                 break
             except EmbeddedZooKeeperFailed:
-                # The directory may still be held by the server of a run that was killed.
+                # The server of a killed run may still use the directory.
                 if time.monotonic() > ends_at:
                     raise
                 await asyncio.sleep(_RETRY_S)
         self.state = ProcessState.SERVING
 
     async def keep(self) -> None:
-        """Start it again whenever it ends, until cancelled."""
-        assert self._server is not None, "kept before `start`"
+        """Restart the server whenever it exits, until cancelled."""
+        assert self._server is not None, "`start` was called before"
         while True:
             if self._server.alive:
                 await asyncio.sleep(_LOOK_EVERY_S)
                 continue
             self.restarts += 1
             self.state = ProcessState.WAITING
-            self._watch("zookeeper has ended; starting it again")
+            self._watch("zookeeper exited; restarting it")
             dead = self._server
             try:
                 self._server = await ZooKeeperServer.start(self._data, dead.port)
@@ -74,7 +74,7 @@ class ZooKeeperProcess:
                 continue
             await dead.stop()
             self.state = ProcessState.SERVING
-            self._watch("zookeeper serves again")
+            self._watch("zookeeper is ready again")
 
     async def stop(self) -> None:
         self.state = ProcessState.STOPPED
