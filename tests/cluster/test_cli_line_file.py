@@ -138,7 +138,7 @@ def test_file_cut_while_it_is_read_is_refused(tmp_path: Path) -> None:
         assert next(blocks).values == [b"one"]
         assert next(blocks).values == [b"two"]
         path.write_bytes(b"new\n")
-        with pytest.raises(InvalidArgument, match="was cut to 4 bytes"):
+        with pytest.raises(InvalidArgument, match="was truncated to 4 bytes"):
             next(blocks)
 
 

@@ -162,7 +162,7 @@ def test_interrupted_run_says_where_it_stands(cluster: Standalone, tmp_path: Pat
     summary = json.loads(output.splitlines()[-1])
     assert summary["interrupted"]
     assert summary["lines"] == summary["sent"] < 3000
-    assert f"everything before byte {summary['position']}".encode() in errors
+    assert f"up to byte {summary['position']}".encode() in errors
     assert produce(cluster, "stops", path)["resumed_from"] == summary["position"]
     assert raw(cluster, "stops") == path.read_bytes()
 
@@ -180,7 +180,7 @@ def test_reader_begins_and_ends_where_it_is_told(cluster: Standalone, tmp_path: 
     assert len(rows(cluster, "places", "--from", "2001-01-01T00:00:00Z")) == 10
     wrong = cluster.run("read", "places", "--from", "yesterday")
     assert wrong.returncode == 1
-    assert b"--from is earliest, latest, a message id" in wrong.stderr
+    assert b"--from must be earliest, latest, a message id" in wrong.stderr
     missing = cluster.run("read", "palces")
     assert missing.returncode == 1
     assert b"topic public/default/palces does not exist" in missing.stderr
@@ -209,7 +209,7 @@ def test_no_cluster_is_told_with_what_to_do(tmp_path: Path) -> None:
     done = subprocess.run(command(*words, *nowhere), capture_output=True, env=environment(), timeout=60, check=False)
     assert done.returncode == 4
     assert b"127.0.0.1:1 (a metadata service) is not reached: the connection was refused" in done.stderr
-    assert b"is --url right" in done.stderr
+    assert b"check --url" in done.stderr
 
 
 def test_output_that_is_closed_early_ends_the_read(cluster: Standalone, tmp_path: Path) -> None:

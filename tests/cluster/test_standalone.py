@@ -94,7 +94,7 @@ def test_directory_has_one_cluster_at_a_time(cluster: Standalone) -> None:
         command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
     )
     assert done.returncode == 1
-    assert "a cluster is running on" in done.stderr
+    assert "another cluster is running in" in done.stderr
     assert cluster.now()["pid"] == cluster.process.pid
 
 
@@ -125,7 +125,7 @@ def test_dead_processes_are_replaced_and_that_is_said(cluster: Standalone) -> No
             return now["state"] == "serving" and now["pid"] not in {None, pid} and now["restarts"] == 1
 
         until_sync(back, _DEADLINE_S, waiting_for=f"{name} to serve again")
-        assert f"{name} serves again" in cluster.told
+        assert f"{name} is ready again" in cluster.told
         published(cluster, str(number))
     assert stored(cluster) == ["one", "2", "3", "4"]
     assert cluster.now()["url"] == cluster.url

@@ -73,8 +73,8 @@ async def test_killed_child_is_started_again_and_that_is_said(tmp_path: Path) ->
         await until(lambda: len(own.served) == 2, _DEADLINE_S)
         assert own.child.restarts == 1
         assert own.served[1][0] not in {None, pid}
-        assert "owner-1 was ended by SIGKILL; starting it again in 0.1 s" in own.said
-        assert own.said[-1] == "owner-1 serves again"
+        assert "owner-1 was killed by SIGKILL; restarting it in 0.1 s" in own.said
+        assert own.said[-1] == "owner-1 is ready again"
 
 
 @pytest.mark.asyncio
@@ -83,7 +83,7 @@ async def test_child_that_never_serves_waits_longer_each_time(tmp_path: Path) ->
     async with kept(HOPELESS, tmp_path) as own:
         await until(lambda: own.child.failures >= 3, _DEADLINE_S)
         assert own.said[:3] == [
-            f"owner-1 ended with exit code 7; starting it again in {wait} s" for wait in ("0.1", "0.2", "0.4")
+            f"owner-1 exited with code 7; restarting it in {wait} s" for wait in ("0.1", "0.2", "0.4")
         ]
         assert "no such thing" in own.child.log_tail()
 

@@ -52,8 +52,8 @@ def test_secrets_are_printed_alone(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--role", "a/b"], "role"),
-        (["--role", "r", "--expires", "30"], "no duration"),
-        (["--role", "r", "--expires", "0d"], "no duration"),
+        (["--role", "r", "--expires", "30"], "not a valid duration"),
+        (["--role", "r", "--expires", "0d"], "not a valid duration"),
     ],
 )
 def test_wrong_arguments_are_explained(tmp_path: Path, arguments: list[str], complaint: str) -> None:

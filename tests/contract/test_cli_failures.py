@@ -69,13 +69,13 @@ def explained(error: OncelogError) -> tuple[Exit, str]:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("failure", [grpc_failure, http_failure])
 async def test_a_wrong_ca_is_told_as_such(failure: Failure, tmp_path: Path) -> None:
-    """Not "does the cluster run?": it does; and trying again is of no use."""
+    """Not "that the cluster is running?": it does; and trying again is of no use."""
     (tmp_path / "other").mkdir()
     error = await failure(with_tls(tmp_path), with_tls(tmp_path / "other").peers)
     code, shown = explained(error)
     assert code is Exit.FAILED
-    assert "its certificate is not of this CA" in shown
-    assert "does the cluster run" not in shown
+    assert "certificate is not signed by this CA" in shown
+    assert "that the cluster is running" not in shown
 
 
 @pytest.mark.asyncio
@@ -84,7 +84,7 @@ async def test_a_server_that_speaks_plain_text_is_told_as_such(failure: Failure,
     """A URL that says TLS, and a release without."""
     code, shown = explained(await failure(OPEN, with_tls(tmp_path).peers))
     assert code is Exit.FAILED
-    assert "plain text is spoken there" in shown
+    assert "does not use TLS on this port" in shown
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("no"), DeadlineExceeded("no")])
@@ -92,4 +92,4 @@ def test_a_cluster_that_is_away_is_worth_trying_again(error: OncelogError) -> No
     """The control."""
     code, shown = explained(error)
     assert code is Exit.UNAVAILABLE
-    assert "does the cluster run" in shown
+    assert "that the cluster is running" in shown
