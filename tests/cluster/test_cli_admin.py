@@ -120,14 +120,14 @@ NODE = "0a1b" * 8
         (f"storage-nodes clear-read-only {NODE}", ("DELETE", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
     ],
 )
-def test_command_asks_what_it_says(rest: RecordingServer, words: str, asked: Asked) -> None:
+def test_command_sends_its_request(rest: RecordingServer, words: str, asked: Asked) -> None:
     """Each command is one call of the REST interface, at the path that users of Pulsar know."""
     code, _, errors = admin(rest, *words.split())
     assert (code, errors) == (0, "")
     assert rest.asked == [asked]
 
 
-def test_beginning_of_a_storage_node_is_enough_while_it_is_one(rest: RecordingServer) -> None:
+def test_unique_prefix_of_a_storage_node_is_enough(rest: RecordingServer) -> None:
     """Tables show short names, and what is shown can be typed; an ambiguous one names nobody."""
     others = ["0a2c" * 8, "ffff" * 8]
     rest.answers["/admin/v2/storage-nodes"] = (200, [{"incarnation": one} for one in (NODE, *others)])
@@ -147,7 +147,7 @@ def test_cluster_switch_finds_the_cluster(rest: RecordingServer) -> None:
     assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/deduplication", True)
 
 
-def test_json_is_the_answer_itself(rest: RecordingServer) -> None:
+def test_json_output_is_the_rest_response(rest: RecordingServer) -> None:
     """A program gets what the REST interface says, nothing else."""
     answer = {"topic": "public/default/new", "takeovers": [{"ms": 1.5}], "owner": None}
     rest.answers[f"{TOPIC}/stats"] = (200, answer)
@@ -164,7 +164,7 @@ def test_table_shows_every_value(rest: RecordingServer) -> None:
         assert text in output
 
 
-def test_change_prints_nothing_for_programs(rest: RecordingServer) -> None:
+def test_change_prints_nothing_with_json_output(rest: RecordingServer) -> None:
     """A sentence for people is no JSON."""
     words = ("namespaces", "set-deduplication", "orders", "--enable")
     assert admin(rest, *words)[1] == "deduplication of orders: on\n"
@@ -175,7 +175,7 @@ def test_change_prints_nothing_for_programs(rest: RecordingServer) -> None:
     ("status", "code", "exit_code"),
     [(404, "topic_not_found", 1), (409, "conflict", 1), (503, "topic_loading", 4), (504, "deadline_exceeded", 4)],
 )
-def test_problem_is_told_with_its_code(rest: RecordingServer, status: int, code: str, exit_code: int) -> None:
+def test_error_is_printed_with_its_code(rest: RecordingServer, status: int, code: str, exit_code: int) -> None:
     """The exit code says whether trying again is right; the text is the problem's own."""
     rest.answers[f"{TOPIC}/stats"] = (status, {"code": code, "detail": "that is why", "status": status})
     got, output, errors = admin(rest, "topics", "stats", "new")
@@ -183,7 +183,7 @@ def test_problem_is_told_with_its_code(rest: RecordingServer, status: int, code:
     assert errors.startswith(f"error: that is why [{code}]")
 
 
-def test_bad_name_is_refused_before_anything_is_asked(rest: RecordingServer) -> None:
+def test_invalid_name_is_refused_without_a_request(rest: RecordingServer) -> None:
     """A slash too many must not become another path."""
     code, _, errors = admin(rest, "topics", "stats", "a/b/c/d")
     assert code == 1
@@ -191,7 +191,7 @@ def test_bad_name_is_refused_before_anything_is_asked(rest: RecordingServer) -> 
     assert rest.asked == []
 
 
-def test_other_server_is_recognised(rest: RecordingServer) -> None:
+def test_server_that_is_not_oncelog_is_recognised(rest: RecordingServer) -> None:
     """A wrong --admin-url that answers must not end in a trace."""
     rest.answers[f"{TOPIC}/stats"] = (500, "oops")
     code, _, errors = admin(rest, "topics", "stats", "new")
@@ -199,7 +199,7 @@ def test_other_server_is_recognised(rest: RecordingServer) -> None:
     assert "without a problem body" in errors
 
 
-def test_nobody_there_is_worth_trying_again() -> None:
+def test_unreachable_server_is_a_retriable_error() -> None:
     """Exit code 4, and the option to look at."""
     with served() as gone:
         url = gone.url

@@ -68,7 +68,7 @@ def test_line_after_each_line_is_its_successor(directory: Path, data: bytes, blo
 
 
 @given(data=contents, block_bytes=block_sizes, count=st.integers(min_value=0, max_value=9))
-def test_lines_before_a_place_are_counted_back(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
+def test_offset_of_earlier_lines_is_found(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
     """A replay of the last n lines begins at a line, n before, or at the beginning of the file."""
     offsets = [*lines_of(data), len(data)]
     with LineFile(written(directory, data), block_bytes, final=True) as file:
@@ -88,7 +88,7 @@ def test_offset_inside_a_line_is_refused(directory: Path, data: bytes, block_byt
 
 
 @given(data=contents, block_bytes=block_sizes, count=st.integers(min_value=1, max_value=9))
-def test_cut_blocks_hold_the_same_lines(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
+def test_split_blocks_have_the_same_lines(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
     """A paced run sends parts of blocks; each knows where what follows it begins."""
     with LineFile(written(directory, data), block_bytes, final=True) as file:
         for block in file.blocks(0):
@@ -101,7 +101,7 @@ def test_cut_blocks_hold_the_same_lines(directory: Path, data: bytes, block_byte
 
 
 @given(data=contents, block_bytes=block_sizes)
-def test_only_complete_lines_are_read_of_a_file_that_may_grow(directory: Path, data: bytes, block_bytes: int) -> None:
+def test_only_complete_lines_are_read_if_the_file_may_grow(directory: Path, data: bytes, block_bytes: int) -> None:
     """A last line without a newline may be half of one: it is told with its place, and not read."""
     complete = data[: data.rfind(b"\n") + 1]
     with LineFile(written(directory, data), block_bytes) as file:
@@ -111,7 +111,7 @@ def test_only_complete_lines_are_read_of_a_file_that_may_grow(directory: Path, d
 
 
 @given(data=contents, cut=st.integers(min_value=0, max_value=60), block_bytes=block_sizes)
-def test_file_read_while_it_grows_gives_the_lines_of_the_whole(
+def test_file_that_grows_while_it_is_read_gives_all_lines(
     directory: Path, data: bytes, cut: int, block_bytes: int
 ) -> None:
     """Wherever the writer had come to at the first run, also between a carriage return and its newline."""
@@ -124,13 +124,13 @@ def test_file_read_while_it_grows_gives_the_lines_of_the_whole(
     assert found == lines_of(data[: data.rfind(b"\n") + 1])
 
 
-def test_file_cut_within_its_last_published_line_is_refused(tmp_path: Path) -> None:
+def test_file_truncated_within_its_last_published_line_is_refused(tmp_path: Path) -> None:
     """What is written after the cut would be taken for the rest of a line that is stored, and skipped."""
     with LineFile(written(tmp_path, b"one\ntw")) as file, pytest.raises(InvalidArgument, match="has no newline"):
         file.after(4)
 
 
-def test_file_cut_while_it_is_read_is_refused(tmp_path: Path) -> None:
+def test_file_truncated_while_it_is_read_is_refused(tmp_path: Path) -> None:
     """A run that ended as if nothing had happened would hide that the file was begun anew."""
     path = written(tmp_path, b"one\ntwo\n")
     with LineFile(path, block_bytes=4) as file:
@@ -142,7 +142,7 @@ def test_file_cut_while_it_is_read_is_refused(tmp_path: Path) -> None:
             next(blocks)
 
 
-def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     """The error that people meet first must say which file."""
     with pytest.raises(FileNotFoundError) as caught:
         LineFile(tmp_path / "missing.csv")

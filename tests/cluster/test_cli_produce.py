@@ -49,7 +49,7 @@ def numbered(path: Path, count: int) -> Path:
     return path
 
 
-def test_file_is_published_once_however_often_it_is_run(cluster: Standalone, tmp_path: Path) -> None:
+def test_file_is_published_once_by_repeated_runs(cluster: Standalone, tmp_path: Path) -> None:
     """The promise in one command: again means on, and a replay is refused line by line."""
     path = tmp_path / "lines"
     path.write_bytes(b"a\r\n\n\xff\nlast\n")
@@ -69,7 +69,7 @@ def test_file_is_published_once_however_often_it_is_run(cluster: Standalone, tmp
     assert {message["producer_name"] for message in messages} == {"importer"}
 
 
-def test_longer_file_goes_on_where_it_was(cluster: Standalone, tmp_path: Path) -> None:
+def test_run_on_a_grown_file_continues_after_the_last_line(cluster: Standalone, tmp_path: Path) -> None:
     """A log that grows is published by running the command again."""
     path = numbered(tmp_path / "lines", 3)
     produce(cluster, "grows", path)
@@ -113,7 +113,7 @@ def test_another_file_under_the_same_name_is_refused(cluster: Standalone, tmp_pa
     assert b"begins at that byte" in done.stderr
 
 
-def test_killed_producer_and_killed_owner_cost_nothing(cluster: Standalone, tmp_path: Path) -> None:
+def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Standalone, tmp_path: Path) -> None:
     """The demo in small: kill -9 of the producer, then of the owner under the next; every line is there once."""
     path = numbered(tmp_path / "lines", 6000)
     words = ("produce", "crashes", "--from-file", str(path), "--producer-name", "importer", "--rate", "1500")
@@ -144,7 +144,7 @@ def test_killed_producer_and_killed_owner_cost_nothing(cluster: Standalone, tmp_
     assert raw(cluster, "crashes") == path.read_bytes()
 
 
-def test_interrupted_run_says_where_it_stands(cluster: Standalone, tmp_path: Path) -> None:
+def test_interrupted_run_reports_its_progress(cluster: Standalone, tmp_path: Path) -> None:
     """Ctrl-C: exit code 130, a true summary, and the next run completes the file."""
     path = numbered(tmp_path / "lines", 3000)
     words = ("produce", "stops", "--from-file", str(path), "--producer-name", "importer", "-o", "json")
@@ -167,7 +167,7 @@ def test_interrupted_run_says_where_it_stands(cluster: Standalone, tmp_path: Pat
     assert raw(cluster, "stops") == path.read_bytes()
 
 
-def test_reader_begins_and_ends_where_it_is_told(cluster: Standalone, tmp_path: Path) -> None:
+def test_read_starts_and_ends_at_the_given_positions(cluster: Standalone, tmp_path: Path) -> None:
     """--from a message id, inclusive or behind it, a time, and --limit."""
     produce(cluster, "places", numbered(tmp_path / "lines", 10))
     messages = rows(cluster, "places")
@@ -186,7 +186,7 @@ def test_reader_begins_and_ends_where_it_is_told(cluster: Standalone, tmp_path: 
     assert b"topic public/default/palces does not exist" in missing.stderr
 
 
-def test_follower_sees_what_comes(cluster: Standalone) -> None:
+def test_follow_prints_new_messages(cluster: Standalone) -> None:
     """--follow waits, prints each message when it is there, and ends with Ctrl-C."""
     own = environment() | {"ONCELOG_URL": cluster.url}
     words = command("read", "tail", "--follow")
@@ -201,7 +201,7 @@ def test_follower_sees_what_comes(cluster: Standalone) -> None:
         assert follower.wait(_DEADLINE_S) == 130
 
 
-def test_no_cluster_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_unreachable_cluster_is_reported_with_advice(tmp_path: Path) -> None:
     """The first thing that newcomers get wrong; exit code 4 means that trying again may help."""
     path = numbered(tmp_path / "lines", 1)
     words = ("produce", "t", "--from-file", str(path), "--producer-name", "n", "--timeout", "0.5")
@@ -212,7 +212,7 @@ def test_no_cluster_is_told_with_what_to_do(tmp_path: Path) -> None:
     assert b"check --url" in done.stderr
 
 
-def test_output_that_is_closed_early_ends_the_read(cluster: Standalone, tmp_path: Path) -> None:
+def test_closed_output_ends_the_read(cluster: Standalone, tmp_path: Path) -> None:
     """`oncelog read … | head` is no error."""
     produce(cluster, "piped", numbered(tmp_path / "lines", 50_000))
     own = environment() | {"ONCELOG_URL": cluster.url}

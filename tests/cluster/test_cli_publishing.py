@@ -76,7 +76,7 @@ async def turns(count: int) -> None:
 
 
 @pytest.mark.asyncio
-async def test_acknowledged_offset_has_no_holes() -> None:
+async def test_acknowledged_offset_has_no_gaps() -> None:
     """A later list that is answered first must not make an earlier one look stored: a resume would skip it."""
     producer, story = HeldProducer(), Story()
     publishing = Publishing(producer, story, None, 0)
@@ -93,7 +93,7 @@ async def test_acknowledged_offset_has_no_holes() -> None:
 
 
 @pytest.mark.asyncio
-async def test_lists_on_the_way_are_bounded() -> None:
+async def test_batches_in_flight_are_limited() -> None:
     """A cluster that does not answer must not make a large file fill the memory."""
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), None, 0)
@@ -111,7 +111,7 @@ async def test_lists_on_the_way_are_bounded() -> None:
 
 
 @pytest.mark.asyncio
-async def test_stop_waits_for_what_was_handed_over() -> None:
+async def test_stop_waits_for_batches_in_flight() -> None:
     """Ctrl-C: nothing more is read, and what is on the way is still counted, so that the reported progress is true."""
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), 1.0, 0)
@@ -139,7 +139,7 @@ async def test_error_ends_the_run_with_true_progress() -> None:
     assert (publishing.progress.sent, publishing.progress.acked, publishing.progress.offset) == (4, 2, 4)
 
 
-def test_pace_grants_its_rate() -> None:
+def test_pace_allows_its_rate() -> None:
     """1000 lines a second: after 20 ms 20, and nothing twice."""
     pace = Pace(1000.0, 0.0)
     assert pace.grant(0.0) == 0
@@ -155,6 +155,6 @@ def test_pace_catches_up_by_one_second_at_most() -> None:
     assert pace.grant(3600.0) == 1000
 
 
-def test_no_rate_grants_everything() -> None:
+def test_no_rate_means_no_limit() -> None:
     """By default it goes as fast as it goes."""
     assert Pace(None, 0.0).grant(0.0) is None

@@ -14,7 +14,7 @@ async def values(blocks: AsyncIterator[LineBlock]) -> list[bytes]:
 
 
 @pytest.mark.asyncio
-async def test_lines_of_a_pipe_are_those_of_a_file() -> None:
+async def test_lines_of_a_pipe_equal_those_of_a_file() -> None:
     """The same definition of a line, wherever it comes from; such lines have no offsets."""
     reading, writing = os.pipe()
     os.write(writing, b"a\r\n\nlast")
@@ -24,7 +24,7 @@ async def test_lines_of_a_pipe_are_those_of_a_file() -> None:
 
 
 @pytest.mark.asyncio
-async def test_line_is_there_before_the_pipe_ends() -> None:
+async def test_line_is_passed_on_before_the_pipe_ends() -> None:
     """`tail -F` never ends: what it printed must be sent now."""
     reading, writing = os.pipe()
     lines = lines_of_descriptor(reading)

@@ -125,7 +125,7 @@ def test_wide_shows_every_id_and_address_whole(name: str) -> None:
     assert {word for word in missing if not re.fullmatch(r"\d{13}", word)} == set()
 
 
-def test_lists_say_what_one_looks_for() -> None:
+def test_tables_have_the_useful_columns() -> None:
     """Short names, how long ago, how much room."""
     assert lines_of(STORAGE, width=WIDTH, wide=False, now_ms=NOW_MS) == [
         "node      address                 state                      free",
@@ -141,7 +141,7 @@ def test_lists_say_what_one_looks_for() -> None:
     ]
 
 
-def test_short_names_are_as_long_as_they_must_be() -> None:
+def test_short_ids_are_as_long_as_necessary() -> None:
     """Two nodes whose names begin alike are still told apart."""
     alike: list[object] = [
         {"incarnation": "a" * 12 + letter * 20, "retired": False, "address": "h:1"} for letter in "bc"
@@ -150,7 +150,7 @@ def test_short_names_are_as_long_as_they_must_be() -> None:
     assert [line.split()[0] for line in lines[1:]] == ["a" * 12 + "b", "a" * 12 + "c"]
 
 
-def test_list_that_is_too_wide_is_shown_row_by_row() -> None:
+def test_table_that_is_too_wide_is_shown_as_blocks() -> None:
     """A producer's name may have 255 characters: it goes over the line, and is not broken."""
     name = "importer/" + "x" * 100
     lines = lines_of([{"name": name, "producer_id": 7, "persisted": 9}], width=WIDTH, wide=False, now_ms=NOW_MS)
@@ -159,7 +159,7 @@ def test_list_that_is_too_wide_is_shown_row_by_row() -> None:
     assert not any(name in line for line in lines if len(line) <= len(name))
 
 
-def test_sentence_goes_on_at_its_place() -> None:
+def test_long_value_continues_on_the_next_line() -> None:
     """Words stay whole."""
     lines = lines_of(STATS, width=WIDTH, wide=False, now_ms=NOW_MS)
     at = next(number for number, line in enumerate(lines) if line.startswith("waiting"))
@@ -167,7 +167,7 @@ def test_sentence_goes_on_at_its_place() -> None:
     assert " ".join(" ".join(lines[at : at + 3]).split()).startswith(f"waiting {STATS['waiting']}")
 
 
-def test_sizes_and_times_are_as_people_read_them() -> None:
+def test_sizes_and_times_are_formatted_for_people() -> None:
     """Rounded down to the unit that one thinks in; the date, where a time is long ago or to come."""
     sizes = [size(number) for number in (0, 1023, 1536, 20 * 2**30, 5 * 2**50)]
     assert sizes == ["0 B", "1023 B", "1.5 KiB", "20.0 GiB", "5.0 PiB"]

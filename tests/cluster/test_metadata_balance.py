@@ -149,7 +149,7 @@ async def test_nothing_moves_before_the_owners_have_settled() -> None:
         assert own.old.unloading == []
 
 
-async def test_replica_that_is_elected_again_begins_anew() -> None:
+async def test_reelected_replica_starts_with_a_new_view() -> None:
     """What it saw before is old: who joined meanwhile, and which topics the other has moved."""
     async with Uneven.running() as own:
         elected = own.name
@@ -163,7 +163,7 @@ async def test_replica_that_is_elected_again_begins_anew() -> None:
         assert own.old.unloaded
 
 
-async def test_store_that_is_away_ends_no_balancing() -> None:
+async def test_unavailable_store_does_not_end_balancing() -> None:
     """It is a task of the process, and would end that."""
     async with Uneven.running() as own:
         own.store.faults.close()
@@ -171,7 +171,7 @@ async def test_store_that_is_away_ends_no_balancing() -> None:
         assert own.old.unloading == []
 
 
-async def test_record_that_is_damaged_is_left_where_it_is() -> None:
+async def test_topic_with_a_corrupt_record_is_not_moved() -> None:
     """It cannot say whose it is; the others move."""
     async with Uneven.running() as own:
         record = await own.world.record(NAMES[0])
@@ -184,7 +184,7 @@ async def test_record_that_is_damaged_is_left_where_it_is() -> None:
         assert record.topic_id not in own.old.unloading
 
 
-async def test_owner_that_refuses_to_let_go_is_asked_again() -> None:
+async def test_owner_that_refuses_to_unload_is_asked_again() -> None:
     """A move that fails ends neither the round nor the balancing."""
     async with Uneven.running() as own:
         own.old.refuses_unloads = True

@@ -188,7 +188,7 @@ async def test_owner_that_died_before_a_replica_came_gets_no_topic_from_it() -> 
         assert {answer.owner_incarnation for answer in answers} == {living.incarnation}
 
 
-async def test_replica_that_stops_suspects_nobody() -> None:
+async def test_stopping_replica_suspects_no_owner() -> None:
     """It closes all streams itself."""
     async with World.running() as world:
         prober = Prober()
@@ -203,7 +203,7 @@ async def test_replica_that_stops_suspects_nobody() -> None:
         assert (await world.record()).owner_epoch == 1
 
 
-async def test_new_owner_moves_no_topic_of_a_living_one() -> None:
+async def test_new_owner_takes_no_topic_of_a_live_owner() -> None:
     """Joining must not cost takeovers; new topics go to it too."""
     async with World.running() as world:
         replica = await world.replica()
@@ -248,7 +248,7 @@ async def test_replicas_that_race_place_a_topic_once() -> None:
             assert (await replica.look_up(epoch=1)).owner_epoch == 2
 
 
-async def test_successor_on_the_same_port_betrays_the_death_of_the_former() -> None:
+async def test_new_owner_on_the_same_port_proves_the_death_of_the_former() -> None:
     """A process restarted within milliseconds answers in the name of the dead one, whose port it holds."""
     async with World.running() as world:
         prober = Prober(Reachability.SILENT)
@@ -265,7 +265,7 @@ async def test_successor_on_the_same_port_betrays_the_death_of_the_former() -> N
         await until(moved, DEADLINE_S)
 
 
-async def test_only_owner_that_dies_is_replaced_by_the_next_to_come() -> None:
+async def test_topics_of_the_only_owner_move_to_the_next_one_that_joins() -> None:
     """Look-ups wait for it, and none is answered with the dead one."""
     async with World.running() as world:
         replica = await world.replica()
@@ -355,7 +355,7 @@ async def test_topics_that_another_replica_placed_are_handed_over_few_at_a_time_
             await world.moved_to(heir, name)
 
 
-async def test_draining_owner_without_an_heir_keeps_its_topics() -> None:
+async def test_draining_owner_keeps_its_topics_without_another_owner() -> None:
     """There is nowhere to move them; they wait for its end."""
     async with World.running() as world:
         replica = await world.replica()
@@ -380,7 +380,7 @@ async def test_unloaded_topic_goes_to_another_owner() -> None:
         assert (await replica.look_up()).owner_epoch == 2
 
 
-async def test_only_owner_gets_an_unloaded_topic_back() -> None:
+async def test_unloaded_topic_returns_to_the_only_owner() -> None:
     """At a higher epoch, so that it begins anew."""
     async with World.running() as world:
         replica = await world.replica()

@@ -123,7 +123,7 @@ async def look_up(address: str, topic: str = "flights") -> pb.LookupAnswer:
         return await channel.call(LOOKUP, request, timeout_ms=20_000)
 
 
-async def test_first_start_makes_the_cluster_and_the_next_joins_it(zookeeper: str, tmp_path: Path) -> None:
+async def test_first_start_initialises_the_cluster_and_the_next_joins_it(zookeeper: str, tmp_path: Path) -> None:
     """Several may start at once; SIGTERM ends each in good order, and takes its record away."""
     async with running(zookeeper, tmp_path) as cluster:
         replicas = [cluster.start_metadata() for _ in range(2)]
@@ -180,7 +180,7 @@ async def test_stopped_owner_keeps_its_topics_until_its_session_ends(zookeeper: 
         owners[stopped].popen.send_signal(signal.SIGCONT)
 
 
-async def test_wrong_arguments_end_the_start(zookeeper: str, tmp_path: Path) -> None:
+async def test_invalid_arguments_fail_the_start(zookeeper: str, tmp_path: Path) -> None:
     """With a code and a word that say which."""
     async with running(zookeeper, tmp_path) as cluster:
         taken = (await cluster.start_metadata().serving())["http"].rpartition(":")[2]

@@ -39,7 +39,7 @@ def pids(cluster: Standalone) -> list[int]:
     return [process["pid"] for process in cluster.now()["processes"]]
 
 
-def test_cluster_is_there_again_after_a_restart_and_after_its_supervisor_was_killed(tmp_path: Path) -> None:
+def test_cluster_resumes_after_a_restart_and_after_its_supervisor_was_killed(tmp_path: Path) -> None:
     """--data is the whole cluster: the same messages, under the same ports where they were given.
 
     kill -9 drains nobody, and what is left behind holds ports and directories: the next start waits for its end.
@@ -63,7 +63,7 @@ def test_cluster_is_there_again_after_a_restart_and_after_its_supervisor_was_kil
         assert stored(last) == ["one", "two", "three"]
 
 
-def test_temporary_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
     """Without --data everything is gone at the end; Ctrl-C, as in a terminal, is a good end."""
     own = environment() | {"TMPDIR": str(tmp_path)}
     words = ("standalone", *SMALL, "--port", "0", "--http-port", "0")
@@ -98,7 +98,7 @@ def test_directory_has_one_cluster_at_a_time(cluster: Standalone) -> None:
     assert cluster.now()["pid"] == cluster.process.pid
 
 
-def test_start_that_cannot_succeed_says_why(cluster: Standalone, tmp_path: Path) -> None:
+def test_failed_start_reports_the_reason(cluster: Standalone, tmp_path: Path) -> None:
     """A port in use: the error names the process and quotes it, and nothing is left running."""
     taken = cluster.url.rpartition(":")[2]
     other = tmp_path / "other"
@@ -113,7 +113,7 @@ def test_start_that_cannot_succeed_says_why(cluster: Standalone, tmp_path: Path)
     assert all(process["pid"] is None or gone(process["pid"]) for process in left["processes"])
 
 
-def test_dead_processes_are_replaced_and_that_is_said(cluster: Standalone) -> None:
+def test_killed_processes_are_restarted_and_reported(cluster: Standalone) -> None:
     """An owner, a metadata service and ZooKeeper die; the cluster goes on, clients keep their address."""
     published(cluster, "one")
     for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):

@@ -52,7 +52,7 @@ async def kept(program: str, tmp_path: Path, *, drain_s: float = _DEADLINE_S) ->
 
 
 @pytest.mark.asyncio
-async def test_child_serves_when_it_says_so(tmp_path: Path) -> None:
+async def test_process_is_ready_when_it_reports_its_addresses(tmp_path: Path) -> None:
     """Started is not serving: clients are told of a cluster only when every part has announced its address."""
     async with kept(OBEDIENT, tmp_path) as own:
         await until(lambda: own.child.state is ProcessState.SERVING, _DEADLINE_S)
@@ -63,7 +63,7 @@ async def test_child_serves_when_it_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_killed_child_is_started_again_and_that_is_said(tmp_path: Path) -> None:
+async def test_killed_process_is_restarted_and_reported(tmp_path: Path) -> None:
     """A cluster on one machine heals by itself, and never silently."""
     async with kept(OBEDIENT, tmp_path) as own:
         await until(lambda: own.served, _DEADLINE_S)
@@ -78,7 +78,7 @@ async def test_killed_child_is_started_again_and_that_is_said(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_child_that_never_serves_waits_longer_each_time(tmp_path: Path) -> None:
+async def test_process_that_never_becomes_ready_restarts_with_backoff(tmp_path: Path) -> None:
     """What cannot start must not eat the machine, and its last words are at hand."""
     async with kept(HOPELESS, tmp_path) as own:
         await until(lambda: own.child.failures >= 3, _DEADLINE_S)
@@ -89,7 +89,7 @@ async def test_child_that_never_serves_waits_longer_each_time(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_child_that_does_not_drain_is_killed_at_the_deadline(tmp_path: Path) -> None:
+async def test_process_that_does_not_drain_is_killed_at_the_deadline(tmp_path: Path) -> None:
     """The end of the cluster has a deadline, whatever hangs; and a drain that was cut short is said."""
     async with kept(DEAF, tmp_path, drain_s=0.2) as own:
         await until(lambda: own.child.state is ProcessState.SERVING, _DEADLINE_S)
@@ -98,7 +98,7 @@ async def test_child_that_does_not_drain_is_killed_at_the_deadline(tmp_path: Pat
 
 
 @pytest.mark.asyncio
-async def test_child_is_not_restarted_once_it_is_being_stopped(tmp_path: Path) -> None:
+async def test_process_is_not_restarted_while_it_is_being_stopped(tmp_path: Path) -> None:
     """Between a death and the restart the end may be wanted: then nothing starts any more."""
     async with kept(HOPELESS, tmp_path) as own:
         await until(lambda: own.child.state is ProcessState.WAITING, _DEADLINE_S)

@@ -66,7 +66,7 @@ async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
         yield served
 
 
-async def test_nothing_is_answered_without_a_token(admin: Admin) -> None:
+async def test_every_request_without_a_token_is_refused(admin: Admin) -> None:
     """Not even what is not there: an unknown path tells nobody that it is unknown."""
     for call in [*RULES, "GET /nowhere", "GET /openapi.json", "GET /docs", "POST /", "GET /%2F"]:
         method, path = call.split()
@@ -75,7 +75,7 @@ async def test_nothing_is_answered_without_a_token(admin: Admin) -> None:
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_first_page_is_for_everybody_and_tells_nothing_of_the_cluster(admin: Admin) -> None:
+async def test_start_page_needs_no_token_and_discloses_nothing(admin: Admin) -> None:
     """Whoever opens the port in a browser is told what this is, with a bad token, too; and nothing else."""
     answers = [await admin.http.get("/", headers=headers) for headers in ({}, bearer(ROOT), {"authorization": "x"})]
     assert {answer.status_code for answer in answers} == {200}
@@ -90,7 +90,7 @@ async def test_first_page_is_for_everybody_and_tells_nothing_of_the_cluster(admi
     assert (head.status_code, head.content) == (200, b"")
 
 
-async def test_page_of_calls_lists_every_call_and_loads_nothing(admin: Admin) -> None:
+async def test_docs_page_lists_every_request_and_loads_nothing(admin: Admin) -> None:
     """For every role that has a token; no script, and nothing from elsewhere."""
     page = (await admin.http.get("/docs", headers=bearer("stranger"))).text
     paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
@@ -103,7 +103,7 @@ async def test_page_of_calls_lists_every_call_and_loads_nothing(admin: Admin) ->
         assert foreign not in page
 
 
-async def test_each_route_is_open_to_its_rights_and_to_no_others(admin: Admin) -> None:
+async def test_each_route_allows_its_rights_only(admin: Admin) -> None:
     """Refused is 403 and nothing else; allowed is anything but that. Superusers come last: they delete."""
     for role in [*ROLES, "stranger", ROOT]:
         for call, allowed in RULES.items():
@@ -115,7 +115,7 @@ async def test_each_route_is_open_to_its_rights_and_to_no_others(admin: Admin) -
                 await admin.refused(method, path, 403, "permission_denied", headers=bearer(role))
 
 
-async def test_every_route_was_thought_of(admin: Admin) -> None:
+async def test_every_route_has_a_known_rule(admin: Admin) -> None:
     """A route that is added is for superusers until its line is here: the default refuses."""
     paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
     calls = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
@@ -131,13 +131,13 @@ async def test_every_route_was_thought_of(admin: Admin) -> None:
     assert found == {"GET /admin/v2/clusters", "GET /admin/v2/brokers/health"}
 
 
-async def test_a_namespace_that_is_not_there_is_refused_as_one_without_rights(admin: Admin) -> None:
+async def test_missing_namespace_is_refused_like_one_without_rights(admin: Admin) -> None:
     """Or names could be found out by asking."""
     await admin.refused("GET", "/admin/v2/namespaces/public/x", 403, "permission_denied", headers=bearer("keeper"))
     await admin.refused("GET", "/admin/v2/namespaces/public/x", 404, "namespace_not_found", headers=bearer(ROOT))
 
 
-async def test_a_look_up_creates_a_topic_for_publishers_alone(admin: Admin) -> None:
+async def test_look_up_creates_a_topic_for_producers_only(admin: Admin) -> None:
     """A reader's look-up finds what is there."""
     path = "/lookup/v2/topic/persistent/public/default/fresh?create=true"
     await admin.refused("GET", path, 403, "permission_denied", headers=bearer("auditor"))
@@ -145,7 +145,7 @@ async def test_a_look_up_creates_a_topic_for_publishers_alone(admin: Admin) -> N
     assert (await admin.get(path, headers=bearer("auditor")))["owner_address"]
 
 
-async def test_rights_are_granted_replaced_and_taken_away(admin: Admin) -> None:
+async def test_rights_are_granted_replaced_and_revoked(admin: Admin) -> None:
     """By who administers the namespace; the next request sees it."""
     keeper, newcomer = bearer("keeper"), bearer("newcomer")
     path = f"{NAMESPACE}/permissions"
@@ -173,7 +173,7 @@ async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) 
     )
 
 
-async def test_rest_speaks_tls_with_the_certificate_that_is_on_disk(tmp_path: Path) -> None:
+async def test_rest_uses_the_current_certificate_file_for_tls(tmp_path: Path) -> None:
     """Renewed like those of gRPC, under a server that goes on; plain text is not answered."""
     security = with_tls(tmp_path, names=["127.0.0.1"])
     server = RestServer(new_app(cast("Coordination", None)), stop_timeout_s=1, certificate=security.certificate)

@@ -28,7 +28,7 @@ PATHS = {
 }
 
 
-async def test_bad_name_anywhere_in_a_path_is_named() -> None:
+async def test_invalid_name_in_a_path_is_reported_with_its_field() -> None:
     """412, the field, and the limit where one is broken."""
     async with serving() as admin:
         for field, path in ((field, path) for field, paths in PATHS.items() for path in paths):
@@ -62,7 +62,7 @@ async def test_unknown_method_is_a_problem() -> None:
             assert (await admin.http.request(method, f"/admin/v2/{path}")).headers["allow"] == allowed
 
 
-async def test_malformed_json_is_told_as_such() -> None:
+async def test_malformed_json_is_reported() -> None:
     """The field is the body as a whole."""
     headers, path = {"content-type": "application/json"}, "/admin/v2/namespaces/public/orders"
     async with serving() as admin:
@@ -72,7 +72,7 @@ async def test_malformed_json_is_told_as_such() -> None:
         await admin.refused("GET", path, 404, "namespace_not_found")
 
 
-async def test_body_of_another_type_is_told_what_to_send() -> None:
+async def test_body_of_another_content_type_is_refused() -> None:
     """curl sends a form unless told otherwise."""
     async with serving() as admin:
         path = "/admin/v2/namespaces/public/default/deduplication"
@@ -82,7 +82,7 @@ async def test_body_of_another_type_is_told_what_to_send() -> None:
         assert await admin.get(path) is None
 
 
-async def test_body_over_the_limit_is_refused_whether_anybody_reads_it_or_not() -> None:
+async def test_body_over_the_limit_is_refused_on_every_route() -> None:
     """Announced or streamed; one of exactly the limit is read."""
     async with serving() as admin:
 
@@ -114,7 +114,7 @@ async def _answering(app: FastAPI, request: bytes) -> bytes:
     return answer
 
 
-async def test_body_that_does_not_come_is_given_up() -> None:
+async def test_body_that_does_not_arrive_times_out() -> None:
     """A client that sends a byte a minute must not hold anything."""
     app = FastAPI()
     app.add_middleware(BodyLimit, timeout_s=0.05)
@@ -123,13 +123,13 @@ async def test_body_that_does_not_come_is_given_up() -> None:
     assert b'"code":"request_timeout"' in answer
 
 
-async def test_garbage_instead_of_http_is_answered_and_hung_up() -> None:
+async def test_garbage_instead_of_http_is_answered_and_the_connection_closed() -> None:
     """And harms nobody else."""
     answer = await _answering(FastAPI(), b"\x16\x03\x01\x02\x00 not HTTP \r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-async def test_bug_is_told_by_a_request_id_alone() -> None:
+async def test_server_bug_is_reported_with_a_request_id_only() -> None:
     """What failed is in the log; the caller learns where to look."""
     app = FastAPI()
     problems.install(app)
@@ -158,7 +158,7 @@ async def test_every_error_has_a_status_and_its_own_code(code: str) -> None:
     assert f'"code":"{code}"'.encode() in bytes(response.body)
 
 
-async def test_no_error_is_a_failure_without_a_word() -> None:
+async def test_every_error_class_has_its_own_status() -> None:
     """One that falls through to the root would be "the request failed": each says what it is, and has its status."""
     tree = [error for error in BY_CODE.values() if error.__module__ == errors.__name__]
     roots = {errors.Fatal, errors.OncelogError}
@@ -167,7 +167,7 @@ async def test_no_error_is_a_failure_without_a_word() -> None:
     assert unnamed == []
 
 
-async def test_address_in_use_is_told() -> None:
+async def test_address_in_use_is_reported() -> None:
     """At the start, by name."""
     async with serving() as admin:
         with pytest.raises(InvalidArgument, match="in use"):

@@ -89,7 +89,7 @@ async def small(**bounds: float) -> AsyncIterator[Served]:
         held.set()
 
 
-async def test_body_that_does_not_fit_beside_the_others_is_refused_and_told_when_to_come_again() -> None:
+async def test_body_over_the_total_limit_is_refused_with_retry_after() -> None:
     """By the application itself. What has come of the first body counts while the rest is awaited."""
     app = new_app(cast("Coordination", None), bodies_bytes_max=BODY_BYTES_MAX)
     path, body = "/admin/v2/namespaces/public/default/deduplication", b"x" * (BODY_BYTES_MAX // 4 * 3)
@@ -119,7 +119,7 @@ async def test_body_counts_until_its_request_is_answered() -> None:
         assert (await served.until_answered(200)).json() == len(LARGE)
 
 
-async def test_many_at_once_are_served_or_refused_and_leave_nothing_behind() -> None:
+async def test_concurrent_requests_are_served_or_refused_and_free_their_bytes() -> None:
     """Twenty bodies of which one fits; afterwards there is room for as much as before."""
     async with small() as served:
         answers = await asyncio.gather(*(served.post(LARGE) for _ in range(20)))
@@ -128,7 +128,7 @@ async def test_many_at_once_are_served_or_refused_and_leave_nothing_behind() -> 
         assert (await served.until_answered(200)).json() == len(LARGE)
 
 
-async def test_announced_bytes_take_no_room() -> None:
+async def test_announced_bytes_do_not_count() -> None:
     """Whoever announces much and sends nothing keeps nobody out."""
     async with small() as served:
         idle = [await served.begin(b"", ONE_MAX) for _ in range(5)]
@@ -137,7 +137,7 @@ async def test_announced_bytes_take_no_room() -> None:
             writer.close()
 
 
-async def test_every_end_of_a_request_gives_its_room_back() -> None:
+async def test_every_end_of_a_request_frees_its_bytes() -> None:
     """Hung up in the middle, too slow, too large, refused: in turns, more often than there would be room for."""
     async with small(timeout_s=0.2) as served:
         for _ in range(3):

@@ -43,7 +43,7 @@ async def other(admin: Admin, where: str) -> None:
     await admin.change("POST", path, json=value)
 
 
-async def test_change_that_rests_on_what_is_there_is_made_and_tells_the_next_tag() -> None:
+async def test_change_with_current_etag_succeeds_and_returns_the_next_etag() -> None:
     """At each level, set and unset; so changes can follow each other without reading in between."""
     async with serving() as admin:
         await admin.change("PUT", FLIGHTS)
@@ -55,7 +55,7 @@ async def test_change_that_rests_on_what_is_there_is_made_and_tells_the_next_tag
             assert answer.headers["etag"] == await tag(admin, where) != before
 
 
-async def test_change_that_rests_on_what_is_gone_is_refused_and_changes_nothing() -> None:
+async def test_change_with_outdated_etag_is_refused() -> None:
     """Of two people who read the same, the second learns that the first was there."""
     async with serving() as admin:
         await admin.change("PUT", FLIGHTS)
@@ -72,7 +72,7 @@ async def test_change_that_rests_on_what_is_gone_is_refused_and_changes_nothing(
             await admin.change("DELETE", where if path == where else f"{where}/somebody")
 
 
-async def test_of_changes_at_once_one_is_made() -> None:
+async def test_one_of_concurrent_conditional_changes_succeeds() -> None:
     """Each rests on the same state, which is there once."""
     path = f"{DEFAULT}/permissions"
     async with serving() as admin:
@@ -86,7 +86,7 @@ async def test_of_changes_at_once_one_is_made() -> None:
         assert len(await admin.get(path)) == 1
 
 
-async def test_change_without_a_condition_is_made_whatever_is_there() -> None:
+async def test_change_without_if_match_is_unconditional() -> None:
     """As ever; `*` says the same in words."""
     path = f"{DEFAULT}/deduplication"
     async with serving() as admin:
@@ -96,7 +96,7 @@ async def test_change_without_a_condition_is_made_whatever_is_there() -> None:
                 assert await admin.get(path) is value
 
 
-async def test_what_is_no_tag_is_refused() -> None:
+async def test_malformed_etag_is_refused() -> None:
     """A condition that cannot be understood must not pass for none."""
     path = f"{DEFAULT}/deduplication"
     async with serving() as admin:
@@ -107,7 +107,7 @@ async def test_what_is_no_tag_is_refused() -> None:
         assert await admin.get(path) is None
 
 
-async def test_calls_that_know_no_condition_refuse_it() -> None:
+async def test_routes_without_if_match_support_refuse_the_header() -> None:
     """Whoever sends it must not believe that it was looked at. A question changes nothing and may carry it."""
     async with serving() as admin:
         for method, path in (("PUT", FLIGHTS), ("DELETE", DEFAULT), ("PUT", "/admin/v2/tenants/acme")):
@@ -116,7 +116,7 @@ async def test_calls_that_know_no_condition_refuse_it() -> None:
         assert await admin.get("/admin/v2/tenants", headers=resting_on('"x"')) == ["public"]
 
 
-async def test_tag_is_of_the_level_and_not_of_what_holds() -> None:
+async def test_etag_belongs_to_the_level_not_to_the_effective_value() -> None:
     """All of a level's policies are one record, which its namespace shows; what holds may be another level's."""
     async with serving() as admin:
         tags = {await tag(admin, path) for path in (DEFAULT, f"{DEFAULT}/deduplication", f"{DEFAULT}/permissions")}
@@ -125,7 +125,7 @@ async def test_tag_is_of_the_level_and_not_of_what_holds() -> None:
         assert "etag" not in answer.headers
 
 
-async def test_lost_reply_is_not_taken_for_another_ones_change() -> None:
+async def test_lost_reply_is_not_mistaken_for_a_concurrent_change() -> None:
     """What was asked for is there, by this very change: no 412."""
     backend = MemoryBackend()
     session = await new_cluster(backend)
@@ -141,7 +141,7 @@ async def test_lost_reply_is_not_taken_for_another_ones_change() -> None:
 
 
 @pytest.mark.parametrize("scope", [CLUSTER, ORDERS])
-async def test_namespace_made_anew_is_not_what_was_read(scope: Scope) -> None:
+async def test_recreated_namespace_has_another_etag(scope: Scope) -> None:
     """Versions of its record begin again (hazard 3): the tag must not. The cluster's own is never made anew."""
     session = await new_cluster(MemoryBackend())
     namespaces, policies = NamespaceStore(session), PolicyStore(session)

@@ -18,7 +18,7 @@ ACME = "/admin/v2/tenants/acme"
 SPLIT = f"{NAMESPACE}/split"
 
 
-async def test_tenant_is_shown_and_deleted_when_it_is_empty() -> None:
+async def test_tenant_is_shown_and_deleted_if_empty() -> None:
     """A namespace needs its tenant; public is always there."""
     async with serving() as admin:
         await admin.refused("GET", ACME, 404, "not_found")
@@ -36,7 +36,7 @@ async def test_tenant_is_shown_and_deleted_when_it_is_empty() -> None:
         await admin.change("PUT", ACME)
 
 
-async def test_deleted_topic_is_gone_and_created_anew_another() -> None:
+async def test_recreated_topic_is_a_different_topic() -> None:
     """Under the same name, with another id, an owner told to let go, and none of the old policies."""
     async with serving() as admin:
         await admin.refused("DELETE", FLIGHTS, 404, "topic_not_found")
@@ -59,7 +59,7 @@ async def test_deleted_topic_is_gone_and_created_anew_another() -> None:
         assert await admin.get(f"{FLIGHTS}/deduplicationEnabled") is None
 
 
-async def test_namespace_can_go_once_its_topics_are_deleted() -> None:
+async def test_namespace_is_deleted_after_its_topics() -> None:
     """They leave no trace that would hold it for ever."""
     async with serving() as admin:
         orders = "/admin/v2/namespaces/public/orders"
@@ -73,7 +73,7 @@ async def test_namespace_can_go_once_its_topics_are_deleted() -> None:
         await admin.refused("GET", orders, 404, "namespace_not_found")
 
 
-async def test_partitioned_topic_is_created_told_listed_and_deleted() -> None:
+async def test_partitioned_topic_is_created_shown_listed_and_deleted() -> None:
     """Its parts come to be when they are used, and go with it."""
     async with serving() as admin:
         await admin.owner()
@@ -99,7 +99,7 @@ async def test_partitioned_topic_is_created_told_listed_and_deleted() -> None:
         await admin.change("PUT", SPLIT)
 
 
-async def test_topic_and_parts_are_deleted_as_what_they_are() -> None:
+async def test_topic_and_partitioned_topic_need_their_own_deletion_request() -> None:
     """A part alone would come back empty when it is next used, and a whole by mistake takes much with it."""
     async with serving() as admin:
         await admin.owner()
@@ -114,7 +114,7 @@ async def test_topic_and_parts_are_deleted_as_what_they_are() -> None:
         await admin.refused("DELETE", "/admin/v2/persistent/public/none/x", 404, "topic_not_found")
 
 
-async def test_wrong_number_of_parts_is_refused() -> None:
+async def test_wrong_number_of_partitions_is_refused() -> None:
     """A count that is none, or too large, makes nothing; and neither does one of what cannot have parts."""
     async with serving() as admin:
         for count in (0, -1, PARTITIONS_MAX + 1, 1.5, True, "3", None, [3], {"partitions": 3}):
@@ -125,7 +125,7 @@ async def test_wrong_number_of_parts_is_refused() -> None:
         assert await admin.get(NAMESPACE) == []
 
 
-async def test_name_is_held_while_parts_of_a_deleted_topic_are_going() -> None:
+async def test_name_is_reserved_while_partitions_are_being_deleted() -> None:
     """Creating it waits for their end, or is told to try again where that takes too long."""
     async with serving() as admin:
         await admin.change("PUT", f"{SPLIT}/partitions", json=2)
@@ -140,7 +140,7 @@ async def test_name_is_held_while_parts_of_a_deleted_topic_are_going() -> None:
         assert await deletions.read(begun.topic_id) is None
 
 
-async def test_damaged_record_is_a_problem_with_its_own_code() -> None:
+async def test_corrupt_record_is_reported_with_its_own_code() -> None:
     """And the topic stays as it is."""
     async with serving() as admin:
         await admin.change("PUT", FLIGHTS)

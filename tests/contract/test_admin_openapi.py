@@ -66,7 +66,7 @@ def references(node: object) -> Iterator[str]:
             yield from references(value)
 
 
-async def test_every_call_is_described() -> None:
+async def test_every_request_is_described() -> None:
     """What it does, what it takes, what it answers when it works and when it does not."""
     document = await described()
     found: dict[str, set[str]] = {}
@@ -88,7 +88,7 @@ async def test_every_call_is_described() -> None:
     assert found == expected
 
 
-async def test_document_is_valid() -> None:
+async def test_openapi_document_is_valid() -> None:
     """Version, title, unique operation ids, and no reference that leads nowhere."""
     document = await described()
     assert document["openapi"].startswith("3.1")
@@ -109,7 +109,7 @@ async def test_document_is_valid() -> None:
         assert set(schema.get("required", [])) <= set(schema["properties"])
 
 
-async def test_described_calls_are_served() -> None:
+async def test_described_requests_are_served() -> None:
     """Each answers by something else than that it is not there."""
     async with serving() as admin:
         for call, _ in operations(await admin.get("/openapi.json")):

@@ -77,7 +77,7 @@ async def test_switch_is_set_read_and_unset() -> None:
             assert await admin.get(path) is None
 
 
-async def test_nearest_level_wins_and_is_named() -> None:
+async def test_most_specific_level_wins_and_is_named() -> None:
     """Why a topic behaves as it does is never a riddle."""
     async with serving() as admin:
         await with_topic(admin)
@@ -89,7 +89,7 @@ async def test_nearest_level_wins_and_is_named() -> None:
         assert await admin.get(f"{DEFAULT}/deduplication?applied=true") == {"value": True, "source": "namespace"}
 
 
-async def test_switch_of_a_partitioned_topic_holds_for_its_parts() -> None:
+async def test_switch_of_a_partitioned_topic_applies_to_its_partitions() -> None:
     """Set there, read at a part with its source; a part's own switch is nearer."""
     async with serving() as admin:
         await admin.owner()
@@ -111,7 +111,7 @@ async def test_switch_of_a_partitioned_topic_holds_for_its_parts() -> None:
         assert await admin.get(second, params=applied) == {"value": True, "source": "default"}
 
 
-async def test_switch_takes_true_or_false_and_nothing_else() -> None:
+async def test_switch_accepts_true_and_false_only() -> None:
     """A string that looks like false must not switch anything on."""
     headers = {"content-type": "application/json"}
     async with serving() as admin:
@@ -132,7 +132,7 @@ async def test_applied_is_true_or_false() -> None:
             assert problem["field"] == "applied"
 
 
-async def test_switch_of_what_does_not_exist_is_not_found() -> None:
+async def test_switch_of_a_missing_object_is_not_found() -> None:
     """At each level, by each call."""
     async with serving() as admin:
         for path, code in (
@@ -148,7 +148,7 @@ async def test_switch_of_what_does_not_exist_is_not_found() -> None:
             await admin.refused("DELETE", path, 404, code)
 
 
-async def test_namespace_with_policies_that_make_no_sense_is_not_created() -> None:
+async def test_namespace_with_invalid_policies_is_not_created() -> None:
     """A misspelt policy must not look as if it were in force."""
     bodies: tuple[object, ...] = (
         {"deduplication": "no"},

@@ -62,7 +62,7 @@ async def test_stats_come_from_the_owner() -> None:
         assert await admin.get(f"{FLIGHTS}/internalStats") == {**common, "producers": []}
 
 
-async def test_stats_of_a_topic_without_an_owner_say_so() -> None:
+async def test_stats_of_a_topic_without_an_owner_are_unowned() -> None:
     """Asking moves nothing: never placed, its owner gone, or not yet taken up by it."""
     async with serving() as admin:
         reports = [f"{FLIGHTS}/stats", f"{FLIGHTS}/internalStats"]
@@ -83,7 +83,7 @@ async def test_stats_of_a_topic_without_an_owner_say_so() -> None:
         assert (await admin.get(FLIGHTS))["owner_epoch"] == 1
 
 
-async def test_stats_from_an_owner_that_does_not_answer_are_worth_another_try() -> None:
+async def test_stats_from_an_unresponsive_owner_are_a_retriable_error() -> None:
     """It has a session and nobody has seen it die: that is not "unowned"."""
     async with serving() as admin:
         owner = await admin.world.owner()
@@ -113,7 +113,7 @@ async def test_unload_moves_the_topic() -> None:
         assert after["owner"] != before.owner_incarnation
 
 
-async def test_look_up_places_and_creates_only_when_asked_to() -> None:
+async def test_look_up_places_a_topic_and_creates_it_only_on_request() -> None:
     """The same answer as over gRPC."""
     async with serving() as admin:
         owner = await admin.owner()
@@ -132,7 +132,7 @@ async def test_look_up_places_and_creates_only_when_asked_to() -> None:
         await admin.refused("GET", f"{LOOKUP}?create=perhaps", 422, "invalid_argument")
 
 
-async def test_partitioned_topic_is_asked_about_by_its_parts() -> None:
+async def test_stats_of_a_partitioned_topic_need_a_partition() -> None:
     """It has neither statistics nor an owner of its own."""
     async with serving() as admin:
         await admin.world.topics.create(parse_topic("split"), partitions=2)
@@ -183,7 +183,7 @@ async def test_storage_nodes_are_listed_live_and_absent() -> None:
         ]
 
 
-async def test_storage_node_is_set_read_only_and_cleared_live_or_not() -> None:
+async def test_storage_node_is_set_read_only_and_cleared_whether_live_or_not() -> None:
     """The mark is in its cookie: it waits for a node that is away, and outlives one that starts anew."""
     async with serving() as admin:
         registry = Registry(admin.replica.session)
@@ -201,7 +201,7 @@ async def test_storage_node_is_set_read_only_and_cleared_live_or_not() -> None:
         assert (shown["read_only"], shown["read_only_set"], shown["live"]) == (True, False, True)
 
 
-async def test_read_only_is_set_in_spite_of_a_lost_write() -> None:
+async def test_read_only_is_set_although_a_write_is_lost() -> None:
     """An answer means that it is so: whoever empties a node for good relies on it."""
     async with serving() as admin:
         registry, node = Registry(admin.replica.session), Incarnation("1" * 32)
@@ -223,7 +223,7 @@ async def test_read_only_needs_a_node_that_joined() -> None:
             await admin.refused(method, "/admin/v2/storage-nodes/nobody/read-only", 422, "invalid_argument")
 
 
-async def test_cluster_is_told_by_its_id() -> None:
+async def test_clusters_returns_the_cluster_id() -> None:
     """The id that the paths of its switches need."""
     async with serving() as admin:
         assert await admin.get("/admin/v2/clusters") == [CLUSTER_ID]

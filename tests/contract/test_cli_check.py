@@ -37,7 +37,7 @@ async def test_check_is_a_command(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("output", list(Output))
-def test_check_fails_when_the_message_took_effect_twice(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_fails_if_the_message_is_stored_twice(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
     """The control: a log without deduplication is not passed over."""
     seen: dict[str, object] = {"topic": "t", "producer_name": "p", "message_id": "1:1:0", "duplicate": False,
                                "copies": 2, "seconds": 0.1, "ok": False}  # fmt: skip

@@ -26,7 +26,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_token_of_a_new_key_is_taken_by_services(tmp_path: Path) -> None:
+def test_token_of_a_new_key_is_accepted_by_services(tmp_path: Path) -> None:
     """The way from nothing to a cluster with authentication; nobody else may read what is secret."""
     key, token = tmp_path / "token.key", tmp_path / "root.token"
     done("admin", "tokens", "keygen", "--to", key)
@@ -64,7 +64,7 @@ def test_wrong_arguments_are_explained(tmp_path: Path, arguments: list[str], com
     assert complaint in result.output
 
 
-def test_certificates_are_taken_by_services_and_renewed_by_the_same_ca(tmp_path: Path) -> None:
+def test_certificates_are_accepted_by_services_and_renewed_by_the_same_ca(tmp_path: Path) -> None:
     """Clients go on with the CA that they have."""
     made = tmp_path / "made"
     create = ("admin", "certificates", "create", "--dir", made, "--dns", "oncelog.example", "--dns", "192.0.2.7")
@@ -81,7 +81,7 @@ def test_certificates_are_taken_by_services_and_renewed_by_the_same_ca(tmp_path:
 @pytest.mark.parametrize(
     ("name", "fits"), [("oncelog", True), ("oncelog.example", True), ("192.0.2.7", True), ("another.example", False)]
 )
-def test_a_certificate_is_for_its_names_and_no_others(tmp_path: Path, name: str, fits: bool) -> None:
+def test_certificate_is_valid_for_its_names_only(tmp_path: Path, name: str, fits: bool) -> None:
     """A strict client, as those of other languages are, accepts it by each."""
     done(
         "admin", "certificates", "create", "--dir", tmp_path, "--dns", "oncelog.example", "--dns", "192.0.2.7"
@@ -110,7 +110,7 @@ def test_a_certificate_is_for_its_names_and_no_others(tmp_path: Path, name: str,
             shake()
 
 
-def test_half_a_ca_and_bad_names_are_refused(tmp_path: Path) -> None:
+def test_incomplete_ca_and_invalid_names_are_refused(tmp_path: Path) -> None:
     """Silently making another CA would lock every client out."""
     done("admin", "certificates", "create", "--dir", tmp_path)
     (tmp_path / "ca.key").unlink()
@@ -118,7 +118,7 @@ def test_half_a_ca_and_bad_names_are_refused(tmp_path: Path) -> None:
     assert oncelog("admin", "certificates", "create", "--dir", tmp_path / "x", "--dns", "a b").exit_code == 1
 
 
-def test_a_token_is_not_sent_in_plain_text_by_commands(tmp_path: Path) -> None:
+def test_commands_do_not_send_a_token_unencrypted(tmp_path: Path) -> None:
     """Nothing is asked of the cluster, not even whether it is there."""
     (tmp_path / "token").write_text("a.b.c")
     for command in (

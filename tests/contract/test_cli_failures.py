@@ -68,7 +68,7 @@ def explained(error: OncelogError) -> tuple[Exit, str]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("failure", [grpc_failure, http_failure])
-async def test_a_wrong_ca_is_told_as_such(failure: Failure, tmp_path: Path) -> None:
+async def test_wrong_ca_is_reported_with_advice(failure: Failure, tmp_path: Path) -> None:
     """Not "that the cluster is running?": it does; and trying again is of no use."""
     (tmp_path / "other").mkdir()
     error = await failure(with_tls(tmp_path), with_tls(tmp_path / "other").peers)
@@ -80,7 +80,7 @@ async def test_a_wrong_ca_is_told_as_such(failure: Failure, tmp_path: Path) -> N
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("failure", [grpc_failure, http_failure])
-async def test_a_server_that_speaks_plain_text_is_told_as_such(failure: Failure, tmp_path: Path) -> None:
+async def test_server_without_tls_is_reported_with_advice(failure: Failure, tmp_path: Path) -> None:
     """A URL that says TLS, and a release without."""
     code, shown = explained(await failure(OPEN, with_tls(tmp_path).peers))
     assert code is Exit.FAILED
@@ -88,7 +88,7 @@ async def test_a_server_that_speaks_plain_text_is_told_as_such(failure: Failure,
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("no"), DeadlineExceeded("no")])
-def test_a_cluster_that_is_away_is_worth_trying_again(error: OncelogError) -> None:
+def test_unreachable_cluster_exits_with_the_retry_code(error: OncelogError) -> None:
     """The control."""
     code, shown = explained(error)
     assert code is Exit.UNAVAILABLE

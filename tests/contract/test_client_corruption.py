@@ -9,7 +9,7 @@ from crc32c import crc32c
 from rich.console import Console
 
 import oncelog
-from oncelog.cli.read.skips import SkippedEntries, skip_lines
+from oncelog.cli.read.skips import SkipReport, skip_lines
 from oncelog.cli.read.whole import batches_up_to_now
 from oncelog.client.corruption import Corruption, OnCorrupt
 from oncelog.core.errors import CorruptEntry, InvalidArgument, UnreadableEntry
@@ -142,7 +142,7 @@ async def test_command_prints_what_it_skipped_and_ends(
     lie(await filled(cluster, client), at)
     reader = await client.create_reader("flights", on_corrupt="skip")
     shown = io.StringIO()
-    skips = SkippedEntries(reader, Console(file=shown, width=400))
+    skips = SkipReport(reader, Console(file=shown, width=400))
     seen: list[object] = []
 
     def tell() -> None:

@@ -44,7 +44,7 @@ async def test_closed_record_is_read_from_the_store_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_open_and_recovering_and_absent_records_are_read_each_time() -> None:
+async def test_records_that_are_not_closed_are_read_each_time() -> None:
     """They change."""
     records = Records({0: opened(0), 1: opened(1).in_recovery()})
     ledgers = ClosedLedgers(records)
@@ -58,7 +58,7 @@ async def test_open_and_recovering_and_absent_records_are_read_each_time() -> No
 
 
 @pytest.mark.asyncio
-async def test_copies_are_bounded_and_the_least_used_one_goes() -> None:
+async def test_copies_are_limited_and_the_least_recently_used_is_dropped() -> None:
     """However many topics are read."""
     records = Records({number: closed(number) for number in range(4)})
     ledgers = ClosedLedgers(records, ledgers_max=2)
@@ -68,7 +68,7 @@ async def test_copies_are_bounded_and_the_least_used_one_goes() -> None:
 
 
 @pytest.mark.asyncio
-async def test_copies_of_two_topics_are_never_one() -> None:
+async def test_copies_are_separate_for_each_topic() -> None:
     """A restored store may give an id again."""
     records = Records({0: closed(0)})
     ledgers = ClosedLedgers(records)

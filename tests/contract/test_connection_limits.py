@@ -89,7 +89,7 @@ async def silent(port: int, count: int, sent: bytes = b"") -> AsyncIterator[list
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT"])
-async def test_silent_connections_keep_nobody_out_of_rest(sent: bytes) -> None:
+async def test_idle_connections_do_not_block_rest(sent: bytes) -> None:
     """1,100 of them locked REST out for everybody. The oldest gives way, also to a caller from the same address."""
     async with rest() as served:
         async with silent(served.port, 3 * LIMITS.connections_max, sent):
@@ -99,7 +99,7 @@ async def test_silent_connections_keep_nobody_out_of_rest(sent: bytes) -> None:
         await until(lambda: not len(served.server.connections), DEADLINE_S)
 
 
-async def test_connections_that_never_finish_tls_keep_nobody_out(tmp_path: Path) -> None:
+async def test_unfinished_tls_handshakes_do_not_block_rest(tmp_path: Path) -> None:
     """They are counted before TLS, and not only once they could send a request."""
     async with rest(security=with_tls(tmp_path)) as served, silent(served.port, 3 * LIMITS.connections_max):
         await until(lambda: len(served.server.connections) == LIMITS.per_peer_max, DEADLINE_S)
@@ -107,7 +107,7 @@ async def test_connections_that_never_finish_tls_keep_nobody_out(tmp_path: Path)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n"])
-async def test_a_head_that_does_not_come_ends_its_connection(sent: bytes) -> None:
+async def test_incomplete_request_head_closes_its_connection(sent: bytes) -> None:
     """Also where there is room: memory and descriptors are for those that ask for something."""
     async with rest(LIMITS._replace(head_timeout_s=0.1)) as served:
         async with silent(served.port, 5, sent) as sockets:
@@ -116,7 +116,7 @@ async def test_a_head_that_does_not_come_ends_its_connection(sent: bytes) -> Non
         assert (await served.get()).status_code == 200
 
 
-async def test_connections_with_requests_under_way_do_not_give_way() -> None:
+async def test_busy_connections_are_not_closed() -> None:
     """The one too many is told the limit, and the requests are answered."""
     async with rest(ConnectionLimits(connections_max=10, per_peer_max=3)) as served:
         held = [asyncio.ensure_future(served.get("/held")) for _ in range(3)]
@@ -130,7 +130,7 @@ async def test_connections_with_requests_under_way_do_not_give_way() -> None:
         assert (await served.get()).status_code == 200
 
 
-async def test_silent_connections_keep_no_probe_from_health() -> None:
+async def test_idle_connections_do_not_block_health_probes() -> None:
     """A probe without an answer restarts the process."""
     health = Health(lambda: b"")
     port = await health.start(host="127.0.0.1", port=0)
@@ -195,7 +195,7 @@ async def test_a_unary_call_without_a_request_is_refused(tmp_path: Path) -> None
         assert len(callers) == 1
 
 
-async def test_a_grpc_server_takes_no_more_connections_than_it_may(tmp_path: Path) -> None:
+async def test_grpc_server_limits_its_connections(tmp_path: Path) -> None:
     """Each one is a descriptor, and a storage node needs some for its journal."""
     async with grpc_server(secured(tmp_path), connections_max=3) as (address, _):
         port = int(address.rpartition(":")[2])

@@ -68,7 +68,7 @@ async def test_producers_and_readers_work_through_one_address() -> None:
         assert replica.gateway.held_bytes == 0 < replica.gateway.passed_bytes
 
 
-async def test_a_producer_outlives_its_owner_behind_the_gateway() -> None:
+async def test_producer_behind_the_gateway_survives_its_owner() -> None:
     """A killed owner ends the streams through the gateway as it ends direct ones."""
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -86,7 +86,7 @@ async def test_a_producer_outlives_its_owner_behind_the_gateway() -> None:
         assert values == [f"{number} {each}".encode() for number in range(3) for each in range(10)]
 
 
-async def test_a_client_goes_to_another_gateway_when_its_own_dies() -> None:
+async def test_client_switches_to_another_gateway_when_its_own_dies() -> None:
     """Replicas are alike: nothing of a client is kept in one."""
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -106,7 +106,7 @@ async def test_a_client_goes_to_another_gateway_when_its_own_dies() -> None:
             assert second.gateway.stream_count > 0
 
 
-async def test_only_owners_that_are_known_are_reached() -> None:
+async def test_only_registered_owners_are_reachable() -> None:
     """What names them is looked up among those that are registered, and is never an address."""
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
         assert cluster.owner is not None
@@ -121,7 +121,7 @@ async def test_only_owners_that_are_known_are_reached() -> None:
                 await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
 
 
-async def test_only_what_clients_call_is_passed_on() -> None:
+async def test_only_client_methods_are_forwarded() -> None:
     """Services speak to owners themselves; a gateway is no way around what only they may ask."""
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -133,7 +133,7 @@ async def test_only_what_clients_call_is_passed_on() -> None:
             await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=10_000)
 
 
-async def test_errors_of_the_owner_arrive_as_they_are() -> None:
+async def test_errors_of_the_owner_arrive_unchanged() -> None:
     """Through a unary call and its trailing metadata: a topic that is not there is no lost connection."""
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
         async with Channel(replica.address, metadata=named(cluster)) as channel:
@@ -147,7 +147,7 @@ async def test_errors_of_the_owner_arrive_as_they_are() -> None:
         assert (type(through.value), through.value.message) == (type(direct.value), direct.value.message)
 
 
-async def test_streams_are_bounded_and_no_caller_takes_them_all() -> None:
+async def test_streams_are_limited_in_total_and_by_caller() -> None:
     """Thousands of streams that somebody opens and forgets: others still get in once some are closed."""
     limits = GatewayLimits(streams_max=20)
     async with (
@@ -169,7 +169,7 @@ async def test_streams_are_bounded_and_no_caller_takes_them_all() -> None:
             await (await client.create_producer("orders")).send(b"one")
 
 
-async def test_a_stream_that_says_nothing_is_ended() -> None:
+async def test_stream_without_messages_is_ended() -> None:
     """Half-open: its client opened it and has forgotten it, or never meant to speak."""
     limits = GatewayLimits(first_message_s=0.2)
     async with (
@@ -200,7 +200,7 @@ class Owner:
         await stream.write(b"all")
 
 
-async def test_an_owner_that_does_not_read_holds_its_client_up_and_nothing_piles_up() -> None:
+async def test_flow_control_of_a_slow_owner_reaches_its_client() -> None:
     """Flow control goes through: what waits is one message here, and what gRPC's windows hold."""
     owner, piece, count = Owner(), b"x" * (1 << 20), 60
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
@@ -228,7 +228,7 @@ async def test_an_owner_that_does_not_read_holds_its_client_up_and_nothing_piles
         await owner.server.stop(grace_ms=0)
 
 
-async def test_bytes_on_their_way_are_bounded() -> None:
+async def test_bytes_in_the_gateway_are_limited() -> None:
     """Clients whose owner does not read would fill the memory of the gateway together."""
     owner, piece = Owner(), b"x" * (1 << 20)
     limits = GatewayLimits(bytes_max=4 * len(piece))

@@ -73,7 +73,7 @@ async def test_a_stale_id_says_nothing_about_its_neighbours(world: PublishWorld)
     assert wrong["stored"] is False
 
 
-async def test_a_success_that_may_be_a_loss_is_said_in_words(world: PublishWorld) -> None:
+async def test_unverified_success_has_a_warning(world: PublishWorld) -> None:
     """Not only by a flag that a program may leave unread."""
     replica = await world.replica()
     for number in range(100, 101 + RECENT_BATCHES_MAX):
@@ -102,7 +102,7 @@ async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -
     assert (bytes(second.value), second.key, second.event_time_ms) == (b"plain", None, None)
 
 
-async def test_replicas_serve_one_name_in_turns(world: PublishWorld) -> None:
+async def test_replicas_serve_one_producer_name_in_turns(world: PublishWorld) -> None:
     """Each turn fences the other replica's producer, and each message is there once, in order."""
     replicas = [await world.replica(), await world.replica()]
     for number in range(8):
@@ -112,7 +112,7 @@ async def test_replicas_serve_one_name_in_turns(world: PublishWorld) -> None:
     assert world.values() == [str(number) for number in range(8)]
 
 
-async def test_contiguous_name_in_turns_sees_gaps_only_where_they_are(world: PublishWorld) -> None:
+async def test_contiguous_name_at_two_replicas_reports_only_real_gaps(world: PublishWorld) -> None:
     """A replica that was fenced unawares opens anew before it says so."""
     one, other = await world.replica(), await world.replica()
     options = {"producer_name": "shop", "sequence_mode": "contiguous"}
@@ -125,7 +125,7 @@ async def test_contiguous_name_in_turns_sees_gaps_only_where_they_are(world: Pub
     assert world.values() == ["0", "1", "2", "3"]
 
 
-async def test_instance_that_is_fenced_again_and_again_is_told(world: PublishWorld) -> None:
+async def test_repeatedly_fenced_instance_reports_producer_fenced(world: PublishWorld) -> None:
     """Nobody goes round for ever."""
     replica = await world.replica()
     stealing = False
@@ -145,7 +145,7 @@ async def test_instance_that_is_fenced_again_and_again_is_told(world: PublishWor
     await replica.stored("0", producer_name="shop", sequence_id=0)
 
 
-async def test_producers_are_bounded_and_the_idle_one_makes_room(world: PublishWorld) -> None:
+async def test_producers_are_limited_and_an_idle_one_is_closed(world: PublishWorld) -> None:
     """Memory does not grow with the names that pass by."""
     replica = await world.replica(publish_producers_max=2)
     for number in range(5):
@@ -162,7 +162,7 @@ async def test_producers_are_bounded_and_the_idle_one_makes_room(world: PublishW
 # --- with idempotency keys --------------------------------------------------------------------------------------------
 
 
-async def test_repeat_of_a_key_is_answered_as_the_first_time_by_every_replica(world: PublishWorld) -> None:
+async def test_repeated_key_gets_the_original_answer_at_every_replica(world: PublishWorld) -> None:
     """And says that it is a repeat; the key may be written with quotes."""
     one, other = await world.replica(), await world.replica()
     first = await one.post("a", "b", key="order-17")
@@ -173,7 +173,7 @@ async def test_repeat_of_a_key_is_answered_as_the_first_time_by_every_replica(wo
     assert world.values() == ["a", "b"]
 
 
-async def test_other_messages_under_a_key_are_refused(world: PublishWorld) -> None:
+async def test_other_messages_with_a_used_key_are_refused(world: PublishWorld) -> None:
     """However the JSON is written, the messages count."""
     replica = await world.replica()
     await replica.stored("a", key="key")
@@ -185,7 +185,7 @@ async def test_other_messages_under_a_key_are_refused(world: PublishWorld) -> No
     )).status_code == 200  # fmt: skip
 
 
-async def test_key_under_way_is_a_conflict_at_every_replica(world: PublishWorld) -> None:
+async def test_key_in_progress_is_a_conflict_at_every_replica(world: PublishWorld) -> None:
     """Nobody is fenced whose process lives; then the repeat is answered."""
     one, other = await world.replica(), await world.replica()
     await one.stored("first", key="first")
@@ -203,7 +203,7 @@ async def test_key_under_way_is_a_conflict_at_every_replica(world: PublishWorld)
     assert world.values() == ["first", "second", "a"]
 
 
-async def test_many_keys_at_once_are_stored_once_each(world: PublishWorld) -> None:
+async def test_concurrent_keys_are_stored_once_each(world: PublishWorld) -> None:
     """By two replicas, each key at both."""
     replicas = [await world.replica(), await world.replica()]
     keys = [f"key-{number}" for number in range(40)]
@@ -260,7 +260,7 @@ async def test_lost_reply_of_a_claim_publishes_nothing_and_the_repeat_publishes_
     assert world.values() == ["first", "a"]
 
 
-async def test_without_redis_keys_are_refused_and_names_served(world: PublishWorld) -> None:
+async def test_without_redis_keys_are_refused_and_producer_names_work(world: PublishWorld) -> None:
     """Down, or not configured: with a word that says which, and nothing is stored."""
     without, replica = await world.replica(keys=False), await world.replica()
     problem = await without.refused(503, "idempotency_unavailable", "a", key="key")
@@ -271,7 +271,7 @@ async def test_without_redis_keys_are_refused_and_names_served(world: PublishWor
     assert world.values() == ["named"]
 
 
-async def test_after_a_loss_keys_are_refused_with_the_time_that_is_left(world: PublishWorld) -> None:
+async def test_after_a_loss_keys_are_refused_with_the_remaining_time(world: PublishWorld) -> None:
     """One window; then keys are served again."""
     replica = await world.replica()
     await replica.stored("a", key="key")
@@ -284,7 +284,7 @@ async def test_after_a_loss_keys_are_refused_with_the_time_that_is_left(world: P
     assert world.values() == ["a", "b"]
 
 
-async def test_topic_made_anew_knows_none_of_the_old_keys(world: PublishWorld) -> None:
+async def test_recreated_topic_has_no_keys(world: PublishWorld) -> None:
     """Keys belong to the topic's id, not to its name."""
     replica = await world.replica()
     await replica.stored("a", key="key")
@@ -323,7 +323,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str | None, int, str, str]] = [
 ]  # fmt: skip
 
 
-async def test_bad_input_is_refused_by_field_and_limit(world: PublishWorld) -> None:
+async def test_invalid_input_is_refused_with_field_and_limit(world: PublishWorld) -> None:
     """Before anything is claimed or stored."""
     replica = await world.replica(publish_message_bytes_max=100, publish_messages_max=3, publish_body_bytes_max=2_000)
     for body, key, status, code, field in BAD_INPUT:
@@ -334,7 +334,7 @@ async def test_bad_input_is_refused_by_field_and_limit(world: PublishWorld) -> N
     assert world.keys.values == {}
 
 
-async def test_request_that_takes_too_long_goes_on(world: PublishWorld) -> None:
+async def test_request_continues_after_its_timeout(world: PublishWorld) -> None:
     """Its sender hears that it is under way, and gets the answer by repeating."""
     replica = await world.replica(publish_timeout_ms=50)
     world.cluster.knobs.gate.clear()
@@ -344,7 +344,7 @@ async def test_request_that_takes_too_long_goes_on(world: PublishWorld) -> None:
     assert world.values() == ["a"]
 
 
-async def test_unreadable_record_of_a_key_is_an_error_and_not_a_new_key(world: PublishWorld) -> None:
+async def test_corrupt_key_record_is_an_error(world: PublishWorld) -> None:
     """Taken for none, it would be published again."""
     replica = await world.replica()
     await replica.stored("a", key="key")

@@ -43,7 +43,7 @@ def test_values_are_counted_as_the_parser_would_find_them(content: object) -> No
     check_json(body, values_max=max(1, values_in(content)))
 
 
-def test_a_value_full_of_brackets_is_one_value() -> None:
+def test_string_with_brackets_counts_as_one_value() -> None:
     """Messages are often JSON themselves."""
     text = json.dumps({"rows": [{"a": '["]}\\'}] * 10_000})
     body = json.dumps({"messages": [{"value": text}]}).encode()
@@ -67,7 +67,7 @@ def test_only_utf_8_is_read(encoding: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("element", [b"{}", b"[]", b'""', b"0", b'{"x":1}', b'{"value":"","value":""}'])
-async def test_a_body_of_many_small_values_takes_little_memory(element: bytes) -> None:
+async def test_body_of_many_small_values_needs_little_memory(element: bytes) -> None:
     """8 MiB of `{},` took 1.8 GB. The peak is now a few times the bytes that were sent."""
     body = body_of(element)
     async with PublishWorld.running() as world:
@@ -82,7 +82,7 @@ async def test_a_body_of_many_small_values_takes_little_memory(element: bytes) -
 
 
 @pytest.mark.asyncio
-async def test_a_body_within_the_count_takes_memory_by_the_count() -> None:
+async def test_memory_of_a_body_is_limited_by_its_value_count() -> None:
     """Errors are told one at a time: a thousand wrong messages make one error, not a thousand."""
     body = b'{"producer_name":"p","sequence_id":1,"messages":[' + b"7," * 60_000 + b"7]}"
     async with PublishWorld.running() as world:
@@ -97,7 +97,7 @@ async def test_a_body_within_the_count_takes_memory_by_the_count() -> None:
 
 
 @pytest.mark.asyncio
-async def test_administration_has_the_same_bounds() -> None:
+async def test_admin_requests_have_the_same_limits() -> None:
     """Its bodies are smaller, and would take as many times their size."""
     async with serving() as admin:
         for body, status in ((b"[" * 1_000, 422), (b"[" + b"{}," * 100_000 + b"{}]", 413)):

@@ -68,7 +68,7 @@ def test_a_certificate_without_the_name_of_the_cluster_is_refused_at_the_start(t
     start(environment)
 
 
-def test_a_certificate_that_is_over_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_expired_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
     """With its own words, for that is the one thing that needs no look at the Secret."""
     environment = tls_environment(tmp_path)
     foreign_certificate(tmp_path, ["oncelog"], until=NOW - DAY)

@@ -4,7 +4,7 @@ from oncelog.metadata.coordination.owner_link import ANSWERED_MS_MAX, HEARTBEAT_
 from oncelog.rpc.options import channel_options
 
 
-def test_beats_are_due_at_once_and_then_at_intervals() -> None:
+def test_heartbeats_are_due_at_once_and_then_at_intervals() -> None:
     """The first one tells early whether the stream answers."""
     heartbeats = Heartbeats()
     assert heartbeats.due_ms(1_000) == 0
@@ -13,7 +13,7 @@ def test_beats_are_due_at_once_and_then_at_intervals() -> None:
     assert heartbeats.due_ms(99_000) == 0
 
 
-def test_round_trip_is_as_old_as_its_beginning() -> None:
+def test_age_of_a_round_trip_counts_from_its_start() -> None:
     """An answer that comes late, or is read late, proves no more than that."""
     heartbeats = Heartbeats()
     assert not heartbeats.answered_recently(0)
@@ -24,7 +24,7 @@ def test_round_trip_is_as_old_as_its_beginning() -> None:
     assert not heartbeats.answered_recently(1_001 + ANSWERED_MS_MAX)
 
 
-def test_words_that_answer_no_beat_prove_nothing() -> None:
+def test_numbers_of_unsent_heartbeats_are_ignored() -> None:
     """An owner speaks by itself too, and that says nothing of the other direction."""
     heartbeats = Heartbeats()
     heartbeats.sent(1_000)
@@ -33,7 +33,7 @@ def test_words_that_answer_no_beat_prove_nothing() -> None:
     assert not heartbeats.answered_recently(1_000)
 
 
-def test_a_late_answer_makes_no_newer_one_older() -> None:
+def test_late_answer_does_not_replace_a_newer_one() -> None:
     """Answers come in order; a number that was answered is settled."""
     heartbeats = Heartbeats()
     first, second = heartbeats.sent(1_000), heartbeats.sent(2_000)
@@ -42,7 +42,7 @@ def test_a_late_answer_makes_no_newer_one_older() -> None:
     assert heartbeats.answered_recently(2_000 + ANSWERED_MS_MAX)
 
 
-def test_keepalive_cannot_run_out_while_a_stream_answers() -> None:
+def test_keepalive_cannot_expire_while_heartbeats_are_answered() -> None:
     """What rests on it: a stream that closes so soon after a round trip was not closed by silence."""
     options = dict(channel_options(1))
     assert options["grpc.keepalive_timeout_ms"] >= 2 * ANSWERED_MS_MAX

@@ -40,19 +40,19 @@ def calls_answered(told: list[Example]) -> set[tuple[str, str]]:
     return found
 
 
-def test_every_call_has_an_example() -> None:
+def test_every_request_has_an_example() -> None:
     """One that is answered well, and no others than those that exist."""
     assert calls_answered(page()) == calls_there_are()
 
 
-def test_call_without_an_example_is_found() -> None:
+def test_request_without_an_example_is_found() -> None:
     """The control."""
     left = [example for example in page() if "/unload" not in example.command]
     unload = ("PUT", "/admin/v2/persistent/{tenant}/{namespace}/{topic}/unload")
     assert calls_there_are() - calls_answered(left) == {unload}
 
 
-def test_problems_of_the_table_are_seen_on_the_page() -> None:
+def test_errors_of_the_table_are_shown_on_the_page() -> None:
     """Those that every interface has are shown below it."""
     shown = {read_json(example.body)["code"] for example in page() if example.status >= 400}
     rows = PAGE.read_text().partition("## Errors")[2].partition("\n\n")[2].partition("\n\n")[0].splitlines()[2:]
@@ -74,7 +74,7 @@ def verdict(written: str, said: str, variables: dict[str, str] | None = None, *,
     return differences(example, answer, {} if variables is None else variables)
 
 
-def test_answer_as_it_is_written_is_taken() -> None:
+def test_response_as_written_is_accepted() -> None:
     """Whatever stands where the page leaves something out; names are kept."""
     variables: dict[str, str] = {}
     said = '{"id": "7", "at": [3], "name": "a to z", "all": ["7", "8", "9"], "more": {"x": 1, "y": 2}}'
@@ -99,7 +99,7 @@ def test_answer_as_it_is_written_is_taken() -> None:
         ("", "{}", "a body that the page does not show"),
     ],
 )
-def test_answer_that_differs_is_told(written: str, said: str, wrong: str) -> None:
+def test_response_that_differs_is_reported(written: str, said: str, wrong: str) -> None:
     """Where, and how."""
     assert wrong in verdict(written, said)[0]
 
@@ -114,7 +114,7 @@ def test_status_headers_and_text_are_compared() -> None:
     assert differences(Example(1, "", 204, {}, ""), Answer(204, {}, "x"), {}) != []
 
 
-def test_commands_are_read_as_curl_reads_them() -> None:
+def test_commands_are_parsed_as_curl_parses_them() -> None:
     """Names in double quotes only, lines that go on, a body that makes it a POST."""
     command = """curl -K a.curl -H "X: $REST" "$REST/x?y=1" \\\n  --json '{"a": "$REST"}'"""
     (example,) = examples(f"text\n```console\n$ {command}\nHTTP/1.1 200 OK\nx-y: 1\n[\n  1\n]\n```\n")

@@ -90,7 +90,7 @@ async def ask(address: str, request: RestRequest, credentials: Credentials | Non
         return await channel.call(REST, request, timeout_ms=20_000)
 
 
-async def test_a_request_arrives_whole() -> None:
+async def test_request_arrives_unchanged() -> None:
     """Method, path, query, headers and body."""
     request = RestRequest(
         method="POST",
@@ -125,14 +125,14 @@ async def test_a_request_arrives_whole() -> None:
         ),
     ],
 )
-async def test_what_is_no_request_of_http_is_refused(request_: RestRequest, words: str) -> None:
+async def test_invalid_http_request_is_refused(request_: RestRequest, words: str) -> None:
     """The application never sees what no server of HTTP would hand to it."""
     async with asyncio.timeout(DEADLINE_S), serving() as (address, _):
         with pytest.raises(InvalidArgument, match=words):
             await ask(address, request_)
 
 
-async def test_the_token_of_the_call_counts_and_no_header_does(tmp_path: Path) -> None:
+async def test_token_of_the_call_is_used_and_headers_are_not(tmp_path: Path) -> None:
     """Who may not call learns nothing, and nobody passes for somebody else."""
     forged = RestHeader(name="authorization", value=f"Bearer {token('root')}")
     request = RestRequest(method="GET", target="/echo/x", headers=[forged])
@@ -143,7 +143,7 @@ async def test_the_token_of_the_call_counts_and_no_header_does(tmp_path: Path) -
             await ask(address, request)
 
 
-async def test_requests_under_way_are_bounded() -> None:
+async def test_concurrent_requests_are_limited() -> None:
     """As the port of REST bounds its connections."""
     request = RestRequest(method="GET", target="/wait")
     async with asyncio.timeout(DEADLINE_S), serving(at_once_max=3) as (address, gate), Channel(address) as channel:
@@ -161,7 +161,7 @@ async def test_requests_under_way_are_bounded() -> None:
         assert sorted(str(each.result()) for each in asked) == ["200", "200", "200", str(TooManyRequests)]
 
 
-async def test_a_call_without_a_request_is_ended() -> None:
+async def test_call_without_a_request_message_is_ended() -> None:
     """Half-open."""
     async with asyncio.timeout(DEADLINE_S), serving(request_s=0.2) as (address, _), Channel(address) as channel:
         from oncelog.rpc.metadata_codec import REST_SERVED
@@ -171,13 +171,13 @@ async def test_a_call_without_a_request_is_ended() -> None:
             await anext(stream)
 
 
-async def test_a_bug_of_the_application_is_an_answer() -> None:
+async def test_bug_of_the_application_is_answered_500() -> None:
     """As over HTTP."""
     async with asyncio.timeout(DEADLINE_S), serving() as (address, _):
         assert (await ask(address, RestRequest(method="GET", target="/bug"))).status == 500
 
 
-async def test_the_command_line_asks_through_the_gateway() -> None:
+async def test_command_line_uses_rest_through_the_gateway() -> None:
     """The same class that speaks HTTP: answers, answers without a body, and problems."""
 
     def use(address: str) -> None:
@@ -198,7 +198,7 @@ async def test_the_command_line_asks_through_the_gateway() -> None:
         await asyncio.to_thread(use, address)
 
 
-async def test_one_url_is_enough_where_it_leads_everything_through() -> None:
+async def test_proxy_url_is_used_for_rest_too() -> None:
     """ONCELOG_URL alone; whoever names REST itself means it."""
     assert admin_place("http://127.0.0.1:8080", "oncelog+proxy://a:1") == "oncelog+proxy://a:1"
     assert admin_place("http://127.0.0.1:8080", "oncelog://a:1") == "http://127.0.0.1:8080"

@@ -86,7 +86,7 @@ async def nothing_is_left(session: MemorySession) -> bool:
     return not any([await session.children(folder) for folder in folders])
 
 
-async def test_deleted_topic_leaves_nothing() -> None:
+async def test_deletion_removes_all_records() -> None:
     """The owner has closed the topic when the call returns, and ledger records are deleted only after that."""
     async with World.running() as world:
         replica = await world.replica()
@@ -181,7 +181,7 @@ async def test_ledgers_stay_while_the_owner_serves_the_topic() -> None:
 
 
 @pytest.mark.parametrize("name", [FLIGHTS, SPLIT])
-async def test_deletion_is_answered_when_the_owner_has_confirmed_it(name: TopicName) -> None:
+async def test_deletion_is_answered_after_the_owner_has_confirmed_it(name: TopicName) -> None:
     """A call that the owner does not answer in time fails. A retry joins the deletion and waits for it."""
     async with World.running() as world:
         replica = await world.replica()
@@ -207,7 +207,7 @@ async def test_deletion_is_answered_when_the_owner_has_confirmed_it(name: TopicN
             await delete(name)
 
 
-async def test_topic_of_an_owner_without_a_session_is_deleted_at_once() -> None:
+async def test_topic_of_an_owner_without_session_is_deleted_at_once() -> None:
     """The owner reads its records before it continues under another session."""
     async with World.running() as world:
         replica = await world.replica()
@@ -254,7 +254,7 @@ async def test_last_ledger_is_fenced_before_a_deletion_is_answered(tmp_path: Pat
         assert await nothing_is_left(replica.session)
 
 
-async def test_two_deletions_at_once_are_one() -> None:
+async def test_concurrent_deletions_are_joined() -> None:
     """Of one name by two replicas, and of a deletion that both find unfinished."""
     async with World.running() as world:
         replicas = [await world.replica(), await world.replica()]
@@ -267,7 +267,7 @@ async def test_two_deletions_at_once_are_one() -> None:
         assert await nothing_is_left(replicas[0].session)
 
 
-async def test_damaged_record_of_a_deletion_delays_no_other() -> None:
+async def test_corrupt_deletion_record_does_not_delay_others() -> None:
     """It is logged as an error and not changed."""
     async with World.running() as world:
         replica = await world.replica()

@@ -26,14 +26,14 @@ def judged(
     return check_dataset(record, found, writes_seen=writes_seen, now_ms=now_ms, window_ms=WINDOW_MS)
 
 
-def test_first_start_makes_a_marker_and_refuses_nobody() -> None:
+def test_first_start_writes_a_marker_and_accepts_keys() -> None:
     """There was nothing to lose."""
     assert judged(None, replace(FOUND, marker=None)) == InstallMarker(None)
     assert judged(None, FOUND) == RecordDataset(RECORD)
     assert judged(RECORD, FOUND) == ServeKeys()
 
 
-def test_missing_marker_is_a_loss_as_soon_as_there_is_a_new_one() -> None:
+def test_missing_marker_is_a_loss_after_a_new_one_is_written() -> None:
     """The record says that there were keys."""
     assert judged(RECORD, replace(FOUND, marker=None)) == InstallMarker(None)
     lost = RecordDataset(DatasetRecord("other", "run", lost_at_ms=50_000), lost=True)
@@ -59,7 +59,7 @@ def test_fewer_writes_than_were_acknowledged_are_a_loss() -> None:
 
 
 @pytest.mark.hazard(22)
-def test_another_run_of_a_server_that_had_a_replica_is_a_loss() -> None:
+def test_new_run_id_of_a_server_with_a_replica_is_a_loss() -> None:
     """It may be the replica, promoted without the last writes, whatever it shows."""
     noted = judged(RECORD, replace(FOUND, replicas=1))
     assert noted == RecordDataset(replace(RECORD, replicated=True))

@@ -22,7 +22,7 @@ def test_an_election_that_failed_ends_within_a_session() -> None:
     assert setting["tickTime"] * setting["initLimit"] < SESSION_TIMEOUT_MS
 
 
-def test_who_was_chosen_is_waited_for_longer_than_it_takes_to_listen() -> None:
+def test_followers_wait_long_enough_for_the_elected_leader() -> None:
     """With ZooKeeper's own 100 ms a busy machine's followers gave up before the leader's port was open."""
     start = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["start.sh"]
     (pause_ms,) = re.findall(r"-Dzookeeper\.leaderConnectDelayDuringRetryMs=(\d+)", start)
@@ -30,7 +30,7 @@ def test_who_was_chosen_is_waited_for_longer_than_it_takes_to_listen() -> None:
 
 
 @pytest.mark.parametrize("ordinal", [0, 1, 2])
-def test_no_server_tells_the_others_an_address_of_its_own(tmp_path: Path, ordinal: int) -> None:
+def test_servers_do_not_send_their_own_address_to_peers(tmp_path: Path, ordinal: int) -> None:
     """What a new pod's own name leads to may still be the address of the pod before it. A server that told the others
     so was never found again: whose number is higher connects to where the lower one says it is."""
     told = started_with(tmp_path, f"oncelog-zookeeper-{ordinal}")

@@ -48,7 +48,7 @@ def pods() -> Iterator[tuple[str, Manifest, Manifest]]:
 
 
 @pytest.mark.parametrize("which", [name for name, _, _ in pods()])
-def test_a_pod_of_an_example_is_as_the_chart_would_make_it(which: str) -> None:
+def test_pods_of_the_examples_match_those_of_the_chart(which: str) -> None:
     """Its labels, by which policies know it; what it may do; whom it asks, and as whom; its files."""
     ((own, made),) = [(own, made) for name, own, made in pods() if name == which]
     assert own["metadata"]["labels"] == made["metadata"]["labels"]
@@ -63,7 +63,7 @@ def test_a_pod_of_an_example_is_as_the_chart_would_make_it(which: str) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_what_an_example_names_is_there(path: Path) -> None:
+def test_objects_named_in_examples_exist(path: Path) -> None:
     """Secrets, ConfigMaps, accounts and images are those of the release, claims those of the example."""
     here = {each["metadata"]["name"] for each in manifests(path) if each["kind"] == CLAIM}
     there = {(each["kind"], each["metadata"]["name"]) for each in rendered("pipeline")}
@@ -91,7 +91,7 @@ def scalars(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, node
 
 
-def test_jobs_of_the_examples_are_given_words_that_they_understand() -> None:
+def test_arguments_of_example_jobs_are_valid() -> None:
     """As an install would: by the command that runs in the image."""
     confs, words = words_of_spark(job()["spec"]["template"]["spec"]["containers"][0]["args"])
     for given, main in ((words[1:], words[0]), (application()["arguments"], application()["mainApplicationFile"])):

@@ -81,7 +81,7 @@ def test_without_it_an_owner_advertises_its_own_address() -> None:
         ('{"type": "LoadBalancer", "host": "a:1/"}', "owner.external.host"),
     ],
 )
-def test_addresses_that_could_not_work_are_refused(external: str, words: str) -> None:
+def test_invalid_external_addresses_are_refused(external: str, words: str) -> None:
     """By helm, with what to set."""
     done = template(*QUICK, "--set-json", f"owner.external={external}")
     assert done.returncode != 0
@@ -116,14 +116,14 @@ def test_routes_of_the_gateway_api_lead_to_grpc_and_rest() -> None:
 
 
 @pytest.mark.parametrize("given", ["ingress.enabled=true", "gatewayApi.enabled=true"])
-def test_a_way_in_without_a_place_is_refused(given: str) -> None:
+def test_ingress_and_gateway_without_a_host_are_refused(given: str) -> None:
     """Nobody would find it."""
     done = template(*QUICK, "--set", given)
     assert done.returncode != 0
     assert f"{given.partition('=')[0]} is true, but" in done.stderr
 
 
-def test_chaos_gets_rights_in_its_namespace_alone() -> None:
+def test_chaos_role_is_limited_to_its_namespace() -> None:
     """No ClusterRole, and nothing of Secrets."""
     role = named(of_kind("external", "Role"), "Role", "oncelog-chaos")
     binding = named(of_kind("external", "RoleBinding"), "RoleBinding", "oncelog-chaos")

@@ -13,7 +13,7 @@ PARTS = ("owner", "storage", "zookeeper", "redis")
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_extras_of_a_part_are_in_its_pods(part: str) -> None:
+def test_extras_of_a_component_are_in_its_pods(part: str) -> None:
     """Beside what the chart puts there itself."""
     spec = one("extras", "StatefulSet", f"oncelog-{part}")["spec"]
     pod = spec["template"]["spec"]
@@ -43,7 +43,7 @@ def test_extra_objects_are_rendered_with_the_release() -> None:
     assert one("extras", "ConfigMap", "oncelog-text")
 
 
-def test_autoscaler_takes_the_place_of_the_number_of_replicas() -> None:
+def test_autoscaler_replaces_replica_count() -> None:
     """A number in the Deployment would undo the autoscaler's at each upgrade."""
     deployment = one("extras", "Deployment", "oncelog-metadata")
     (scaler,) = of_kind("extras", "HorizontalPodAutoscaler")

@@ -78,7 +78,7 @@ def test_misspelt_field_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["dev", "production"])
-def test_lint_has_nothing_to_say(name: str) -> None:
+def test_lint_passes(name: str) -> None:
     """Warnings count."""
     done = helm("lint", "--strict", str(CHART), "--values", str(FILES[name]))
     assert done.returncode == 0, done.stdout
@@ -102,7 +102,7 @@ def test_versions_are_those_of_the_product() -> None:
     assert images == {f"oncelog:{product}"}
 
 
-def test_pod_of_a_test_stays_until_the_next_test() -> None:
+def test_test_pod_is_kept_until_the_next_test() -> None:
     """`helm test --logs` reads the log of the pod after it has ended, and fails when the pod is gone."""
     (check,) = of_kind("default", "Pod")
     annotations = check["metadata"]["annotations"]
@@ -133,7 +133,7 @@ def test_immutable_fields_are_frozen() -> None:
 
 
 @each_file
-def test_immutable_fields_hang_on_no_value_but_the_volumes(name: str) -> None:
+def test_immutable_fields_depend_on_no_value_except_volumes(name: str) -> None:
     """A value that is changed later must not make an upgrade impossible.
 
     The documents say so of size, class and annotations of volumes.
@@ -148,7 +148,7 @@ def test_immutable_fields_hang_on_no_value_but_the_volumes(name: str) -> None:
 
 
 @each_file
-def test_selectors_find_the_pods_of_their_own_part_alone(name: str) -> None:
+def test_selectors_match_only_their_own_pods(name: str) -> None:
     """Services, budgets and policies alike; a selector that finds nothing protects nothing."""
     pods = {part: pod["metadata"]["labels"] for part, pod in pod_templates(name)}
     for manifest in of_kind(name, "Service", "PodDisruptionBudget", "NetworkPolicy", "StatefulSet", "Deployment"):
@@ -221,7 +221,7 @@ def test_programs_exist(name: str) -> None:
 
 
 @each_file
-def test_services_have_the_names_that_pods_are_told(name: str) -> None:
+def test_services_have_the_names_that_pods_use(name: str) -> None:
     """Whatever host a setting names, a Service of this release makes it resolve, on a port that it has."""
     known = {manifest["metadata"]["name"]: manifest for manifest in of_kind(name, "Service")}
     for _, container in containers(name):
@@ -233,7 +233,7 @@ def test_services_have_the_names_that_pods_are_told(name: str) -> None:
         assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
 
 
-def test_owners_are_found_by_their_ip() -> None:
+def test_owners_advertise_their_ip() -> None:
     """A name leads to the pod before it, which is dead, for as long as DNS keeps it."""
     told = {part: environment(container)["ONCELOG_ADVERTISED_HOST"] for part, container in services("default")}
     assert (told["owner"], told["metadata"]) == ("<status.podIP>", "<status.podIP>")
@@ -360,7 +360,7 @@ def test_certificate_of_cert_manager_has_the_same_names_and_those_of_outside() -
     assert not [m for m in of_kind("certmanager", "Secret") if m["metadata"]["name"] == f"{RELEASE}-tls"]
 
 
-def test_policies_let_in_who_has_business_there() -> None:
+def test_network_policies_allow_only_the_required_peers() -> None:
     """ZooKeeper, Redis and storage nodes are the cluster's own; clients are those that the values name."""
 
     def sources(name: str, part: str) -> dict[int, Any]:

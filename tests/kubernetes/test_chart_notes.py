@@ -32,7 +32,7 @@ def commands(text: str) -> list[str]:
     return [line for line in lines if not line.startswith("ONCELOG_")]
 
 
-def test_the_next_three_commands_are_told_and_can_be_typed(tmp_path: Path) -> None:
+def test_notes_have_the_next_commands(tmp_path: Path) -> None:
     """They try the release, publish and read; the Deployment and each command of ours are there."""
     first, second, third = commands(notes(tmp_path))[:3]
     assert first == f"helm test {RELEASE} -n {NAMESPACE}"
@@ -48,7 +48,7 @@ def test_the_next_three_commands_are_told_and_can_be_typed(tmp_path: Path) -> No
     assert "kubectl exec -i " in second, "what is piped in must arrive"
 
 
-def test_secrets_are_told_by_the_names_and_keys_that_they_have(tmp_path: Path) -> None:
+def test_notes_name_existing_secrets_and_keys(tmp_path: Path) -> None:
     """Whoever copies the line gets the CA, and the administrator's token."""
     told = re.findall(r"get secret -n logs (\S+) -o jsonpath='\{\.data\.(\S+)\}'", notes(tmp_path))
     assert [(name, key.replace("\\", "")) for name, key in told] == [
@@ -76,7 +76,7 @@ def test_secrets_are_told_by_the_names_and_keys_that_they_have(tmp_path: Path) -
     ],
     ids=["default", "without TLS", "dev", "plain", "pipeline", "everything"],
 )
-def test_what_is_not_safe_is_said(words: tuple[str, ...], warned: list[str], tmp_path: Path) -> None:
+def test_unsafe_values_are_reported(words: tuple[str, ...], warned: list[str], tmp_path: Path) -> None:
     """By the value that makes it so; and a token goes in plain text only where one says so."""
     text = notes(tmp_path, *words)
     assert re.findall(r"^WARNING: ([\w.]+) is", text, re.MULTILINE) == warned
@@ -90,7 +90,7 @@ def test_what_is_not_safe_is_said(words: tuple[str, ...], warned: list[str], tmp
         ("all", {"public/default": "produce consume"}),
     ],
 )
-def test_what_a_job_on_spark_must_be_granted_is_told_once_for_each_namespace(
+def test_notes_have_one_grant_per_namespace_for_spark_jobs(
     target: str, granted: dict[str, str], tmp_path: Path
 ) -> None:
     """A grant takes the place of the one before: two for one namespace would leave the second alone."""

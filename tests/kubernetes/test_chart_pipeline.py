@@ -65,12 +65,12 @@ def understood(words: list[str]) -> set[str]:
     return {word.partition("=")[0] for word in words[1:] if word.startswith("--")} - known
 
 
-def test_nothing_of_it_is_there_unless_it_is_wanted() -> None:
+def test_pipeline_is_off_by_default() -> None:
     """Spark is a gigabyte, and its driver may make pods."""
     assert [each["metadata"]["name"] for each in rendered("default") if component(each) == "pipeline"] == []
 
 
-def test_the_driver_runs_the_job_by_words_that_it_understands() -> None:
+def test_driver_arguments_are_valid() -> None:
     """What stands in values arrives at the command of the same name; the job's file is in the image."""
     confs, words = words_of_spark(driver("pipeline")["args"])
     assert confs["--deploy-mode"] == "client"
@@ -84,7 +84,7 @@ def test_the_driver_runs_the_job_by_words_that_it_understands() -> None:
     assert environment(driver("pipeline"))["CHECKPOINT_LOCATION"] == "/checkpoints"
 
 
-def test_a_main_file_of_ones_own_is_run_in_its_place() -> None:
+def test_own_main_file_replaces_the_copy_job() -> None:
     """By value, with its arguments untouched."""
     _, words = words_of_spark(driver("everything")["args"])
     assert words == ["/etc/oncelog/spark/main.py", "--to=$(CHECKPOINT_LOCATION)", '--quoted={"a": 1}']
@@ -112,7 +112,7 @@ def test_executors_belong_to_the_pod_of_their_driver_and_find_it() -> None:
         assert path in spark_files("pipeline")
 
 
-def test_a_driver_is_started_again_and_never_beside_another() -> None:
+def test_driver_restarts_and_never_runs_twice() -> None:
     """Two fence each other: no harm, and no progress."""
     spec = one("pipeline", "Deployment", NAME)["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
@@ -122,7 +122,7 @@ def test_a_driver_is_started_again_and_never_beside_another() -> None:
     assert one("external", "Deployment", NAME)["spec"]["replicas"] == 0
 
 
-def test_a_changed_setting_starts_the_driver_anew() -> None:
+def test_changed_setting_restarts_the_driver() -> None:
     """Spark reads them once."""
     sums = set()
     for value in ("1g", "2g"):
@@ -210,7 +210,7 @@ def test_policies_let_driver_and_executors_reach_each_other() -> None:
     assert own == {"driver.yaml": "pipeline", "executor.yaml": "executor"}
 
 
-def test_where_clients_are_limited_jobs_get_in_all_the_same() -> None:
+def test_jobs_may_connect_if_clients_are_limited() -> None:
     """As the release's own."""
     words = ("--set", f"{COPY},networkPolicy.clients[0].podSelector.matchLabels.a=b")
     done = template(*QUICK, *words, "-s", "templates/networkpolicies.yaml")
@@ -221,7 +221,7 @@ def test_where_clients_are_limited_jobs_get_in_all_the_same() -> None:
         assert "component: executor\n" in policy
 
 
-def test_a_namespace_of_its_own_holds_all_of_it_and_no_key() -> None:
+def test_separate_namespace_holds_the_pipeline_and_no_key() -> None:
     """Whoever may make pods in a namespace may mount its Secrets; the policies of the release know it by its name."""
     inside = [each for each in rendered("everything") if component(each) in {"pipeline", "executor"}]
     assert {each["metadata"]["namespace"] for each in inside} == {"jobs"}
@@ -236,7 +236,7 @@ def test_a_namespace_of_its_own_holds_all_of_it_and_no_key() -> None:
     assert environment(driver("everything"))["ONCELOG_URL"].endswith(f".{NAMESPACE}.svc:6650")
 
 
-def test_checkpoints_outlive_the_release_unless_that_is_not_wanted() -> None:
+def test_checkpoints_survive_the_release_by_default() -> None:
     """Without its checkpoint a job has to be told where to go on. Executors write state only where they can."""
     claim = one("pipeline", "PersistentVolumeClaim", f"{NAME}-checkpoints")
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
@@ -251,21 +251,21 @@ def test_checkpoints_outlive_the_release_unless_that_is_not_wanted() -> None:
     assert environment(driver("external"))["CHECKPOINT_LOCATION"] == "s3a://bucket/checkpoints"
 
 
-def test_a_claim_that_nothing_mounts_is_not_waited_for() -> None:
+def test_unmounted_claim_does_not_block_an_install() -> None:
     """`helm install --wait` waits until claims are bound, and most are when a pod comes."""
     done = template(*QUICK, "--set", "pipeline.replicaCount=0", "-s", "templates/pipeline.yaml")
     assert done.returncode == 0, done.stderr
     assert "PersistentVolumeClaim" not in done.stdout
 
 
-def test_what_driver_and_executors_say_to_each_other_is_secret() -> None:
+def test_driver_and_executors_use_encrypted_connections() -> None:
     """They carry messages, and code that is run."""
     found = settings("pipeline")
     assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
     assert found["spark.ui.killEnabled"] == "false"
 
 
-def test_settings_of_the_user_go_before_those_of_the_chart() -> None:
+def test_user_settings_override_chart_settings() -> None:
     """All but those that it relies on."""
     found = settings("everything")
     assert (found["spark.sql.shuffle.partitions"], found["spark.executor.memory"]) == ("8", "3g")
@@ -304,7 +304,7 @@ def test_values_that_do_not_fit_are_refused_with_their_names(given: str, said: s
     assert said in done.stderr
 
 
-def test_every_values_file_here_says_something_of_it() -> None:
+def test_every_values_file_sets_the_pipeline() -> None:
     """The control of the tests above: with and without a driver, here and in another namespace."""
     drivers = {name for name in FILES if spark_files(name)}
     assert drivers == {"pipeline", "everything", "external"}

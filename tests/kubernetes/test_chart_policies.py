@@ -3,7 +3,7 @@
 from tests.kubernetes.chart import RELEASE, of_kind, one
 
 
-def test_helm_test_gets_in_where_clients_are_limited() -> None:
+def test_helm_test_may_connect_if_clients_are_limited() -> None:
     """Its pod looks topics up, administers, publishes and reads; named clients must not shut it out."""
     (check,) = of_kind("certmanager", "Pod")
     labels = check["metadata"]["labels"]

@@ -25,7 +25,7 @@ def passes(probe: str, folder: Path, port: int) -> bool:
     return subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False).returncode == 0
 
 
-def test_redis_is_started_anew_for_a_new_password(tmp_path: Path) -> None:
+def test_redis_restarts_for_a_new_password(tmp_path: Path) -> None:
     """The server reads it at its start alone. With the file of the Secret changed the probes must fail, so that
     Kubernetes starts it anew; a server that has the password passes."""
     (tmp_path / "password.conf").write_text("requirepass first\n")

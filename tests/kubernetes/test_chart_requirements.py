@@ -30,7 +30,7 @@ ASKED = ("--api-versions", "apps/v1/StatefulSet")
 
 
 @pytest.mark.parametrize(("given", "value", "keys"), SECRETS)
-def test_a_secret_of_the_users_that_is_missing_is_told_at_the_install(
+def test_missing_user_secret_is_reported_at_the_install(
     given: str, value: str, keys: list[str], tmp_path: Path
 ) -> None:
     """Pods would wait for it without a word; the answer has the command that makes it, with every key."""
@@ -43,7 +43,7 @@ def test_a_secret_of_the_users_that_is_missing_is_told_at_the_install(
 
 
 @pytest.mark.parametrize(("given", "value", "keys"), SECRETS)
-def test_a_secret_that_lacks_a_key_is_told_at_the_install(
+def test_secret_without_a_required_key_is_reported_at_the_install(
     given: str, value: str, keys: list[str], tmp_path: Path
 ) -> None:
     """One that is empty is as good as absent; a Secret with all of them is taken."""
@@ -58,7 +58,7 @@ def test_a_secret_that_lacks_a_key_is_told_at_the_install(
             assert words in done.stderr
 
 
-def test_a_cluster_that_is_not_asked_refuses_no_secret(tmp_path: Path) -> None:
+def test_secrets_are_not_checked_without_a_cluster(tmp_path: Path) -> None:
     """Tools that render first and apply later see none of them; nor does an install that makes its namespace."""
     given = (*QUICK, "--set", SECRETS[0][0])
     assert template(*given).returncode == 0
@@ -67,7 +67,7 @@ def test_a_cluster_that_is_not_asked_refuses_no_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "kind", "source"), KINDS)
-def test_a_kind_that_the_cluster_does_not_know_is_told_at_the_install(value: str, kind: str, source: str) -> None:
+def test_missing_kind_is_reported_at_the_install(value: str, kind: str, source: str) -> None:
     """Monitoring and cert-manager are extensions, of which a cluster may have none."""
     done = template(*QUICK, *ASKED, *WITH.get(value, ()), "--set", f"{value}=true")
     assert done.returncode != 0
@@ -75,7 +75,7 @@ def test_a_kind_that_the_cluster_does_not_know_is_told_at_the_install(value: str
     assert words in done.stderr
 
 
-def test_kinds_that_the_cluster_knows_are_used() -> None:
+def test_available_kinds_are_used() -> None:
     """The control."""
     known = [word for _, kind, _ in KINDS for word in ("--api-versions", kind)]
     wanted = [word for value, _, _ in KINDS for word in (*WITH.get(value, ()), "--set", f"{value}=true")]

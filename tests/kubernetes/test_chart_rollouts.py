@@ -6,7 +6,7 @@ from tests.kubernetes.chart import FILES, one, values_of
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_metadata_rolls_where_there_is_no_node_for_one_more_pod(name: str) -> None:
+def test_metadata_rolls_without_a_node_for_an_additional_pod(name: str) -> None:
     """Three pods that keep apart on three nodes: a fourth would wait for ever, and the upgrade with it.
 
     Where they may share a node, none goes before its successor is ready.
@@ -17,6 +17,6 @@ def test_metadata_rolls_where_there_is_no_node_for_one_more_pod(name: str) -> No
     assert strategy == (values_of(name)["metadata"]["updateStrategy"] or default)
 
 
-def test_a_preset_keeps_pods_apart() -> None:
+def test_production_preset_spreads_pods() -> None:
     """The control: both ways are rendered."""
     assert {values_of(name)["spread"]["nodes"] for name in FILES} >= {"hard", "soft"}

@@ -96,7 +96,7 @@ REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSED_BY_CHECKS)
-def test_values_that_do_not_fit_each_other_are_refused(given: str, words: str) -> None:
+def test_contradicting_values_are_refused(given: str, words: str) -> None:
     """With what to change, in the answer of helm itself."""
     done = template(*QUICK, "--set", given)
     assert done.returncode != 0
@@ -104,7 +104,7 @@ def test_values_that_do_not_fit_each_other_are_refused(given: str, words: str) -
 
 
 @pytest.mark.parametrize(("given", "switch"), GIVEN_FOR_NOTHING)
-def test_values_that_nothing_would_read_are_refused(given: str, switch: str) -> None:
+def test_values_without_effect_are_refused(given: str, switch: str) -> None:
     """Whoever names tokens, a certificate or who is let in believes it to be in force; the answer says what to set."""
     value = re.split(r"[=[]", given)[0]
     done = template(*QUICK, "--set", given, "--set", f"{switch}=false")
@@ -121,14 +121,14 @@ def nested(path: str, value: Any) -> Manifest:
 
 
 @pytest.mark.parametrize(("path", "value", "field"), REFUSED_BY_SCHEMA)
-def test_values_of_the_wrong_name_or_kind_are_refused(path: str, value: Any, field: str) -> None:
+def test_unknown_values_and_wrong_types_are_refused(path: str, value: Any, field: str) -> None:
     """A misspelt value must not look as if it were in force."""
     with pytest.raises(jsonschema.ValidationError) as refused:
         jsonschema.Draft7Validator(schema()).validate(nested(path, value))
     assert field in f"{refused.value.json_path} {refused.value.message}"
 
 
-def test_helm_says_which_value_the_schema_refuses() -> None:
+def test_helm_names_the_value_that_the_schema_refuses() -> None:
     """The way users meet it."""
     done = template(*QUICK, "--set", "owner.replicas=3,storage.persistence.whenDeleted=Keep")
     assert done.returncode != 0
@@ -148,7 +148,7 @@ def objects(node: Any, path: str = "") -> Iterator[tuple[str, Manifest]]:
             yield from objects(inner, f"{path}[{number}]")
 
 
-def test_schema_lets_nothing_through_that_it_does_not_know() -> None:
+def test_schema_refuses_unknown_values_everywhere() -> None:
     """Maps of free names, labels for one, say of what their values are."""
     jsonschema.Draft7Validator.check_schema(schema())
     found = list(objects(schema()))
@@ -204,7 +204,7 @@ def test_schema_has_each_setting_of_the_code(part: str) -> None:
     assert {snake(name) for name in node["properties"]} == expected
 
 
-def test_numbers_of_any_size_stay_whole() -> None:
+def test_large_numbers_are_not_rendered_as_floats() -> None:
     """Helm reads numbers as floats: 1073741824 would become 1.073741824e+09, which no service accepts."""
     seen = {
         name: value

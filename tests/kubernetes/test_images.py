@@ -165,7 +165,7 @@ def test_the_context_of_a_build_is_the_package_and_its_pins() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_the_script_cannot_do_it_says_in_one_line(arguments: list[str], said: str) -> None:
+def test_build_script_reports_errors_in_one_line(arguments: list[str], said: str) -> None:
     """Before it builds anything."""
     run = subprocess.run([DOCKER / "build.sh", *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert run.returncode == 1

@@ -34,7 +34,7 @@ def release() -> Iterator[Release]:
         run(["kubectl", "delete", "namespace", own.namespace, "--wait=false", "--ignore-not-found"])
 
 
-def test_an_install_is_ready_within_a_minute(release: Release) -> None:
+def test_install_is_ready_within_a_minute(release: Release) -> None:
     """With images loaded; no part restarts on the way, whatever the order in which they come up."""
     began = time.monotonic()
     release.install()
@@ -66,12 +66,12 @@ def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(release: R
     assert run_examples(release, tmp_path) > 80
 
 
-def test_kills_of_every_kind_cost_no_message(release: Release) -> None:
+def test_kills_of_every_kind_lose_no_message(release: Release) -> None:
     """One of each at least, now and then two at once."""
     chaos(release, "--kinds", KINDS, "--seconds", "60", "--seed", "7")
 
 
-def test_an_upgrade_that_rolls_every_part_costs_no_message(release: Release) -> None:
+def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
     """It adds an owner and a storage node, too, and a second one takes the owner away again: topics follow."""
     annotated = [f"--set-string={part}.podAnnotations.upgraded=yes" for part in PARTS]
     grown, shrunk = ["--set", "owner.replicaCount=3,storage.replicaCount=4"], ["--set", "storage.replicaCount=4"]
@@ -100,7 +100,7 @@ def chaos(release: Release, *words: str) -> None:
     assert json.loads(release.oncelog("admin", "topics", "list", "public/chaos", "-o", "json")) == []
 
 
-def test_an_uninstall_leaves_nothing_but_the_volumes_and_the_password_of_zookeeper(release: Release) -> None:
+def test_uninstall_keeps_only_volumes_and_the_zookeeper_password(release: Release) -> None:
     """They hold the data; installed again under the same name, everything is there."""
     release.helm("uninstall", RELEASE, "--cascade", "foreground", "--wait", "--timeout", "120s")
     # The pod of the last `helm test` is no part of the release, and its log is kept.
@@ -108,7 +108,7 @@ def test_an_uninstall_leaves_nothing_but_the_volumes_and_the_password_of_zookeep
     assert release.kinds_left() <= {"PersistentVolumeClaim", "Secret"}
 
 
-def test_installed_again_under_the_same_name_every_message_is_there(release: Release) -> None:
+def test_reinstall_under_the_same_name_has_all_messages(release: Release) -> None:
     """The volumes hold the records and entries, and the Secret that stays lets the new pods read them."""
     release.install()
     (message,) = [json.loads(line) for line in release.oncelog("read", "greetings", "-o", "json").splitlines()]

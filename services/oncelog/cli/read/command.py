@@ -21,7 +21,7 @@ from oncelog.cli.options import (
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
-    from oncelog.cli.read.skips import SkippedEntries
+    from oncelog.cli.read.skips import SkipReport
     from oncelog.client.messages import MessageBatch
     from oncelog.client.reader import AsyncReader
 
@@ -93,7 +93,7 @@ def read(
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
-        from oncelog.cli.read.skips import SkippedEntries
+        from oncelog.cli.read.skips import SkipReport
         from oncelog.cli.read.start import parse_start
         from oncelog.client.client import connect
         from oncelog.core.formats.message_id import Index
@@ -115,7 +115,7 @@ def read(
                 from oncelog.cli.read.whole import batches_up_to_now
 
                 batches = batches_up_to_now(client, reader, timeout_s=timeout)
-            return await _print(batches, SkippedEntries(reader, errors), form, limit)
+            return await _print(batches, SkipReport(reader, errors), form, limit)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
 
@@ -129,7 +129,7 @@ async def _batches(reader: "AsyncReader") -> "AsyncIterator[MessageBatch]":
 
 
 async def _print(
-    batches: "AsyncIterator[MessageBatch]", skips: "SkippedEntries", form: Form, limit: int | None
+    batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", form: Form, limit: int | None
 ) -> Exit:
     from oncelog.cli.read.lines import json_lines, raw_lines
     from oncelog.cli.read.skips import skip_lines

@@ -8,7 +8,7 @@ from oncelog.client.corruption import Skipped
 from oncelog.client.reader import AsyncReader
 
 
-class SkippedEntries:
+class SkipReport:
     """Tracks which of a reader's skipped entries were reported."""
 
     def __init__(self, reader: AsyncReader, errors: Console) -> None:
