@@ -46,7 +46,7 @@ async def counts(world: World, owners: list[FakeOwner]) -> list[int]:
 
 
 async def until_told(replica: Replica, owners: list[FakeOwner]) -> None:
-    """Each owner's beats have told how many topics it has."""
+    """Each owner has reported its number of topics."""
 
     def told() -> bool:
         links = [replica.coordination.owners.link(owner.incarnation) for owner in owners]
@@ -56,7 +56,7 @@ async def until_told(replica: Replica, owners: list[FakeOwner]) -> None:
 
 
 async def test_topics_follow_an_owner_that_joined() -> None:
-    """Closed by the former owner first; and the other replica leaves them alone."""
+    """The previous owner closes them first, and the other replica moves none."""
     async with World.running() as world:
         first, second = await world.replica(), await world.replica()
         one, following_one = await balancer_of(first, 1)
@@ -87,7 +87,7 @@ async def test_topics_follow_an_owner_that_joined() -> None:
 
 @dataclass(slots=True)
 class Uneven:
-    """A replica that balances, an owner with all topics, and one that has just joined."""
+    """A balancing replica, an owner with all topics, and one that has just joined."""
 
     world: World
     replica: Replica
@@ -136,21 +136,21 @@ class Uneven:
 
 
 async def test_topics_move_once_the_owners_have_settled() -> None:
-    """The control of the tests below: in this world they would move."""
+    """Control of the tests below: here the topics move."""
     async with Uneven.running() as own:
         await own.looks()
         assert own.old.unloaded
 
 
 async def test_nothing_moves_before_the_owners_have_settled() -> None:
-    """For two of the intervals: an owner that restarts gets its topics back without a move."""
+    """For two intervals, so that a restarting owner causes no moves."""
     async with Uneven.running(interval_ms=60_000) as own:
         await own.looks()
         assert own.old.unloading == []
 
 
 async def test_reelected_replica_starts_with_a_new_view() -> None:
-    """What it saw before is old: who joined meanwhile, and which topics the other has moved."""
+    """Its previous view is outdated: owners may have joined, and topics may have moved."""
     async with Uneven.running() as own:
         elected = own.name
         await own.balancer.round()
@@ -164,7 +164,7 @@ async def test_reelected_replica_starts_with_a_new_view() -> None:
 
 
 async def test_unavailable_store_does_not_end_balancing() -> None:
-    """It is a task of the process, and would end that."""
+    """An error in this task would end the process."""
     async with Uneven.running() as own:
         own.store.faults.close()
         await own.looks()
@@ -172,7 +172,7 @@ async def test_unavailable_store_does_not_end_balancing() -> None:
 
 
 async def test_topic_with_a_corrupt_record_is_not_moved() -> None:
-    """It cannot say whose it is; the others move."""
+    """Its owner is unknown; the other topics move."""
     async with Uneven.running() as own:
         record = await own.world.record(NAMES[0])
         path = paths.topic(TopicId(record.topic_id))
@@ -185,7 +185,7 @@ async def test_topic_with_a_corrupt_record_is_not_moved() -> None:
 
 
 async def test_owner_that_refuses_to_unload_is_asked_again() -> None:
-    """A move that fails ends neither the round nor the balancing."""
+    """A failed move ends neither the round nor the balancing."""
     async with Uneven.running() as own:
         own.old.refuses_unloads = True
         await own.looks()
@@ -196,7 +196,7 @@ async def test_owner_that_refuses_to_unload_is_asked_again() -> None:
 
 
 async def test_no_topic_moves_to_an_owner_that_drains() -> None:
-    """It has none left, and is about to go."""
+    """The draining owner has no topics left and is about to stop."""
     async with Uneven.running() as own:
         await own.new.streams[own.replica].write(own.new.hello(draining=True))
         await until(lambda: len(own.replica.coordination.owners.usable) == 1, DEADLINE_S)
@@ -205,7 +205,7 @@ async def test_no_topic_moves_to_an_owner_that_drains() -> None:
 
 
 async def test_next_replica_takes_over_when_the_elected_one_goes() -> None:
-    """The one that has the lowest number of those that are left."""
+    """The remaining replica with the lowest number is elected."""
     async with World.running() as world:
         first, second = await world.replica(), await world.replica()
         one, following_one = await balancer_of(first, 1)
@@ -220,7 +220,7 @@ async def test_next_replica_takes_over_when_the_elected_one_goes() -> None:
 
 
 async def test_a_move_of_a_topic_that_went_elsewhere_meanwhile_does_nothing() -> None:
-    """What was read is old by then."""
+    """The records read before are outdated by then."""
     async with World.running() as world:
         replica = await world.replica()
         owners = [await world.owner(replica), await world.owner(replica)]

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_first_look_up_creates_places_and_tells_the_owner() -> None:
-    """A new topic is served without anybody preparing it."""
+    """A new topic needs no preparation."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -56,7 +56,7 @@ async def test_first_look_up_creates_places_and_tells_the_owner() -> None:
 
 
 async def test_look_ups_at_the_same_time_share_one_placement() -> None:
-    """A thousand clients that come back together must not move a topic a thousand times."""
+    """A thousand clients that reconnect together must not move a topic a thousand times."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -67,7 +67,7 @@ async def test_look_ups_at_the_same_time_share_one_placement() -> None:
 
 
 async def test_look_up_waits_for_the_first_owner() -> None:
-    """A cluster that starts answers its first client as soon as it can, not with an error."""
+    """A starting cluster must answer its first client as soon as it can, not with an error."""
     async with World.running() as world:
         replica = await world.replica()
         asking = asyncio.ensure_future(replica.look_up())
@@ -76,7 +76,7 @@ async def test_look_up_waits_for_the_first_owner() -> None:
 
 
 async def test_look_up_without_an_owner_ends_at_its_deadline() -> None:
-    """The caller's time is the caller's."""
+    """The caller's deadline applies."""
     async with World.running() as world:
         replica = await world.replica()
         request = pb.LookupRequest(topic="flights", create_if_missing=True)
@@ -85,7 +85,7 @@ async def test_look_up_without_an_owner_ends_at_its_deadline() -> None:
 
 
 async def test_owner_without_a_stream_here_is_called() -> None:
-    """The replica that places a topic is not always one that the owner has reached already."""
+    """The owner may not have a stream to the replica that places the topic yet."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner()
@@ -96,7 +96,7 @@ async def test_owner_without_a_stream_here_is_called() -> None:
 
 
 async def test_who_asks_again_has_the_owner_told_again() -> None:
-    """An assignment can be lost with its stream; nobody else would repeat it."""
+    """An assignment can be lost with its stream, and nothing else would repeat it."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -112,7 +112,7 @@ async def test_who_asks_again_has_the_owner_told_again() -> None:
 
 
 async def test_replica_that_did_not_place_a_topic_tells_its_owner_once() -> None:
-    """The one that did may have died before it could."""
+    """The replica that placed the topic may have died before it sent the assignment."""
     async with World.running() as world:
         first, second = await world.replica(), await world.replica()
         owner = await world.owner(second)
@@ -126,7 +126,7 @@ async def test_replica_that_did_not_place_a_topic_tells_its_owner_once() -> None
 
 
 async def test_missing_topic_is_not_created_unasked() -> None:
-    """Neither when the client does not want it, nor when the namespace forbids it."""
+    """Neither if the client does not request it, nor if the namespace disables it."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -145,7 +145,7 @@ async def test_missing_topic_is_not_created_unasked() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "a/b/c/d", "x" * 1000, "bad\x00name", "spaces here", "../../x", "a//b"])
 async def test_bad_topic_name_is_refused(name: str) -> None:
-    """Nothing of it reaches ZooKeeper."""
+    """It must not reach ZooKeeper."""
     async with World.running() as world:
         replica = await world.replica()
         with pytest.raises(InvalidName) as caught:
@@ -154,7 +154,7 @@ async def test_bad_topic_name_is_refused(name: str) -> None:
 
 
 async def test_partitioned_topic_is_told_by_its_parts() -> None:
-    """It is a name only; a part that its topic does not have is not made by being used."""
+    """It has no owner itself; a partition above the topic's count is not created on use."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -168,7 +168,7 @@ async def test_partitioned_topic_is_told_by_its_parts() -> None:
 
 
 async def test_parts_of_a_topic_that_somebody_created_are_made_also_where_use_makes_no_topics() -> None:
-    """Nobody can create a part by itself, so otherwise the whole topic would be there for nothing."""
+    """A single partition cannot be created explicitly, so the partitioned topic would be useless otherwise."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -183,7 +183,7 @@ async def test_parts_of_a_topic_that_somebody_created_are_made_also_where_use_ma
 
 
 async def test_damaged_record_stops_its_own_topic_alone() -> None:
-    """Nothing can be decided about it, and that is said."""
+    """Nothing can be decided without the record, so the error is reported."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -200,7 +200,7 @@ async def test_damaged_record_stops_its_own_topic_alone() -> None:
 
 
 async def test_lost_reply_to_a_placement_places_once() -> None:
-    """It is found to have been applied, not repeated."""
+    """The write is found to have been applied, and is not repeated."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -212,7 +212,7 @@ async def test_lost_reply_to_a_placement_places_once() -> None:
 
 
 async def test_look_up_waits_out_an_absence_of_the_store() -> None:
-    """What was asked is answered when the connection is back."""
+    """The look-up is answered when the connection is restored."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -232,7 +232,7 @@ async def test_look_up_waits_out_an_absence_of_the_store() -> None:
     ],
 )
 async def test_stream_of_a_stranger_is_refused(hello: pb.OwnerHello, error: type[Exception]) -> None:
-    """An owner of another cluster would be given topics that it cannot find."""
+    """An owner of another cluster would get topics that it cannot find."""
     async with World.running() as world:
         replica = await world.replica()
         stream = replica.channel.stream(OWNER_STREAM)
@@ -242,7 +242,7 @@ async def test_stream_of_a_stranger_is_refused(hello: pb.OwnerHello, error: type
 
 
 async def test_ledgers_are_told_in_order_with_their_members() -> None:
-    """Readers of closed ledgers go to the storage nodes themselves."""
+    """Readers of closed ledgers connect to the storage nodes directly."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -278,7 +278,7 @@ async def test_ledgers_are_told_in_order_with_their_members() -> None:
 
 
 async def test_topics_of_a_namespace_are_listed_without_their_parts() -> None:
-    """Who chooses topics by a pattern asks for the parts of each by its name."""
+    """A client that selects topics by a pattern then requests the partitions of each."""
     async with World.running() as world:
         replica = await world.replica()
         for name, partitions in (("flights", 0), ("parts", 2)):
@@ -292,7 +292,7 @@ async def test_topics_of_a_namespace_are_listed_without_their_parts() -> None:
 
 
 async def test_ledgers_need_the_right_to_consume_and_topics_any_right(tmp_path: Path) -> None:
-    """The ledgers say where the messages are; the names alone are for everybody who has to do with the namespace."""
+    """The ledgers are the location of the messages; the names are visible with any right in the namespace."""
     async with World.running() as world:
         replica = await world.replica()
         await world.topics.create(parse_topic("flights"))

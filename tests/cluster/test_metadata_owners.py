@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio
 
 @dataclass
 class Prober:
-    """Tries real connections, or answers as a network would that loses every packet, or has no route."""
+    """Probes with real connections, or responds like a network that loses all packets or has no route."""
 
     always: Reachability | None = None
     answers: list[Reachability] = field(default_factory=list)
@@ -36,7 +36,7 @@ def loop_ms() -> int:
 
 
 async def placed(replica: Replica, owners: list[FakeOwner], topic: str = "flights") -> tuple[FakeOwner, FakeOwner]:
-    """The topic's owner, and the other one."""
+    """The topic's owner, and the other owner."""
     await replica.sees(*owners)
     answer = await replica.look_up(topic)
     one, other = owners
@@ -44,7 +44,7 @@ async def placed(replica: Replica, owners: list[FakeOwner], topic: str = "flight
 
 
 async def test_topics_of_a_killed_owner_move_before_anybody_asks() -> None:
-    """Its stream closed and its port refuses: nobody waits for the session, which is still there."""
+    """Its stream closed and its port refuses connections: the topics move before its session ends."""
     async with World.running() as world:
         replica = await world.replica()
         dying, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
@@ -57,7 +57,7 @@ async def test_topics_of_a_killed_owner_move_before_anybody_asks() -> None:
 
 
 async def test_all_topics_of_a_killed_owner_move_and_no_other() -> None:
-    """The rest of the cluster does not notice."""
+    """The rest of the cluster is not affected."""
     async with World.running() as world:
         replica = await world.replica()
         owners = [await world.owner(replica), await world.owner(replica)]
@@ -74,7 +74,7 @@ async def test_all_topics_of_a_killed_owner_move_and_no_other() -> None:
 
 
 async def test_owner_whose_stream_broke_keeps_its_topics() -> None:
-    """It listens: it did not die."""
+    """The owner still listens, so it is alive."""
     async with World.running() as world:
         prober = Prober()
         replica = await world.replica(reach=prober)
@@ -87,7 +87,7 @@ async def test_owner_whose_stream_broke_keeps_its_topics() -> None:
 
 
 async def test_owner_that_comes_back_on_a_new_stream_is_left_alone() -> None:
-    """The end of the old one, noticed late, says nothing."""
+    """The late end of the old stream proves nothing."""
     async with World.running() as world:
         prober = Prober()
         replica = await world.replica(reach=prober)
@@ -104,7 +104,7 @@ async def test_owner_that_comes_back_on_a_new_stream_is_left_alone() -> None:
 
 @pytest.mark.hazard(5)
 async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
-    """A cut looks like a death from one side; only the session decides then, and then at once."""
+    """A network partition looks like a death from one side. Then only the session decides."""
     async with World.running() as world:
         prober = Prober(Reachability.SILENT)
         replica = await world.replica(reach=prober)
@@ -117,7 +117,7 @@ async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
 
 
 async def test_topics_of_an_owner_whose_host_is_gone_move_before_its_session_ends() -> None:
-    """A deleted pod: its stream answered until it ended, and then there is no route to its address."""
+    """A deleted pod: its heartbeats were answered until the stream ended, and then there is no route."""
     async with World.running() as world:
         replica = await world.replica(reach=Prober(Reachability.UNREACHABLE))
         dying, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
@@ -128,7 +128,7 @@ async def test_topics_of_an_owner_whose_host_is_gone_move_before_its_session_end
 
 
 async def test_attempt_that_waits_keeps_no_other_from_being_made() -> None:
-    """What was sent while a pod's address went away is never answered; the next attempt is, at once."""
+    """A probe sent while a pod's address disappears is never answered; the next one is answered at once."""
     async with World.running() as world:
         attempts, ends = count(1), asyncio.Event()
 
@@ -146,7 +146,7 @@ async def test_attempt_that_waits_keeps_no_other_from_being_made() -> None:
 
 @pytest.mark.hazard(5)
 async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
-    """Behind a cut no beat is answered any more when the stream ends: only the session decides (hazard 5)."""
+    """In a network partition no heartbeat is answered before the stream ends: only the session decides (hazard 5)."""
     async with World.running() as world:
         prober = Prober(Reachability.UNREACHABLE)
         replica = await world.replica(reach=prober)
@@ -164,7 +164,7 @@ async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
 
 @pytest.mark.hazard(5)
 async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing() -> None:
-    """A replica that restarts while owners come back to it one by one would move them all (hazard 5)."""
+    """Otherwise a restarted replica would move all topics while owners reconnect one by one (hazard 5)."""
     async with World.running() as world:
         first = await world.replica()
         owner, _ = await placed(first, [await world.owner(first), await world.owner(first)])
@@ -175,7 +175,7 @@ async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing
 
 
 async def test_owner_that_died_before_a_replica_came_gets_no_topic_from_it() -> None:
-    """Its session has not ended, and nobody suspects it here; but the others have a stream, and it has none."""
+    """Its session has not ended and it is not suspected here, but it has no stream, and others have one."""
     async with World.running() as world:
         first = await world.replica()
         living, dead = await world.owner(first), await world.owner(first)
@@ -189,7 +189,7 @@ async def test_owner_that_died_before_a_replica_came_gets_no_topic_from_it() -> 
 
 
 async def test_stopping_replica_suspects_no_owner() -> None:
-    """It closes all streams itself."""
+    """The replica closes all streams itself."""
     async with World.running() as world:
         prober = Prober()
         replica = await world.replica(reach=prober)
@@ -204,7 +204,7 @@ async def test_stopping_replica_suspects_no_owner() -> None:
 
 
 async def test_new_owner_takes_no_topic_of_a_live_owner() -> None:
-    """Joining must not cost takeovers; new topics go to it too."""
+    """Joining must not cause takeovers; new topics are also placed on the new owner."""
     async with World.running() as world:
         replica = await world.replica()
         old = await world.owner(replica)
@@ -220,7 +220,7 @@ async def test_new_owner_takes_no_topic_of_a_live_owner() -> None:
 
 
 async def test_topics_that_another_replica_placed_move_too() -> None:
-    """Whoever sees the death first acts for all: it reads what it did not place itself."""
+    """The replica that sees the death first acts for all, and reads the records of the others' placements."""
     async with World.running() as world:
         first, second = await world.replica(), await world.replica()
         dying, heir = await placed(first, [await world.owner(second), await world.owner(second)])
@@ -230,7 +230,7 @@ async def test_topics_that_another_replica_placed_move_too() -> None:
 
 
 async def test_replicas_that_race_place_a_topic_once() -> None:
-    """The record orders them; the loser takes the winner's word."""
+    """The topic record orders them, and the loser uses the winner's placement."""
     async with World.running() as world:
         replicas = [await world.replica() for _ in range(3)]
         owners = [await world.owner(*replicas), await world.owner(*replicas)]
@@ -249,7 +249,7 @@ async def test_replicas_that_race_place_a_topic_once() -> None:
 
 
 async def test_new_owner_on_the_same_port_proves_the_death_of_the_former() -> None:
-    """A process restarted within milliseconds answers in the name of the dead one, whose port it holds."""
+    """A process that restarts within milliseconds takes over the port of the dead one."""
     async with World.running() as world:
         prober = Prober(Reachability.SILENT)
         replica = await world.replica(reach=prober)
@@ -266,7 +266,7 @@ async def test_new_owner_on_the_same_port_proves_the_death_of_the_former() -> No
 
 
 async def test_topics_of_the_only_owner_move_to_the_next_one_that_joins() -> None:
-    """Look-ups wait for it, and none is answered with the dead one."""
+    """Look-ups wait for it, and none returns the dead owner."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -281,7 +281,7 @@ async def test_topics_of_the_only_owner_move_to_the_next_one_that_joins() -> Non
 
 
 async def test_second_death_within_the_back_off_is_answered_after_it() -> None:
-    """Two replicas that disagree must not move a topic back and forth; a real second death costs the back-off alone."""
+    """Disagreeing replicas must not move a topic back and forth; a real second death costs only the back-off."""
     async with World.running() as world:
         replica = await world.replica()
         owners = [await world.owner(replica), await world.owner(replica)]
@@ -298,7 +298,7 @@ async def test_second_death_within_the_back_off_is_answered_after_it() -> None:
 
 
 async def test_draining_owner_hands_its_topics_over_one_by_one() -> None:
-    """Each is closed first, so that nobody has to recover it; and it is given nothing new."""
+    """Each topic is closed first, so that no recovery is needed; and the owner gets no new topics."""
     async with World.running() as world:
         replica = await world.replica()
         leaving, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
@@ -310,7 +310,7 @@ async def test_draining_owner_hands_its_topics_over_one_by_one() -> None:
 
 
 async def test_draining_owner_closes_few_topics_at_a_time_and_first_those_that_are_waited_for() -> None:
-    """Each pauses for its own hand-over alone; a client whose session has ended there does not queue for it."""
+    """Each topic pauses only for its own hand-over; a topic that a client waits for goes first."""
     async with World.running() as world:
         replica = await world.replica()
         leaving = await world.owner(replica)
@@ -335,7 +335,7 @@ async def test_draining_owner_closes_few_topics_at_a_time_and_first_those_that_a
 
 
 async def test_topics_that_another_replica_placed_are_handed_over_few_at_a_time_too() -> None:
-    """The replica that hears of the drain finds them in the records."""
+    """The replica that learns of the drain finds them in the records."""
     async with World.running() as world:
         replica, other = await world.replica(), await world.replica()
         leaving = await world.owner(replica)
@@ -356,7 +356,7 @@ async def test_topics_that_another_replica_placed_are_handed_over_few_at_a_time_
 
 
 async def test_draining_owner_keeps_its_topics_without_another_owner() -> None:
-    """There is nowhere to move them; they wait for its end."""
+    """There is no other owner; the topics move when the owner stops."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -369,7 +369,7 @@ async def test_draining_owner_keeps_its_topics_without_another_owner() -> None:
 
 
 async def test_unloaded_topic_goes_to_another_owner() -> None:
-    """Closed by the first, named by the record for the second."""
+    """The first owner closes the topic, and the record names the second one."""
     async with World.running() as world:
         replica = await world.replica()
         owner, other = await placed(replica, [await world.owner(replica), await world.owner(replica)])
@@ -381,7 +381,7 @@ async def test_unloaded_topic_goes_to_another_owner() -> None:
 
 
 async def test_unloaded_topic_returns_to_the_only_owner() -> None:
-    """At a higher epoch, so that it begins anew."""
+    """At a higher epoch, so that it is taken over again."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -393,7 +393,7 @@ async def test_unloaded_topic_returns_to_the_only_owner() -> None:
 
 
 async def test_stopping_replica_refuses_what_it_cannot_finish() -> None:
-    """The client asks another at once."""
+    """The client retries with another replica at once."""
     async with World.running() as world:
         replica = await world.replica()
         asking = asyncio.ensure_future(replica.look_up())

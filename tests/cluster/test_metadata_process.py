@@ -36,12 +36,12 @@ SESSION_TIMEOUT_MS = 4_000
 
 @pytest.fixture(scope="module")
 def zookeeper(zookeeper_server: ZooKeeperServer) -> str:
-    """Where the cluster of these tests is found, root included."""
+    """ZooKeeper address of the cluster of these tests, with its root."""
     return f"{zookeeper_server.address}/metadata-process"
 
 
 class Process:
-    """One service process; `serving` is what it said on standard output."""
+    """One service process; `serving` has the addresses that it reported."""
 
     def __init__(self, module: str, folder: Path, number: int, *arguments: str) -> None:
         self.log = folder / f"{module}-{number}.log"
@@ -108,7 +108,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running(zookeeper: str, folder: Path) -> AsyncIterator[Cluster]:
-    """No process yet. All tests share one cluster's records, each with topics of its own."""
+    """No process yet. All tests share one cluster; each uses its own topics."""
     async with asyncio.timeout(120), AsyncExitStack() as stack:
         session = await ZooKeeperSession.connect(zookeeper)
         stack.push_async_callback(session.close)
@@ -124,7 +124,7 @@ async def look_up(address: str, topic: str = "flights") -> pb.LookupAnswer:
 
 
 async def test_first_start_initialises_the_cluster_and_the_next_joins_it(zookeeper: str, tmp_path: Path) -> None:
-    """Several may start at once; SIGTERM ends each in good order, and takes its record away."""
+    """Several may start at once. SIGTERM ends each cleanly, and removes its registration."""
     async with running(zookeeper, tmp_path) as cluster:
         replicas = [cluster.start_metadata() for _ in range(2)]
         serving = [await replica.serving() for replica in replicas]
@@ -146,7 +146,7 @@ async def test_first_start_initialises_the_cluster_and_the_next_joins_it(zookeep
 
 
 async def test_killed_owner_is_replaced_before_its_session_ends(zookeeper: str, tmp_path: Path) -> None:
-    """SIGKILL: nobody looks the topic up, and its record names the other owner while ZooKeeper still shows the dead."""
+    """After SIGKILL, the record names another owner before the session ends, without any look-up."""
     async with running(zookeeper, tmp_path) as cluster:
         metadata = await cluster.start_metadata().serving()
         owners = await cluster.owners(2)
@@ -159,7 +159,7 @@ async def test_killed_owner_is_replaced_before_its_session_ends(zookeeper: str, 
 
 
 async def test_stopped_owner_keeps_its_topics_until_its_session_ends(zookeeper: str, tmp_path: Path) -> None:
-    """SIGSTOP: its port accepts and answers nothing, which proves nothing; then the session decides."""
+    """After SIGSTOP, the port still accepts connections, so only the end of the session decides."""
     async with running(zookeeper, tmp_path) as cluster:
         metadata = await cluster.start_metadata().serving()
         owners = await cluster.owners(2)
@@ -181,7 +181,7 @@ async def test_stopped_owner_keeps_its_topics_until_its_session_ends(zookeeper: 
 
 
 async def test_invalid_arguments_fail_the_start(zookeeper: str, tmp_path: Path) -> None:
-    """With a code and a word that say which."""
+    """With an exit code and a message that name the argument."""
     async with running(zookeeper, tmp_path) as cluster:
         taken = (await cluster.start_metadata().serving())["http"].rpartition(":")[2]
         in_use = cluster.start("oncelog.metadata", "--http-port", taken)

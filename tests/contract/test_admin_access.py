@@ -1,4 +1,4 @@
-"""REST with authentication on: refused by default, and open to exactly the rights that each route names."""
+"""REST with authentication: each route is refused by default, and allowed for exactly its rights."""
 
 import asyncio
 import ssl
@@ -67,7 +67,7 @@ async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
 
 
 async def test_every_request_without_a_token_is_refused(admin: Admin) -> None:
-    """Not even what is not there: an unknown path tells nobody that it is unknown."""
+    """Also an unknown path: the response must not disclose that it is unknown."""
     for call in [*RULES, "GET /nowhere", "GET /openapi.json", "GET /docs", "POST /", "GET /%2F"]:
         method, path = call.split()
         await admin.refused(method, path, 401, "unauthenticated")
@@ -76,7 +76,7 @@ async def test_every_request_without_a_token_is_refused(admin: Admin) -> None:
 
 
 async def test_start_page_needs_no_token_and_discloses_nothing(admin: Admin) -> None:
-    """Whoever opens the port in a browser is told what this is, with a bad token, too; and nothing else."""
+    """It is returned also with an invalid token, and has nothing about this cluster."""
     answers = [await admin.http.get("/", headers=headers) for headers in ({}, bearer(ROOT), {"authorization": "x"})]
     assert {answer.status_code for answer in answers} == {200}
     [page] = {answer.text for answer in answers}
@@ -91,7 +91,7 @@ async def test_start_page_needs_no_token_and_discloses_nothing(admin: Admin) -> 
 
 
 async def test_docs_page_lists_every_request_and_loads_nothing(admin: Admin) -> None:
-    """For every role that has a token; no script, and nothing from elsewhere."""
+    """For every role with a token; without scripts and without resources of other hosts."""
     page = (await admin.http.get("/docs", headers=bearer("stranger"))).text
     paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
     for path, methods in paths.items():
@@ -104,7 +104,7 @@ async def test_docs_page_lists_every_request_and_loads_nothing(admin: Admin) -> 
 
 
 async def test_each_route_allows_its_rights_only(admin: Admin) -> None:
-    """Refused is 403 and nothing else; allowed is anything but that. Superusers come last: they delete."""
+    """Refused is 403; every other status means allowed. Superusers come last, because they delete."""
     for role in [*ROLES, "stranger", ROOT]:
         for call, allowed in RULES.items():
             method, path = call.split()
@@ -116,7 +116,7 @@ async def test_each_route_allows_its_rights_only(admin: Admin) -> None:
 
 
 async def test_every_route_has_a_known_rule(admin: Admin) -> None:
-    """A route that is added is for superusers until its line is here: the default refuses."""
+    """A new route is for superusers until it is listed here."""
     paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
     calls = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
 
@@ -132,13 +132,13 @@ async def test_every_route_has_a_known_rule(admin: Admin) -> None:
 
 
 async def test_missing_namespace_is_refused_like_one_without_rights(admin: Admin) -> None:
-    """Or names could be found out by asking."""
+    """Otherwise names could be discovered by requests."""
     await admin.refused("GET", "/admin/v2/namespaces/public/x", 403, "permission_denied", headers=bearer("keeper"))
     await admin.refused("GET", "/admin/v2/namespaces/public/x", 404, "namespace_not_found", headers=bearer(ROOT))
 
 
 async def test_look_up_creates_a_topic_for_producers_only(admin: Admin) -> None:
-    """A reader's look-up finds what is there."""
+    """A look-up by a consumer finds existing topics only."""
     path = "/lookup/v2/topic/persistent/public/default/fresh?create=true"
     await admin.refused("GET", path, 403, "permission_denied", headers=bearer("auditor"))
     assert (await admin.get(path, headers=bearer("importer")))["owner_address"]
@@ -146,7 +146,7 @@ async def test_look_up_creates_a_topic_for_producers_only(admin: Admin) -> None:
 
 
 async def test_rights_are_granted_replaced_and_revoked(admin: Admin) -> None:
-    """By who administers the namespace; the next request sees it."""
+    """By an administrator of the namespace; effective with the next request."""
     keeper, newcomer = bearer("keeper"), bearer("newcomer")
     path = f"{NAMESPACE}/permissions"
     await admin.refused("GET", FLIGHTS, 403, "permission_denied", headers=newcomer)
@@ -163,7 +163,7 @@ async def test_rights_are_granted_replaced_and_revoked(admin: Admin) -> None:
 
 @pytest.mark.parametrize("body", [[], ["read"], "produce", {"produce": True}])
 async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) -> None:
-    """Nothing would hold them. The field says where, also where that is an element without a name."""
+    """The error names the field, also for a list element."""
     problem = await admin.refused(
         "POST", f"{NAMESPACE}/permissions/x", 422, "invalid_argument", json=body, headers=bearer("keeper")
     )
@@ -174,7 +174,7 @@ async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) 
 
 
 async def test_rest_uses_the_current_certificate_file_for_tls(tmp_path: Path) -> None:
-    """Renewed like those of gRPC, under a server that goes on; plain text is not answered."""
+    """It is reloaded like that of gRPC, without a restart. Plain HTTP is refused."""
     security = with_tls(tmp_path, names=["127.0.0.1"])
     server = RestServer(new_app(cast("Coordination", None)), stop_timeout_s=1, certificate=security.certificate)
     async with asyncio.TaskGroup() as tasks:
@@ -195,7 +195,7 @@ async def test_rest_uses_the_current_certificate_file_for_tls(tmp_path: Path) ->
 
 
 async def status_of(port: int, ca: Path | None) -> int:
-    """Of the description of REST. ca None: plain text."""
+    """Status of a request for the OpenAPI document. ca None: plain HTTP."""
     context = True if ca is None else ssl.create_default_context(cafile=str(ca))
     scheme = "http" if ca is None else "https"
     async with httpx.AsyncClient(verify=context, trust_env=False) as client:

@@ -1,4 +1,4 @@
-"""Whatever is sent to the admin interface, the answer is a problem with a stable code, and nothing is changed."""
+"""Invalid requests to the REST interface get an error with a stable code, and change nothing."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ PATHS = {
 
 
 async def test_invalid_name_in_a_path_is_reported_with_its_field() -> None:
-    """412, the field, and the limit where one is broken."""
+    """412 with the field, and with the limit if it is exceeded."""
     async with serving() as admin:
         for field, path in ((field, path) for field, paths in PATHS.items() for path in paths):
             for element in BAD_ELEMENTS:
@@ -41,14 +41,14 @@ async def test_invalid_name_in_a_path_is_reported_with_its_field() -> None:
 
 
 async def test_unknown_path_is_a_problem() -> None:
-    """And a slash too many is one."""
+    """Also a path with an additional slash."""
     async with serving() as admin:
         for path in ("/index.html", "/admin", "/admin/v2/", "/admin/v3/tenants", "/docs/", f"{FLIGHTS}/", "/%2F"):
             await admin.refused("GET", path, 404, "not_found")
 
 
 async def test_unknown_method_is_a_problem() -> None:
-    """With all methods that are known at this path, whatever routes they are spread over."""
+    """The Allow header has the methods of all routes at this path."""
     topic = "persistent/a/b/c"
     calls = (
         ("DELETE", "tenants", "GET"),
@@ -63,7 +63,7 @@ async def test_unknown_method_is_a_problem() -> None:
 
 
 async def test_malformed_json_is_reported() -> None:
-    """The field is the body as a whole."""
+    """The field is the whole body."""
     headers, path = {"content-type": "application/json"}, "/admin/v2/namespaces/public/orders"
     async with serving() as admin:
         for body in (b"{", b"{'a': 1}", b"\x00\x01", b'{"deduplication": tru', b"[" * 100_000, b"\xff\xfe"):
@@ -73,7 +73,7 @@ async def test_malformed_json_is_reported() -> None:
 
 
 async def test_body_of_another_content_type_is_refused() -> None:
-    """curl sends a form unless told otherwise."""
+    """curl sends a form by default."""
     async with serving() as admin:
         path = "/admin/v2/namespaces/public/default/deduplication"
         for headers in ({"content-type": "application/x-www-form-urlencoded"}, {"content-type": "text/plain"}, {}):
@@ -83,7 +83,7 @@ async def test_body_of_another_content_type_is_refused() -> None:
 
 
 async def test_body_over_the_limit_is_refused_on_every_route() -> None:
-    """Announced or streamed; one of exactly the limit is read."""
+    """Announced or streamed; a body of exactly the limit is accepted."""
     async with serving() as admin:
 
         async def streamed() -> Any:
@@ -100,7 +100,7 @@ async def test_body_over_the_limit_is_refused_on_every_route() -> None:
 
 
 async def _answering(app: FastAPI, request: bytes) -> bytes:
-    """What `app` answers to raw bytes, until it hangs up."""
+    """The response of `app` to raw bytes, until the connection closes."""
     server = RestServer(app, stop_timeout_s=1)
     port = server.start(host="127.0.0.1", port=0)
     running = asyncio.ensure_future(server.run())
@@ -115,7 +115,7 @@ async def _answering(app: FastAPI, request: bytes) -> bytes:
 
 
 async def test_body_that_does_not_arrive_times_out() -> None:
-    """A client that sends a byte a minute must not hold anything."""
+    """A client that sends one byte per minute must not hold resources."""
     app = FastAPI()
     app.add_middleware(BodyLimit, timeout_s=0.05)
     answer = await _answering(app, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
@@ -124,13 +124,13 @@ async def test_body_that_does_not_arrive_times_out() -> None:
 
 
 async def test_garbage_instead_of_http_is_answered_and_the_connection_closed() -> None:
-    """And harms nobody else."""
+    """Other connections are not affected."""
     answer = await _answering(FastAPI(), b"\x16\x03\x01\x02\x00 not HTTP \r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
 async def test_server_bug_is_reported_with_a_request_id_only() -> None:
-    """What failed is in the log; the caller learns where to look."""
+    """The details are in the log; the response has the id to search for."""
     app = FastAPI()
     problems.install(app)
 
@@ -149,7 +149,7 @@ async def test_server_bug_is_reported_with_a_request_id_only() -> None:
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))
 async def test_every_error_has_a_status_and_its_own_code(code: str) -> None:
-    """And only what is worth trying again says so; what contradicts the state of the server is 409 in any case."""
+    """Only retriable errors have Retry-After; conflicts with the state of the server are 409."""
     error = BY_CODE[code]("what to do", field="name", limit=5)
     response = problems.problem(error)
     assert 400 <= response.status_code < 600
@@ -168,7 +168,7 @@ async def test_every_error_class_has_its_own_status() -> None:
 
 
 async def test_address_in_use_is_reported() -> None:
-    """At the start, by name."""
+    """The start fails with the address."""
     async with serving() as admin:
         with pytest.raises(InvalidArgument, match="in use"):
             RestServer(FastAPI(), stop_timeout_s=1).start(host="127.0.0.1", port=admin.port)

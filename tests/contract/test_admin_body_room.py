@@ -1,4 +1,4 @@
-"""The bodies of all requests together are bounded: real ones, over sockets, at the same time."""
+"""The bodies of all requests in progress are limited in total; tested with concurrent requests over sockets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ LARGE, SMALL = b"x" * 90_000, b"x" * 1_000
 
 
 class Served:
-    """An application on a port; `gate` holds the answers of /held."""
+    """An application on a port; `gate` delays the responses of /held."""
 
     def __init__(self, port: int, http: httpx.AsyncClient) -> None:
         self.port = port
@@ -69,7 +69,7 @@ async def serving(app: FastAPI) -> AsyncIterator[Served]:
 
 @asynccontextmanager
 async def small(**bounds: float) -> AsyncIterator[Served]:
-    """An application that tells how much it got."""
+    """An application that returns the size of the body."""
     app = FastAPI()
     held = asyncio.Event()
 
@@ -90,7 +90,7 @@ async def small(**bounds: float) -> AsyncIterator[Served]:
 
 
 async def test_body_over_the_total_limit_is_refused_with_retry_after() -> None:
-    """By the application itself. What has come of the first body counts while the rest is awaited."""
+    """The received bytes of the first body count while its rest is awaited."""
     app = new_app(cast("Coordination", None), bodies_bytes_max=BODY_BYTES_MAX)
     path, body = "/admin/v2/namespaces/public/default/deduplication", b"x" * (BODY_BYTES_MAX // 4 * 3)
     async with serving(app) as served:
@@ -109,7 +109,7 @@ async def test_body_over_the_total_limit_is_refused_with_retry_after() -> None:
 
 
 async def test_body_counts_until_its_request_is_answered() -> None:
-    """It is in memory for so long."""
+    """It is in memory until then."""
     async with small() as served:
         first = asyncio.ensure_future(served.post(LARGE, "/held"))
         await served.until_answered(503)
@@ -120,7 +120,7 @@ async def test_body_counts_until_its_request_is_answered() -> None:
 
 
 async def test_concurrent_requests_are_served_or_refused_and_free_their_bytes() -> None:
-    """Twenty bodies of which one fits; afterwards there is room for as much as before."""
+    """Twenty concurrent bodies, of which one fits; afterwards all bytes are free again."""
     async with small() as served:
         answers = await asyncio.gather(*(served.post(LARGE) for _ in range(20)))
         assert {answer.status_code for answer in answers} <= {200, 503}
@@ -129,7 +129,7 @@ async def test_concurrent_requests_are_served_or_refused_and_free_their_bytes() 
 
 
 async def test_announced_bytes_do_not_count() -> None:
-    """Whoever announces much and sends nothing keeps nobody out."""
+    """A client that announces a large body and sends nothing must not block others."""
     async with small() as served:
         idle = [await served.begin(b"", ONE_MAX) for _ in range(5)]
         assert (await served.post(LARGE)).status_code == 200
@@ -138,7 +138,7 @@ async def test_announced_bytes_do_not_count() -> None:
 
 
 async def test_every_end_of_a_request_frees_its_bytes() -> None:
-    """Hung up in the middle, too slow, too large, refused: in turns, more often than there would be room for."""
+    """Disconnected, too slow, too large and refused requests, more often than the total limit would allow."""
     async with small(timeout_s=0.2) as served:
         for _ in range(3):
             _, writer = await served.begin(LARGE, ONE_MAX)

@@ -1,4 +1,4 @@
-"""ETag and If-Match: a change of policies that rests on what its sender has read is made on that alone."""
+"""ETag and If-Match: a conditional change of policies succeeds only if the policies have not changed since."""
 
 import asyncio
 from dataclasses import replace
@@ -26,7 +26,7 @@ ORDERS = NamespaceName(DEFAULT_TENANT, "orders")
 
 
 async def tag(admin: Admin, path: str) -> str:
-    """That of what is there now."""
+    """The ETag of the current policies."""
     answer = await admin.http.get(path)
     assert answer.status_code == 200, answer.text
     return answer.headers["etag"]
@@ -37,14 +37,14 @@ def resting_on(*tags: str) -> dict[str, str]:
 
 
 async def other(admin: Admin, where: str) -> None:
-    """Somebody else's change at the level of this path."""
+    """A change by another client at the same level."""
     path = where if not where.endswith("/permissions") else f"{where}/somebody"
     value: Any = True if path == where else ["consume"]
     await admin.change("POST", path, json=value)
 
 
 async def test_change_with_current_etag_succeeds_and_returns_the_next_etag() -> None:
-    """At each level, set and unset; so changes can follow each other without reading in between."""
+    """At each level, for set and unset: so several changes need no read in between."""
     async with serving() as admin:
         await admin.change("PUT", FLIGHTS)
         for where, method, path, json in CHANGES:
@@ -56,7 +56,7 @@ async def test_change_with_current_etag_succeeds_and_returns_the_next_etag() -> 
 
 
 async def test_change_with_outdated_etag_is_refused() -> None:
-    """Of two people who read the same, the second learns that the first was there."""
+    """If two users read the same version, the second change fails."""
     async with serving() as admin:
         await admin.change("PUT", FLIGHTS)
         for where, method, path, json in CHANGES:
@@ -73,7 +73,7 @@ async def test_change_with_outdated_etag_is_refused() -> None:
 
 
 async def test_one_of_concurrent_conditional_changes_succeeds() -> None:
-    """Each rests on the same state, which is there once."""
+    """All of them name the same version."""
     path = f"{DEFAULT}/permissions"
     async with serving() as admin:
         headers = resting_on(await tag(admin, path))
@@ -87,7 +87,7 @@ async def test_one_of_concurrent_conditional_changes_succeeds() -> None:
 
 
 async def test_change_without_if_match_is_unconditional() -> None:
-    """As ever; `*` says the same in words."""
+    """`*` means the same as no header."""
     path = f"{DEFAULT}/deduplication"
     async with serving() as admin:
         for headers in ({}, {"If-Match": "*"}):
@@ -97,7 +97,7 @@ async def test_change_without_if_match_is_unconditional() -> None:
 
 
 async def test_malformed_etag_is_refused() -> None:
-    """A condition that cannot be understood must not pass for none."""
+    """An invalid condition must not be treated as none."""
     path = f"{DEFAULT}/deduplication"
     async with serving() as admin:
         bare = (await tag(admin, path)).strip('"')
@@ -108,7 +108,7 @@ async def test_malformed_etag_is_refused() -> None:
 
 
 async def test_routes_without_if_match_support_refuse_the_header() -> None:
-    """Whoever sends it must not believe that it was looked at. A question changes nothing and may carry it."""
+    """A client must not believe that its condition was checked. Queries may have the header."""
     async with serving() as admin:
         for method, path in (("PUT", FLIGHTS), ("DELETE", DEFAULT), ("PUT", "/admin/v2/tenants/acme")):
             problem = await admin.refused(method, path, 422, "invalid_argument", headers=resting_on('"0-00000000"'))
@@ -117,7 +117,7 @@ async def test_routes_without_if_match_support_refuse_the_header() -> None:
 
 
 async def test_etag_belongs_to_the_level_not_to_the_effective_value() -> None:
-    """All of a level's policies are one record, which its namespace shows; what holds may be another level's."""
+    """All policies of a level are one record; the effective value may come from another level."""
     async with serving() as admin:
         tags = {await tag(admin, path) for path in (DEFAULT, f"{DEFAULT}/deduplication", f"{DEFAULT}/permissions")}
         assert len(tags) == 1
@@ -126,7 +126,7 @@ async def test_etag_belongs_to_the_level_not_to_the_effective_value() -> None:
 
 
 async def test_lost_reply_is_not_mistaken_for_a_concurrent_change() -> None:
-    """What was asked for is there, by this very change: no 412."""
+    """The change was applied by the same request, so it must not fail with 412."""
     backend = MemoryBackend()
     session = await new_cluster(backend)
     policies = PolicyStore(session)
@@ -142,7 +142,7 @@ async def test_lost_reply_is_not_mistaken_for_a_concurrent_change() -> None:
 
 @pytest.mark.parametrize("scope", [CLUSTER, ORDERS])
 async def test_recreated_namespace_has_another_etag(scope: Scope) -> None:
-    """Versions of its record begin again (hazard 3): the tag must not. The cluster's own is never made anew."""
+    """Record versions start again (hazard 3), so the ETag must not depend on them alone."""
     session = await new_cluster(MemoryBackend())
     namespaces, policies = NamespaceStore(session), PolicyStore(session)
     await namespaces.create_namespace(ORDERS)

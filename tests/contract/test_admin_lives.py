@@ -1,4 +1,4 @@
-"""Tenants, partitioned topics and deletions over REST: what is made, what goes, and what is refused in clear words."""
+"""Tenants, partitioned topics and deletions over REST."""
 
 import pytest
 
@@ -19,7 +19,7 @@ SPLIT = f"{NAMESPACE}/split"
 
 
 async def test_tenant_is_shown_and_deleted_if_empty() -> None:
-    """A namespace needs its tenant; public is always there."""
+    """A namespace needs its tenant; the tenant public always exists."""
     async with serving() as admin:
         await admin.refused("GET", ACME, 404, "not_found")
         await admin.refused("DELETE", ACME, 404, "not_found")
@@ -60,7 +60,7 @@ async def test_recreated_topic_is_a_different_topic() -> None:
 
 
 async def test_namespace_is_deleted_after_its_topics() -> None:
-    """They leave no trace that would hold it for ever."""
+    """Deleted topics must not block the deletion of the namespace."""
     async with serving() as admin:
         orders = "/admin/v2/namespaces/public/orders"
         await admin.change("PUT", orders)
@@ -74,7 +74,7 @@ async def test_namespace_is_deleted_after_its_topics() -> None:
 
 
 async def test_partitioned_topic_is_created_shown_listed_and_deleted() -> None:
-    """Its parts come to be when they are used, and go with it."""
+    """Its partitions are created on first use, and deleted with it."""
     async with serving() as admin:
         await admin.owner()
         await admin.change("PUT", FLIGHTS)
@@ -100,7 +100,7 @@ async def test_partitioned_topic_is_created_shown_listed_and_deleted() -> None:
 
 
 async def test_topic_and_partitioned_topic_need_their_own_deletion_request() -> None:
-    """A part alone would come back empty when it is next used, and a whole by mistake takes much with it."""
+    """A single deleted partition would be recreated empty, and deleting all partitions must be intended."""
     async with serving() as admin:
         await admin.owner()
         await admin.change("PUT", FLIGHTS)
@@ -115,7 +115,7 @@ async def test_topic_and_partitioned_topic_need_their_own_deletion_request() -> 
 
 
 async def test_wrong_number_of_partitions_is_refused() -> None:
-    """A count that is none, or too large, makes nothing; and neither does one of what cannot have parts."""
+    """An invalid count creates nothing, and neither does a topic that cannot be partitioned."""
     async with serving() as admin:
         for count in (0, -1, PARTITIONS_MAX + 1, 1.5, True, "3", None, [3], {"partitions": 3}):
             await admin.refused("PUT", f"{SPLIT}/partitions", 422, "invalid_argument", json=count)
@@ -126,7 +126,7 @@ async def test_wrong_number_of_partitions_is_refused() -> None:
 
 
 async def test_name_is_reserved_while_partitions_are_being_deleted() -> None:
-    """Creating it waits for their end, or is told to try again where that takes too long."""
+    """A creation waits for the end of the deletion, or gets a retriable error."""
     async with serving() as admin:
         await admin.change("PUT", f"{SPLIT}/partitions", json=2)
         deletions = DeletionStore(admin.replica.session)
@@ -141,7 +141,7 @@ async def test_name_is_reserved_while_partitions_are_being_deleted() -> None:
 
 
 async def test_corrupt_record_is_reported_with_its_own_code() -> None:
-    """And the topic stays as it is."""
+    """The topic is not changed."""
     async with serving() as admin:
         await admin.change("PUT", FLIGHTS)
         topic_id = (await admin.get(FLIGHTS))["topic_id"]
@@ -151,7 +151,7 @@ async def test_corrupt_record_is_reported_with_its_own_code() -> None:
 
 
 async def test_storage_node_is_shown_by_its_incarnation() -> None:
-    """As the list has it."""
+    """With the same fields as in the list."""
     async with serving() as admin:
         here = Incarnation("1" * 32)
         node = LiveStorageNode(here, "10.0.0.1", 6660, 99)

@@ -1,4 +1,4 @@
-"""Tenants, namespaces and switches over REST: each call as it should be used, and as it should not."""
+"""Tenants, namespaces and switches over REST: valid and invalid requests."""
 
 import pytest
 
@@ -26,7 +26,7 @@ async def with_topic(admin: Admin) -> None:
 
 
 async def test_tenants_are_listed_and_created_once() -> None:
-    """A second creation is told, not taken for the first."""
+    """A second creation is a conflict."""
     async with serving() as admin:
         assert await admin.get("/admin/v2/tenants") == ["public"]
         await admin.change("PUT", "/admin/v2/tenants/acme")
@@ -37,7 +37,7 @@ async def test_tenants_are_listed_and_created_once() -> None:
 
 
 async def test_namespace_is_created_shown_and_deleted() -> None:
-    """With the policies that it is given, and only in a tenant that exists."""
+    """With the given policies, and only in an existing tenant."""
     async with serving() as admin:
         path = "/admin/v2/namespaces/public/orders"
         await admin.refused("GET", path, 404, "namespace_not_found")
@@ -54,7 +54,7 @@ async def test_namespace_is_created_shown_and_deleted() -> None:
 
 
 async def test_namespace_with_a_topic_is_not_deleted() -> None:
-    """Its topic would be lost."""
+    """Otherwise its topic would be lost."""
     async with serving() as admin:
         await with_topic(admin)
         await admin.refused("DELETE", DEFAULT, 409, "conflict")
@@ -62,7 +62,7 @@ async def test_namespace_with_a_topic_is_not_deleted() -> None:
 
 
 async def test_switch_is_set_read_and_unset() -> None:
-    """Not set is null, and not false; what is set here wins, and is told with its source."""
+    """Not set is null, not false. A value set here wins, and is shown with its source."""
     async with serving() as admin:
         await with_topic(admin)
         for path, level in SWITCHES:
@@ -78,7 +78,7 @@ async def test_switch_is_set_read_and_unset() -> None:
 
 
 async def test_most_specific_level_wins_and_is_named() -> None:
-    """Why a topic behaves as it does is never a riddle."""
+    """The source of the effective value is shown."""
     async with serving() as admin:
         await with_topic(admin)
         topic = f"{FLIGHTS}/deduplicationEnabled"
@@ -90,7 +90,7 @@ async def test_most_specific_level_wins_and_is_named() -> None:
 
 
 async def test_switch_of_a_partitioned_topic_applies_to_its_partitions() -> None:
-    """Set there, read at a part with its source; a part's own switch is nearer."""
+    """It is effective at a partition, with its source; the partition's own switch takes precedence."""
     async with serving() as admin:
         await admin.owner()
         await admin.change("PUT", f"{FLIGHTS}/partitions", json=2)
@@ -124,7 +124,7 @@ async def test_switch_accepts_true_and_false_only() -> None:
 
 
 async def test_applied_is_true_or_false() -> None:
-    """Other words are refused."""
+    """Other values are refused."""
     async with serving() as admin:
         await with_topic(admin)
         for path, _ in SWITCHES:
@@ -133,7 +133,7 @@ async def test_applied_is_true_or_false() -> None:
 
 
 async def test_switch_of_a_missing_object_is_not_found() -> None:
-    """At each level, by each call."""
+    """At each level, for each request."""
     async with serving() as admin:
         for path, code in (
             ("/admin/v2/clusters/another/deduplication", "not_found"),
@@ -149,7 +149,7 @@ async def test_switch_of_a_missing_object_is_not_found() -> None:
 
 
 async def test_namespace_with_invalid_policies_is_not_created() -> None:
-    """A misspelt policy must not look as if it were in force."""
+    """A misspelt policy must not be ignored."""
     bodies: tuple[object, ...] = (
         {"deduplication": "no"},
         {"deduplication": 1},

@@ -1,4 +1,4 @@
-"""Topics and processes over REST: what is listed, created, shown, looked up and moved, and what is refused."""
+"""Topics, topic owners and storage nodes over REST."""
 
 import json
 
@@ -19,7 +19,7 @@ LOOKUP = "/lookup/v2/topic/persistent/public/default/flights"
 
 
 async def test_topic_is_created_once_listed_and_shown() -> None:
-    """Creating asks no owner."""
+    """Creating a topic does not call an owner."""
     async with serving() as admin:
         assert await admin.get(NAMESPACE) == []
         await admin.refused("GET", FLIGHTS, 404, "topic_not_found")
@@ -36,7 +36,7 @@ async def test_topic_is_created_once_listed_and_shown() -> None:
 
 
 async def test_stats_come_from_the_owner() -> None:
-    """And carry who said so."""
+    """With the owner that reported them."""
     async with serving() as admin:
         owner = await admin.owner()
         answer = await admin.replica.look_up()
@@ -63,7 +63,7 @@ async def test_stats_come_from_the_owner() -> None:
 
 
 async def test_stats_of_a_topic_without_an_owner_are_unowned() -> None:
-    """Asking moves nothing: never placed, its owner gone, or not yet taken up by it."""
+    """The request does not place the topic: never placed, its owner gone, or not taken over yet."""
     async with serving() as admin:
         reports = [f"{FLIGHTS}/stats", f"{FLIGHTS}/internalStats"]
         for report in reports:
@@ -84,7 +84,7 @@ async def test_stats_of_a_topic_without_an_owner_are_unowned() -> None:
 
 
 async def test_stats_from_an_unresponsive_owner_are_a_retriable_error() -> None:
-    """It has a session and nobody has seen it die: that is not "unowned"."""
+    """The owner has a session and is not suspected, so the topic is not "unowned"."""
     async with serving() as admin:
         owner = await admin.world.owner()
         await admin.replica.sees(owner)
@@ -96,7 +96,7 @@ async def test_stats_from_an_unresponsive_owner_are_a_retriable_error() -> None:
 
 
 async def test_unload_moves_the_topic() -> None:
-    """Closed by its owner first."""
+    """The owner closes the topic first."""
     async with serving() as admin:
         await admin.refused("PUT", f"{FLIGHTS}/unload", 404, "topic_not_found")
         await admin.change("PUT", FLIGHTS)
@@ -114,7 +114,7 @@ async def test_unload_moves_the_topic() -> None:
 
 
 async def test_look_up_places_a_topic_and_creates_it_only_on_request() -> None:
-    """The same answer as over gRPC."""
+    """The same response as over gRPC."""
     async with serving() as admin:
         owner = await admin.owner()
         await admin.refused("GET", LOOKUP, 404, "topic_not_found")
@@ -133,7 +133,7 @@ async def test_look_up_places_a_topic_and_creates_it_only_on_request() -> None:
 
 
 async def test_stats_of_a_partitioned_topic_need_a_partition() -> None:
-    """It has neither statistics nor an owner of its own."""
+    """The partitioned topic itself has neither statistics nor an owner."""
     async with serving() as admin:
         await admin.world.topics.create(parse_topic("split"), partitions=2)
         split = f"{NAMESPACE}/split"
@@ -143,7 +143,7 @@ async def test_stats_of_a_partitioned_topic_need_a_partition() -> None:
 
 
 async def test_owners_are_listed_with_their_state() -> None:
-    """An operator sees at once which are usable."""
+    """An operator must see which owners are usable."""
     async with serving() as admin:
         await admin.refused("GET", "/admin/v2/brokers/health", 503, "service_unavailable")
         assert await admin.get("/admin/v2/brokers") == []
@@ -169,7 +169,7 @@ async def test_owners_are_listed_with_their_state() -> None:
 
 
 async def test_storage_nodes_are_listed_live_and_absent() -> None:
-    """One that is gone is shown as gone, not left out."""
+    """An absent node is shown as absent, not left out."""
     async with serving() as admin:
         registry = Registry(admin.replica.session)
         here, gone = Incarnation("1" * 32), Incarnation("2" * 32)
@@ -184,7 +184,7 @@ async def test_storage_nodes_are_listed_live_and_absent() -> None:
 
 
 async def test_storage_node_is_set_read_only_and_cleared_whether_live_or_not() -> None:
-    """The mark is in its cookie: it waits for a node that is away, and outlives one that starts anew."""
+    """The mark is in the node's cookie, so it also applies to an absent node, and survives a restart."""
     async with serving() as admin:
         registry = Registry(admin.replica.session)
         node = Incarnation("1" * 32)
@@ -202,7 +202,7 @@ async def test_storage_node_is_set_read_only_and_cleared_whether_live_or_not() -
 
 
 async def test_read_only_is_set_although_a_write_is_lost() -> None:
-    """An answer means that it is so: whoever empties a node for good relies on it."""
+    """A success means that the mark is set: an operator who removes a node relies on it."""
     async with serving() as admin:
         registry, node = Registry(admin.replica.session), Incarnation("1" * 32)
         await registry.write_cookie(StorageCookie(node, "10.0.0.1", 6660), version=-1)
@@ -216,7 +216,7 @@ async def test_read_only_is_set_although_a_write_is_lost() -> None:
 
 
 async def test_read_only_needs_a_node_that_joined() -> None:
-    """Nothing is written for a name that was mistyped."""
+    """Nothing is written for a mistyped incarnation."""
     async with serving() as admin:
         for method in ("PUT", "DELETE"):
             await admin.refused(method, f"/admin/v2/storage-nodes/{'2' * 32}/read-only", 404, "not_found")
@@ -224,6 +224,6 @@ async def test_read_only_needs_a_node_that_joined() -> None:
 
 
 async def test_clusters_returns_the_cluster_id() -> None:
-    """The id that the paths of its switches need."""
+    """Paths of cluster switches need this id."""
     async with serving() as admin:
         assert await admin.get("/admin/v2/clusters") == [CLUSTER_ID]

@@ -1,4 +1,4 @@
-"""Records of ledgers: each is read from the store until it is CLOSED, and then not again."""
+"""A ledger record is read from the store until it is CLOSED, and then from memory."""
 
 from dataclasses import dataclass, field
 
@@ -35,7 +35,7 @@ def closed(number: int) -> LedgerMetadata:
 
 @pytest.mark.asyncio
 async def test_closed_record_is_read_from_the_store_once() -> None:
-    """Spark plans each micro-batch anew over all ledgers of a topic."""
+    """Spark plans each micro-batch over all ledgers of a topic."""
     records = Records({number: closed(number) for number in range(3)})
     ledgers = ClosedLedgers(records)
     for _ in range(4):
@@ -45,7 +45,7 @@ async def test_closed_record_is_read_from_the_store_once() -> None:
 
 @pytest.mark.asyncio
 async def test_records_that_are_not_closed_are_read_each_time() -> None:
-    """They change."""
+    """These records can change."""
     records = Records({0: opened(0), 1: opened(1).in_recovery()})
     ledgers = ClosedLedgers(records)
     for _ in range(2):
@@ -59,7 +59,7 @@ async def test_records_that_are_not_closed_are_read_each_time() -> None:
 
 @pytest.mark.asyncio
 async def test_copies_are_limited_and_the_least_recently_used_is_dropped() -> None:
-    """However many topics are read."""
+    """The memory must not grow with the number of topics."""
     records = Records({number: closed(number) for number in range(4)})
     ledgers = ClosedLedgers(records, ledgers_max=2)
     for number in (0, 1, 0, 2, 0, 1):
@@ -69,7 +69,7 @@ async def test_copies_are_limited_and_the_least_recently_used_is_dropped() -> No
 
 @pytest.mark.asyncio
 async def test_copies_are_separate_for_each_topic() -> None:
-    """A restored store may give an id again."""
+    """A restored store may reuse a ledger id."""
     records = Records({0: closed(0)})
     ledgers = ClosedLedgers(records)
     await ledgers.read(TOPIC, LedgerId(0))

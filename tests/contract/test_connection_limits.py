@@ -1,4 +1,4 @@
-"""Connections on which nobody has shown a token keep out none that do: real sockets, bounded counts."""
+"""Connections without authentication must not block others; tested with real sockets."""
 
 import asyncio
 import socket
@@ -31,7 +31,7 @@ LIMITS = ConnectionLimits(connections_max=40, per_peer_max=20)
 
 
 class Rest:
-    """A REST server; /held answers when `gate` is set."""
+    """A REST server; /held responds when `gate` is set."""
 
     def __init__(self, limits: ConnectionLimits, security: Security | None) -> None:
         self.gate = asyncio.Event()
@@ -77,7 +77,7 @@ def connected(port: int) -> socket.socket:
 
 @asynccontextmanager
 async def silent(port: int, count: int, sent: bytes = b"") -> AsyncIterator[list[socket.socket]]:
-    """Connections that say no more than `sent`."""
+    """Connections that send only `sent`."""
     sockets = [await asyncio.to_thread(connected, port) for _ in range(count)]
     try:
         for each in sockets:
@@ -90,7 +90,7 @@ async def silent(port: int, count: int, sent: bytes = b"") -> AsyncIterator[list
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT"])
 async def test_idle_connections_do_not_block_rest(sent: bytes) -> None:
-    """1,100 of them locked REST out for everybody. The oldest gives way, also to a caller from the same address."""
+    """1,100 idle connections once blocked REST. The oldest one is closed, also for a client at the same address."""
     async with rest() as served:
         async with silent(served.port, 3 * LIMITS.connections_max, sent):
             await until(lambda: len(served.server.connections) == LIMITS.per_peer_max, DEADLINE_S)
@@ -100,7 +100,7 @@ async def test_idle_connections_do_not_block_rest(sent: bytes) -> None:
 
 
 async def test_unfinished_tls_handshakes_do_not_block_rest(tmp_path: Path) -> None:
-    """They are counted before TLS, and not only once they could send a request."""
+    """Connections count before the TLS handshake."""
     async with rest(security=with_tls(tmp_path)) as served, silent(served.port, 3 * LIMITS.connections_max):
         await until(lambda: len(served.server.connections) == LIMITS.per_peer_max, DEADLINE_S)
         assert (await served.get()).status_code == 200
@@ -108,7 +108,7 @@ async def test_unfinished_tls_handshakes_do_not_block_rest(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n"])
 async def test_incomplete_request_head_closes_its_connection(sent: bytes) -> None:
-    """Also where there is room: memory and descriptors are for those that ask for something."""
+    """Also below the limits: memory and file descriptors are needed for active clients."""
     async with rest(LIMITS._replace(head_timeout_s=0.1)) as served:
         async with silent(served.port, 5, sent) as sockets:
             answers = await asyncio.gather(*(asyncio.to_thread(each.recv, 100) for each in sockets))
@@ -117,7 +117,7 @@ async def test_incomplete_request_head_closes_its_connection(sent: bytes) -> Non
 
 
 async def test_busy_connections_are_not_closed() -> None:
-    """The one too many is told the limit, and the requests are answered."""
+    """The excess connection is refused with the limit, and requests in progress are answered."""
     async with rest(ConnectionLimits(connections_max=10, per_peer_max=3)) as served:
         held = [asyncio.ensure_future(served.get("/held")) for _ in range(3)]
         await until(lambda: served.entered == 3, DEADLINE_S)
@@ -144,7 +144,7 @@ async def test_idle_connections_do_not_block_health_probes() -> None:
 
 @asynccontextmanager
 async def grpc_server(security: Security, **limits: int) -> AsyncIterator[tuple[str, list[Caller]]]:
-    """(address, who was served)."""
+    """(address, the clients that were served)."""
     server = Server(security, **limits)
     callers: list[Caller] = []
 
@@ -166,7 +166,7 @@ async def grpc_server(security: Security, **limits: int) -> AsyncIterator[tuple[
 
 @pytest.mark.parametrize("path", [FENCE.path, READ.path, "/oncelog.wire.v1.LogStorage/Nothing"])
 async def test_the_token_is_checked_before_a_request_is_received(tmp_path: Path, path: str) -> None:
-    """40 half-sent calls without a token held 640 MiB. They are refused by their headers alone."""
+    """40 incomplete calls without a token once held 640 MiB. They are refused by their headers."""
     async with (
         grpc_server(secured(tmp_path)) as (address, callers),
         grpc.aio.insecure_channel(address) as channel,
@@ -179,7 +179,7 @@ async def test_the_token_is_checked_before_a_request_is_received(tmp_path: Path,
 
 
 async def test_a_unary_call_without_a_request_is_refused(tmp_path: Path) -> None:
-    """Methods are streams to gRPC, so it does not see that itself; with a request they are answered as ever."""
+    """All methods are streams for gRPC, so it does not detect a missing request itself."""
     headers = (("authorization", bearer(ROOT)["Authorization"]),)
     async with (
         grpc_server(secured(tmp_path)) as (address, callers),
@@ -196,7 +196,7 @@ async def test_a_unary_call_without_a_request_is_refused(tmp_path: Path) -> None
 
 
 async def test_grpc_server_limits_its_connections(tmp_path: Path) -> None:
-    """Each one is a descriptor, and a storage node needs some for its journal."""
+    """Each connection needs a file descriptor, and a storage node needs some for its journal."""
     async with grpc_server(secured(tmp_path), connections_max=3) as (address, _):
         port = int(address.rpartition(":")[2])
         async with silent(port, 3), silent(port, 1) as [refused]:

@@ -1,4 +1,4 @@
-"""Clients that reach a metadata service and nobody else publish and read through it, and nobody else gets in by it."""
+"""Clients that can reach only a metadata service publish and read through it; the gateway forwards nothing else."""
 
 import asyncio
 import contextlib
@@ -33,13 +33,13 @@ RAW: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(PUBLISH.path, bytes
 
 
 def named(cluster: FakeCluster) -> tuple[tuple[str, str], ...]:
-    """The metadata that names the owner."""
+    """The call metadata that names the owner."""
     assert cluster.owner is not None
     return ((GATEWAY_OWNER, cluster.owner.incarnation),)
 
 
 async def ending(stream: Stream[bytes, bytes]) -> OncelogError:
-    """Why a stream ends."""
+    """The error with which a stream ends."""
     try:
         async for _ in stream:
             pass
@@ -49,7 +49,7 @@ async def ending(stream: Stream[bytes, bytes]) -> OncelogError:
 
 
 async def test_producers_and_readers_work_through_one_address() -> None:
-    """Publish, read from both ends, ask for the last message: the owner's own address is never used."""
+    """Publish, read from both ends, get the last message id: the owner's own address is never used."""
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
         async with await oncelog.connect(replica.url, operation_timeout=DEADLINE_S) as client:
             producer = await client.create_producer("orders", producer_name="shop")
@@ -69,7 +69,7 @@ async def test_producers_and_readers_work_through_one_address() -> None:
 
 
 async def test_producer_behind_the_gateway_survives_its_owner() -> None:
-    """A killed owner ends the streams through the gateway as it ends direct ones."""
+    """A killed owner ends the streams through the gateway like direct ones."""
     async with (
         asyncio.timeout(DEADLINE_S),
         FakeCluster.running() as cluster,
@@ -87,7 +87,7 @@ async def test_producer_behind_the_gateway_survives_its_owner() -> None:
 
 
 async def test_client_switches_to_another_gateway_when_its_own_dies() -> None:
-    """Replicas are alike: nothing of a client is kept in one."""
+    """Gateways keep no state of a client."""
     async with (
         asyncio.timeout(DEADLINE_S),
         FakeCluster.running() as cluster,
@@ -107,7 +107,7 @@ async def test_client_switches_to_another_gateway_when_its_own_dies() -> None:
 
 
 async def test_only_registered_owners_are_reachable() -> None:
-    """What names them is looked up among those that are registered, and is never an address."""
+    """The given name is looked up among the registered owners, and is never used as an address."""
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
         assert cluster.owner is not None
         async with Channel(replica.address) as channel:
@@ -122,7 +122,7 @@ async def test_only_registered_owners_are_reachable() -> None:
 
 
 async def test_only_client_methods_are_forwarded() -> None:
-    """Services speak to owners themselves; a gateway is no way around what only they may ask."""
+    """Services call owners directly. The gateway must not give clients access to service methods."""
     async with (
         asyncio.timeout(DEADLINE_S),
         FakeCluster.running() as cluster,
@@ -134,7 +134,7 @@ async def test_only_client_methods_are_forwarded() -> None:
 
 
 async def test_errors_of_the_owner_arrive_unchanged() -> None:
-    """Through a unary call and its trailing metadata: a topic that is not there is no lost connection."""
+    """Also through a unary call and its trailing metadata: a missing topic must not look like a lost connection."""
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
         async with Channel(replica.address, metadata=named(cluster)) as channel:
             request = LastMessageRequest(topic="public/default/absent", topic_id="absent")
@@ -148,7 +148,7 @@ async def test_errors_of_the_owner_arrive_unchanged() -> None:
 
 
 async def test_streams_are_limited_in_total_and_by_caller() -> None:
-    """Thousands of streams that somebody opens and forgets: others still get in once some are closed."""
+    """One client may open thousands of streams; others can still connect when some are closed."""
     limits = GatewayLimits(streams_max=20)
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -170,7 +170,7 @@ async def test_streams_are_limited_in_total_and_by_caller() -> None:
 
 
 async def test_stream_without_messages_is_ended() -> None:
-    """Half-open: its client opened it and has forgotten it, or never meant to speak."""
+    """A half-open stream: its client never sends a message."""
     limits = GatewayLimits(first_message_s=0.2)
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -185,7 +185,7 @@ async def test_stream_without_messages_is_ended() -> None:
 
 
 class Owner:
-    """An owner that reads when it is let, and counts what it has read."""
+    """An owner that reads only when allowed, and counts the bytes read."""
 
     def __init__(self) -> None:
         self.let = asyncio.Event()
@@ -201,7 +201,7 @@ class Owner:
 
 
 async def test_flow_control_of_a_slow_owner_reaches_its_client() -> None:
-    """Flow control goes through: what waits is one message here, and what gRPC's windows hold."""
+    """Only one message waits in the gateway, plus the contents of gRPC's windows."""
     owner, piece, count = Owner(), b"x" * (1 << 20), 60
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
         assert cluster.owner is not None
@@ -229,7 +229,7 @@ async def test_flow_control_of_a_slow_owner_reaches_its_client() -> None:
 
 
 async def test_bytes_in_the_gateway_are_limited() -> None:
-    """Clients whose owner does not read would fill the memory of the gateway together."""
+    """Otherwise many clients of an owner that does not read would fill the gateway's memory."""
     owner, piece = Owner(), b"x" * (1 << 20)
     limits = GatewayLimits(bytes_max=4 * len(piece))
     async with (

@@ -1,4 +1,4 @@
-"""Publishing over HTTP as its senders see it: every message once, and every refusal with what to do."""
+"""Publishing over HTTP: every message is stored once, and every error says what to do."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ async def world() -> AsyncIterator[PublishWorld]:
 
 
 async def answered(replica: Replica, *values: str, key: str) -> list[dict[str, Any]]:
-    """As a sender does: repeat until it is answered."""
+    """Repeat the request until it is answered, as a sender does."""
 
     async def tried() -> list[dict[str, Any]]:
         response = await replica.post(*values, key=key)
@@ -40,7 +40,7 @@ async def answered(replica: Replica, *values: str, key: str) -> list[dict[str, A
 
 
 async def test_batch_is_stored_and_its_repeat_is_a_duplicate(world: PublishWorld) -> None:
-    """With the place of the first copy."""
+    """With the message id of the first copy."""
     replica = await world.replica()
     first = await replica.stored("a", "b", producer_name="shop", sequence_ids=[5, 9])
     assert [(each["sequence_id"], each["duplicate"], each["verified"]) for each in first] == [
@@ -54,7 +54,7 @@ async def test_batch_is_stored_and_its_repeat_is_a_duplicate(world: PublishWorld
 
 
 async def test_a_stale_id_says_nothing_about_its_neighbours(world: PublishWorld) -> None:
-    """The problem tells of each message: whoever took 5 for never stored would publish it twice."""
+    """The error has the result of each message. A sender that took id 5 for unstored would publish it twice."""
     replica = await world.replica()
     await replica.stored("a", "b", producer_name="shop", sequence_ids=[5, 9])
     problem = await replica.refused(
@@ -74,7 +74,7 @@ async def test_a_stale_id_says_nothing_about_its_neighbours(world: PublishWorld)
 
 
 async def test_unverified_success_has_a_warning(world: PublishWorld) -> None:
-    """Not only by a flag that a program may leave unread."""
+    """Not only a flag, which a program may ignore."""
     replica = await world.replica()
     for number in range(100, 101 + RECENT_BATCHES_MAX):
         await replica.stored("v", producer_name="shop", sequence_id=number)
@@ -88,7 +88,7 @@ async def test_unverified_success_has_a_warning(world: PublishWorld) -> None:
 
 
 async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -> None:
-    """The value in base64; what few messages have beside those that have it not."""
+    """Values as base64, and optional fields that only some messages of a batch have."""
     replica = await world.replica()
     full = {"value_base64": base64.b64encode(b"\x00\xff").decode(), "key": "k", "event_time_ms": 7}
     messages = [full | {"properties": {"a": "b"}}, {"value": "plain"}]
@@ -103,7 +103,7 @@ async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -
 
 
 async def test_replicas_serve_one_producer_name_in_turns(world: PublishWorld) -> None:
-    """Each turn fences the other replica's producer, and each message is there once, in order."""
+    """Each change of replica fences the other's producer, and each message is stored once, in order."""
     replicas = [await world.replica(), await world.replica()]
     for number in range(8):
         for replica in (replicas[number % 2], replicas[(number + 1) % 2]):
@@ -113,7 +113,7 @@ async def test_replicas_serve_one_producer_name_in_turns(world: PublishWorld) ->
 
 
 async def test_contiguous_name_at_two_replicas_reports_only_real_gaps(world: PublishWorld) -> None:
-    """A replica that was fenced unawares opens anew before it says so."""
+    """A replica that was fenced without noticing opens the producer again before it reports a gap."""
     one, other = await world.replica(), await world.replica()
     options = {"producer_name": "shop", "sequence_mode": "contiguous"}
     await one.stored("0", sequence_id=0, **options)
@@ -126,7 +126,7 @@ async def test_contiguous_name_at_two_replicas_reports_only_real_gaps(world: Pub
 
 
 async def test_repeatedly_fenced_instance_reports_producer_fenced(world: PublishWorld) -> None:
-    """Nobody goes round for ever."""
+    """The number of attempts is limited."""
     replica = await world.replica()
     stealing = False
 
@@ -146,7 +146,7 @@ async def test_repeatedly_fenced_instance_reports_producer_fenced(world: Publish
 
 
 async def test_producers_are_limited_and_an_idle_one_is_closed(world: PublishWorld) -> None:
-    """Memory does not grow with the names that pass by."""
+    """The memory must not grow with the number of producer names."""
     replica = await world.replica(publish_producers_max=2)
     for number in range(5):
         await replica.stored("x", producer_name=f"shop-{number}", sequence_id=0)
@@ -163,7 +163,7 @@ async def test_producers_are_limited_and_an_idle_one_is_closed(world: PublishWor
 
 
 async def test_repeated_key_gets_the_original_answer_at_every_replica(world: PublishWorld) -> None:
-    """And says that it is a repeat; the key may be written with quotes."""
+    """With the header for a replay; the key may be quoted."""
     one, other = await world.replica(), await world.replica()
     first = await one.post("a", "b", key="order-17")
     assert REPLAYED not in first.headers
@@ -174,7 +174,7 @@ async def test_repeated_key_gets_the_original_answer_at_every_replica(world: Pub
 
 
 async def test_other_messages_with_a_used_key_are_refused(world: PublishWorld) -> None:
-    """However the JSON is written, the messages count."""
+    """The messages are compared, not the formatting of the JSON."""
     replica = await world.replica()
     await replica.stored("a", key="key")
     await replica.refused(422, "idempotency_key_reused", "b", key="key")
@@ -186,7 +186,7 @@ async def test_other_messages_with_a_used_key_are_refused(world: PublishWorld) -
 
 
 async def test_key_in_progress_is_a_conflict_at_every_replica(world: PublishWorld) -> None:
-    """Nobody is fenced whose process lives; then the repeat is answered."""
+    """A live holder is not fenced; after it has finished, the repeat is answered."""
     one, other = await world.replica(), await world.replica()
     await one.stored("first", key="first")
     await other.stored("second", key="second")
@@ -204,7 +204,7 @@ async def test_key_in_progress_is_a_conflict_at_every_replica(world: PublishWorl
 
 
 async def test_concurrent_keys_are_stored_once_each(world: PublishWorld) -> None:
-    """By two replicas, each key at both."""
+    """By two replicas, with each key at both."""
     replicas = [await world.replica(), await world.replica()]
     keys = [f"key-{number}" for number in range(40)]
     await asyncio.gather(*(answered(replica, key, key=key) for key in keys for replica in replicas))
@@ -213,7 +213,7 @@ async def test_concurrent_keys_are_stored_once_each(world: PublishWorld) -> None
 
 @pytest.mark.hazard(22)
 async def test_key_of_a_dead_process_is_settled_by_the_log(world: PublishWorld) -> None:
-    """Claimed and never sent, or sent and never recorded: either way it is there once, with its place."""
+    """Claimed and not sent, or sent and not recorded: in both cases it is stored once, with its message id."""
     dead, other = await world.replica(), await world.replica()
     await dead.stored("first", key="first")
     world.cluster.knobs.gate.clear()
@@ -229,7 +229,7 @@ async def test_key_of_a_dead_process_is_settled_by_the_log(world: PublishWorld) 
 
 
 async def test_stored_message_whose_answer_was_not_recorded_is_found_by_the_log(world: PublishWorld) -> None:
-    """Redis goes away between the two: the sender is answered, and so is the repeat, with the same place."""
+    """Redis fails between publish and record: the request and its repeat get the same message id."""
     replica, other = await world.replica(), await world.replica()
     await replica.stored("first", key="first")
     world.cluster.knobs.gate.clear()
@@ -248,7 +248,7 @@ async def test_stored_message_whose_answer_was_not_recorded_is_found_by_the_log(
 
 @pytest.mark.hazard(22)
 async def test_lost_reply_of_a_claim_publishes_nothing_and_the_repeat_publishes_once(world: PublishWorld) -> None:
-    """The claim is there, its id never will be: the key is mapped anew."""
+    """The claim is written, but its id is never published: the key is mapped to a new id."""
     replica = await world.replica()
     await replica.stored("first", key="first")
     world.keys.lose_replies = 1
@@ -261,7 +261,7 @@ async def test_lost_reply_of_a_claim_publishes_nothing_and_the_repeat_publishes_
 
 
 async def test_without_redis_keys_are_refused_and_producer_names_work(world: PublishWorld) -> None:
-    """Down, or not configured: with a word that says which, and nothing is stored."""
+    """Redis is down or not configured: the error says which, and nothing is stored."""
     without, replica = await world.replica(keys=False), await world.replica()
     problem = await without.refused(503, "idempotency_unavailable", "a", key="key")
     assert "ONCELOG_REDIS_URL" in problem["detail"]
@@ -272,7 +272,7 @@ async def test_without_redis_keys_are_refused_and_producer_names_work(world: Pub
 
 
 async def test_after_a_loss_keys_are_refused_with_the_remaining_time(world: PublishWorld) -> None:
-    """One window; then keys are served again."""
+    """For one window; then keys are accepted again."""
     replica = await world.replica()
     await replica.stored("a", key="key")
     world.keys.lose_everything()
@@ -324,7 +324,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str | None, int, str, str]] = [
 
 
 async def test_invalid_input_is_refused_with_field_and_limit(world: PublishWorld) -> None:
-    """Before anything is claimed or stored."""
+    """The check happens before anything is claimed or stored."""
     replica = await world.replica(publish_message_bytes_max=100, publish_messages_max=3, publish_body_bytes_max=2_000)
     for body, key, status, code, field in BAD_INPUT:
         response = await replica.http.post(ORDERS, json=body, headers={} if key is None else {"Idempotency-Key": key})
@@ -335,7 +335,7 @@ async def test_invalid_input_is_refused_with_field_and_limit(world: PublishWorld
 
 
 async def test_request_continues_after_its_timeout(world: PublishWorld) -> None:
-    """Its sender hears that it is under way, and gets the answer by repeating."""
+    """Its sender gets an error that it continues, and the answer by repeating the request."""
     replica = await world.replica(publish_timeout_ms=50)
     world.cluster.knobs.gate.clear()
     await replica.refused(504, "deadline_exceeded", "a", producer_name="shop", sequence_id=0)
@@ -345,7 +345,7 @@ async def test_request_continues_after_its_timeout(world: PublishWorld) -> None:
 
 
 async def test_corrupt_key_record_is_an_error(world: PublishWorld) -> None:
-    """Taken for none, it would be published again."""
+    """If it were ignored, the messages would be published again."""
     replica = await world.replica()
     await replica.stored("a", key="key")
     (name,) = world.keys.values

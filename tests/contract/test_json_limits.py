@@ -1,4 +1,4 @@
-"""The JSON of a body is bounded before it is parsed: in values and in depth, whatever its bytes are."""
+"""The JSON of a body is limited in values and depth before it is parsed."""
 
 import json
 import tracemalloc
@@ -28,7 +28,7 @@ def body_of(element: bytes) -> bytes:
 
 
 def values_in(found: object) -> int:
-    """Upper bound of what the scan counts, told by the parsed value."""
+    """Upper bound of the scan's count, from the parsed value."""
     if isinstance(found, dict):
         return 2 + sum(2 + values_in(each) for each in found.values())
     if isinstance(found, list):
@@ -38,7 +38,7 @@ def values_in(found: object) -> int:
 
 @given(content=JSON)
 def test_values_are_counted_as_the_parser_would_find_them(content: object) -> None:
-    """Brackets, commas and quotes inside of strings are no values."""
+    """Brackets, commas and quotes in strings do not count."""
     body = json.dumps(content, ensure_ascii=False).encode()
     check_json(body, values_max=max(1, values_in(content)))
 
@@ -53,14 +53,14 @@ def test_string_with_brackets_counts_as_one_value() -> None:
 
 @pytest.mark.parametrize("body", [b"[" * 100, b'{"a":' * 100, b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)])
 def test_deep_nesting_is_refused_before_a_parser_recurses(body: bytes) -> None:
-    """A parser uses its stack for each level."""
+    """A parser needs stack for each level."""
     with pytest.raises(InvalidArgument, match="nested deeper"):
         check_json(body)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be"])
 def test_only_utf_8_is_read(encoding: str) -> None:
-    """A parser detects other encodings by itself, and the count would be of something else."""
+    """A parser detects other encodings, which this scan would count wrongly."""
     with pytest.raises(InvalidArgument, match="UTF-8"):
         check_json(json.dumps({"messages": []}).encode(encoding))
 
@@ -68,7 +68,7 @@ def test_only_utf_8_is_read(encoding: str) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("element", [b"{}", b"[]", b'""', b"0", b'{"x":1}', b'{"value":"","value":""}'])
 async def test_body_of_many_small_values_needs_little_memory(element: bytes) -> None:
-    """8 MiB of `{},` took 1.8 GB. The peak is now a few times the bytes that were sent."""
+    """8 MiB of `{},` once needed 1.8 GB. Now the peak is a small multiple of the sent bytes."""
     body = body_of(element)
     async with PublishWorld.running() as world:
         replica = await world.replica()
@@ -83,7 +83,7 @@ async def test_body_of_many_small_values_needs_little_memory(element: bytes) -> 
 
 @pytest.mark.asyncio
 async def test_memory_of_a_body_is_limited_by_its_value_count() -> None:
-    """Errors are told one at a time: a thousand wrong messages make one error, not a thousand."""
+    """Only the first error is collected, not one for each of a thousand invalid messages."""
     body = b'{"producer_name":"p","sequence_id":1,"messages":[' + b"7," * 60_000 + b"7]}"
     async with PublishWorld.running() as world:
         replica = await world.replica()
@@ -98,7 +98,7 @@ async def test_memory_of_a_body_is_limited_by_its_value_count() -> None:
 
 @pytest.mark.asyncio
 async def test_admin_requests_have_the_same_limits() -> None:
-    """Its bodies are smaller, and would take as many times their size."""
+    """Their bodies are smaller, but would be multiplied in the same way."""
     async with serving() as admin:
         for body, status in ((b"[" * 1_000, 422), (b"[" + b"{}," * 100_000 + b"{}]", 413)):
             answer = await admin.http.put(

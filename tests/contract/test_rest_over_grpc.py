@@ -1,4 +1,4 @@
-"""REST through the port of gRPC: the same application, the caller's own token, and nothing that HTTP would not take."""
+"""REST over the gRPC port: the same application, the caller's own token, and only valid HTTP requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ DEADLINE_S = 60.0
 
 
 def echo(security: Security, gate: asyncio.Event) -> FastAPI:
-    """Tells what it was asked, and by whom."""
+    """Returns the request and its caller."""
     app = FastAPI()
 
     @app.api_route("/echo/{name}", methods=["GET", "PUT", "POST", "DELETE"])
@@ -74,7 +74,7 @@ def echo(security: Security, gate: asyncio.Event) -> FastAPI:
 
 @asynccontextmanager
 async def serving(security: Security = OPEN, **options: Any) -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """Address of a server with the application above, and what lets its waiting calls go on."""
+    """The address of a server with the application above, and an event that releases its waiting calls."""
     gate, server = asyncio.Event(), Server(security)
     RestOverGrpc(echo(security, gate), **options).serve(server)
     port = await server.start()
@@ -126,14 +126,14 @@ async def test_request_arrives_unchanged() -> None:
     ],
 )
 async def test_invalid_http_request_is_refused(request_: RestRequest, words: str) -> None:
-    """The application never sees what no server of HTTP would hand to it."""
+    """The application must get only requests that an HTTP server would pass on."""
     async with asyncio.timeout(DEADLINE_S), serving() as (address, _):
         with pytest.raises(InvalidArgument, match=words):
             await ask(address, request_)
 
 
 async def test_token_of_the_call_is_used_and_headers_are_not(tmp_path: Path) -> None:
-    """Who may not call learns nothing, and nobody passes for somebody else."""
+    """A header must not replace the authenticated caller of the gRPC call."""
     forged = RestHeader(name="authorization", value=f"Bearer {token('root')}")
     request = RestRequest(method="GET", target="/echo/x", headers=[forged])
     async with asyncio.timeout(DEADLINE_S), serving(secured(tmp_path)) as (address, _):
@@ -144,7 +144,7 @@ async def test_token_of_the_call_is_used_and_headers_are_not(tmp_path: Path) -> 
 
 
 async def test_concurrent_requests_are_limited() -> None:
-    """As the port of REST bounds its connections."""
+    """Like the connections of the REST port."""
     request = RestRequest(method="GET", target="/wait")
     async with asyncio.timeout(DEADLINE_S), serving(at_once_max=3) as (address, gate), Channel(address) as channel:
         async with asyncio.TaskGroup() as tasks:
@@ -162,7 +162,7 @@ async def test_concurrent_requests_are_limited() -> None:
 
 
 async def test_call_without_a_request_message_is_ended() -> None:
-    """Half-open."""
+    """A half-open stream must not hold resources."""
     async with asyncio.timeout(DEADLINE_S), serving(request_s=0.2) as (address, _), Channel(address) as channel:
         from oncelog.rpc.metadata_codec import REST_SERVED
 
@@ -178,7 +178,7 @@ async def test_bug_of_the_application_is_answered_500() -> None:
 
 
 async def test_command_line_uses_rest_through_the_gateway() -> None:
-    """The same class that speaks HTTP: answers, answers without a body, and problems."""
+    """The same client class as over HTTP: responses, responses without a body, and errors."""
 
     def use(address: str) -> None:
         with AdminApi(f"oncelog+proxy://127.0.0.1:1,{address}", timeout_s=20) as api:
@@ -199,7 +199,7 @@ async def test_command_line_uses_rest_through_the_gateway() -> None:
 
 
 async def test_proxy_url_is_used_for_rest_too() -> None:
-    """ONCELOG_URL alone; whoever names REST itself means it."""
+    """ONCELOG_URL alone is enough; an explicit --admin-url takes precedence."""
     assert admin_place("http://127.0.0.1:8080", "oncelog+proxy://a:1") == "oncelog+proxy://a:1"
     assert admin_place("http://127.0.0.1:8080", "oncelog://a:1") == "http://127.0.0.1:8080"
     assert admin_place("https://rest:1", "oncelog+proxy+tls://a:1") == "https://rest:1"

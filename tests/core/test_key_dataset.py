@@ -27,21 +27,21 @@ def judged(
 
 
 def test_first_start_writes_a_marker_and_accepts_keys() -> None:
-    """There was nothing to lose."""
+    """Without a record, no keys can have been lost."""
     assert judged(None, replace(FOUND, marker=None)) == InstallMarker(None)
     assert judged(None, FOUND) == RecordDataset(RECORD)
     assert judged(RECORD, FOUND) == ServeKeys()
 
 
 def test_missing_marker_is_a_loss_after_a_new_one_is_written() -> None:
-    """The record says that there were keys."""
+    """The record shows that Redis held keys."""
     assert judged(RECORD, replace(FOUND, marker=None)) == InstallMarker(None)
     lost = RecordDataset(DatasetRecord("other", "run", lost_at_ms=50_000), lost=True)
     assert judged(RECORD, replace(FOUND, marker="other")) == lost
 
 
 def test_after_a_loss_keys_are_refused_for_one_window() -> None:
-    """And no longer, also when the clock steps back."""
+    """And not longer, also if the clock is set back."""
     record = replace(RECORD, lost_at_ms=50_000)
     assert judged(record, FOUND, now_ms=50_400) == RefuseKeys(600)
     assert judged(record, FOUND, now_ms=51_000) == ServeKeys()
@@ -49,18 +49,18 @@ def test_after_a_loss_keys_are_refused_for_one_window() -> None:
 
 
 def test_restart_on_its_own_files_loses_nothing() -> None:
-    """Each write was synced before it was answered."""
+    """Each write was synced before it was acknowledged."""
     assert judged(RECORD, replace(FOUND, run="next"), writes_seen=5) == RecordDataset(DatasetRecord("marker", "next"))
 
 
 def test_fewer_writes_than_were_acknowledged_are_a_loss() -> None:
-    """An older copy serves; the doubted marker is replaced, which every process then notices."""
+    """An older copy is serving. The marker in doubt is replaced, which every process notices."""
     assert judged(RECORD, FOUND, writes_seen=6) == InstallMarker("marker")
 
 
 @pytest.mark.hazard(22)
 def test_new_run_id_of_a_server_with_a_replica_is_a_loss() -> None:
-    """It may be the replica, promoted without the last writes, whatever it shows."""
+    """The server may be a promoted replica without the last writes."""
     noted = judged(RECORD, replace(FOUND, replicas=1))
     assert noted == RecordDataset(replace(RECORD, replicated=True))
     replicated = replace(RECORD, replicated=True)

@@ -1,4 +1,4 @@
-"""ZooKeeper's settings against what lives on it: a leader that is lost must not cost the owners their sessions."""
+"""ZooKeeper's settings: the loss of a leader must not end the owners' sessions."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The chart's examples of jobs, held to what the chart makes for a release of the name that they speak of."""
+"""The chart's example jobs match the objects that the chart creates."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ways in from outside: a Service for each owner, and the gateway behind an Ingress or a Gateway."""
+"""External access: a Service for each owner, and Ingress or Gateway to the metadata services."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What users add to the chart's objects and pods arrives there, and nothing that the chart needs is lost by it."""
+"""Additions of users to the chart's objects and pods are rendered, and keep what the chart needs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the chart renders: valid for each Kubernetes, secure, true to the code it starts."""
+"""The rendered chart is valid for each Kubernetes version, secure, and consistent with the code."""
 
 import base64
 import importlib.util

@@ -1,4 +1,4 @@
-"""Alerts and dashboard: every series that they ask for is one that the services emit."""
+"""Alerts and dashboard use only metrics that the services emit."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""NOTES, which Helm prints after an install and renders for nothing else: here they are a manifest of a copy."""
+"""NOTES.txt, which Helm renders only after an install: here it is a manifest in a copy of the chart."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Spark beside the log: what the chart renders for its driver, for executors and for jobs that users submit."""
+"""Spark: the rendered driver, executors, and objects for jobs that users submit."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""NetworkPolicies where clients are limited: whom the release itself sends must get in all the same."""
+"""NetworkPolicies with limited clients still allow the release's own pods."""
 
 from tests.kubernetes.chart import RELEASE, of_kind, one
 

@@ -1,4 +1,4 @@
-"""Redis of the chart, and the metadata services that ask it: a new password comes into force without anybody's hand."""
+"""The chart's Redis and the metadata services use a changed password without manual steps."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An upgrade comes to its end, with as many nodes as it takes to install."""
+"""An upgrade succeeds with as many nodes as an install needs."""
 
 import pytest
 

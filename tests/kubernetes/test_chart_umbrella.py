@@ -1,4 +1,4 @@
-"""The chart as a dependency of another chart: condition, alias, and `global` values that are the umbrella's own."""
+"""The chart as a subchart: condition, alias, and `global` values of the umbrella chart."""
 
 from pathlib import Path
 from typing import Any

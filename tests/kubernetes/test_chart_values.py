@@ -1,4 +1,4 @@
-"""Values: what is refused, with which words; and that schema, defaults, code and README speak of the same ones."""
+"""Values: refused values with their messages; schema, defaults, code and README have the same values."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The password of ZooKeeper's nodes: it outlives the release as their volumes do, and is never replaced by accident."""
+"""The ZooKeeper password survives the release like the volumes, and is never replaced by accident."""
 
 from pathlib import Path
 

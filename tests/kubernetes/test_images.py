@@ -1,4 +1,4 @@
-"""What can be known of the images without building one: their recipes, their pins and the script that builds them."""
+"""Checks of the images without building them: Dockerfiles, pinned versions and the build script."""
 
 import re
 import subprocess

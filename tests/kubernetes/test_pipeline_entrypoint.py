@@ -1,4 +1,4 @@
-"""How a container of the pipeline's image starts: the entrypoint is run, with stand-ins for Spark and Java."""
+"""The entrypoint of the pipeline image, run with stand-ins for Spark and Java."""
 
 import re
 import subprocess

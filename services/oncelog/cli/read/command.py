@@ -128,9 +128,7 @@ async def _batches(reader: "AsyncReader") -> "AsyncIterator[MessageBatch]":
         yield await reader.read_batch()
 
 
-async def _print(
-    batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", form: Form, limit: int | None
-) -> Exit:
+async def _print(batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", form: Form, limit: int | None) -> Exit:
     from oncelog.cli.read.lines import json_lines, raw_lines
     from oncelog.cli.read.skips import skip_lines
 
