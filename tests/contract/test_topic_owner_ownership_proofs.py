@@ -141,7 +141,7 @@ async def test_waiting_reader_is_ended_when_the_ledger_is_fenced(tmp_path: Path)
         watch = OwnershipWatch(world.topics, world.parts.links, doubt_after_ms=1_000_000)
         frames = await at_end(channel, runner)
         await watch.check()
-        assert runner.progress.waiting_count == 1, "nobody is fenced"
+        assert runner.progress.waiting_count == 1, "no member is fenced"
         await world.place(runner.topic_id, ANOTHER)
         await fence(world, runner)
         world.session.faults.suspend()

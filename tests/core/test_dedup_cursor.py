@@ -262,7 +262,7 @@ def test_every_kept_base_is_a_fallback() -> None:
 
 
 def test_new_owner_continues_the_list() -> None:
-    """Its first snapshot is a base in a ledger of its own, and the base it began from stays."""
+    """Its first snapshot is a base in a new ledger, and the base that it began from is kept."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
     before = cursor.ledgers()
     second = Owner(cursor.world, "o2").take_over()

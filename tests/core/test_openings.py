@@ -85,7 +85,7 @@ def test_last_id_of_a_resumed_instance_is_not_final() -> None:
 
 
 def test_assigned_name_contains_the_producer_id() -> None:
-    """Globally unique, for the id is; a name that somebody chose already is passed over."""
+    """Globally unique, for the id is; a name that a producer has chosen already is skipped."""
     _, owner = serving()
     assert owner.open("producer-2").instance.producer_id == 1
     granted = owner.open(None)
@@ -93,7 +93,7 @@ def test_assigned_name_contains_the_producer_id() -> None:
     assert granted.instance.producer_id == 3
 
 
-def test_connected_name_is_refused_to_an_opening_that_fences_nobody() -> None:
+def test_connected_name_is_refused_to_an_opening_with_refuse() -> None:
     """Connected: busy. Its stream broken: free."""
     _, owner = serving()
     granted = owner.open()
@@ -102,7 +102,7 @@ def test_connected_name_is_refused_to_an_opening_that_fences_nobody() -> None:
     assert owner.open(on_conflict=OnConflict.REFUSE).instance == (1, 2)
 
 
-def test_two_openings_that_fence_nobody_get_one_grant() -> None:
+def test_two_openings_with_refuse_get_one_grant() -> None:
     """The second one waits for the first one's grant, and is refused."""
     _, owner = serving()
     first = owner.ask("p", AllocateProducerId, on_conflict=OnConflict.REFUSE)
@@ -202,7 +202,7 @@ def test_opening_waits_for_the_next_ledger() -> None:
 
 
 def test_producer_id_without_a_request_is_ignored() -> None:
-    """An ask of a stretch of serving that is over."""
+    """An allocation from before a takeover."""
     _, owner = serving()
     assert owner.handle(ProducerIdAllocated(99, ProducerId(50))) == []
     assert owner.open().instance.producer_id == 1
@@ -265,7 +265,7 @@ def test_instances_are_distinguished() -> None:
 
 
 def test_resume_by_another_instance_is_fenced() -> None:
-    """Whoever guesses producer id and generation is not the instance that has them."""
+    """A client that guesses producer id and generation is not the instance that has them."""
     _, owner = serving()
     granted = owner.open(instance_id=X)
     assert refusal(owner, None, resume=granted.instance, instance_id=Y) is ProducerFenced
@@ -287,7 +287,7 @@ def test_withdrawn_request_grants_nothing(hold: type) -> None:
 
 
 def test_withdrawn_grant_in_flight_opens_no_session() -> None:
-    """It becomes durable, so the instance before is fenced; nobody is connected."""
+    """It becomes durable, so the earlier instance is fenced; no instance is connected."""
     _, owner = serving()
     before = owner.open(instance_id=X)
     call = owner.ask("p", SendAdds, instance_id=Y)
@@ -346,7 +346,7 @@ def test_repeat_replaces_its_request_during_a_takeover() -> None:
 
 
 def test_failed_write_leaves_no_grant_behind() -> None:
-    """The instance is told to ask again, and does."""
+    """The instance gets an error, and retries."""
     world, owner = serving()
     call = owner.ask("p", SendAdds, instance_id=X)
     world.silent |= {A, B, C}
@@ -364,8 +364,8 @@ def grace_over(owner: Owner) -> None:
     owner.run()
 
 
-def test_opening_that_fences_nobody_waits_for_the_holder_after_a_takeover() -> None:
-    """The holder lives and comes back: it is not fenced, and the newcomer is told that the name is in use."""
+def test_opening_with_refuse_waits_for_the_holder_after_a_takeover() -> None:
+    """The holder lives and comes back: it is not fenced, and the other instance gets ProducerBusy."""
     world, owner = serving()
     holder = owner.open(instance_id=X)
     after = Owner(world, "second").take_over()
@@ -388,7 +388,7 @@ def test_holder_that_does_not_come_back_loses_its_name() -> None:
 
 
 def test_other_openings_do_not_wait_after_a_takeover() -> None:
-    """Who fences does, the instance itself comes back, and a new name is nobody's."""
+    """An opening that fences, one by the same instance, and one of a new name are granted at once."""
     world, owner = serving()
     owner.open("p")
     holder = owner.open("q", instance_id=X)
@@ -399,7 +399,7 @@ def test_other_openings_do_not_wait_after_a_takeover() -> None:
 
 
 def test_holder_that_came_back_and_closed_is_not_awaited() -> None:
-    """Nobody waits for it a second time."""
+    """It is not awaited a second time."""
     world, owner = serving()
     holder = owner.open(instance_id=X)
     after = Owner(world, "second").take_over()
@@ -459,7 +459,7 @@ def test_name_belongs_to_the_role_that_opened_it_first() -> None:
         assert one.open(role="importer", takes_any_name=False)
 
 
-def test_name_without_a_role_belongs_to_everybody() -> None:
+def test_name_without_a_role_is_open_to_every_role() -> None:
     """It was bound while authentication was off. The first role that opens it owns it from then on."""
     _, owner = serving()
     owner.open()
@@ -478,7 +478,7 @@ def test_name_in_flight_belongs_to_its_role() -> None:
 
 
 def test_instance_of_another_role_cannot_resume() -> None:
-    """Whoever knows all its numbers needs its role, too."""
+    """A client that knows producer id, generation and instance id needs the role, too."""
     _, owner = serving()
     granted = owner.open(role="importer", takes_any_name=False, instance_id=X)
     how = {"resume": granted.instance, "instance_id": X, "takes_any_name": False}

@@ -125,7 +125,7 @@ def test_ledger_with_a_read_only_member_rolls_onto_a_writable_one() -> None:
     granted = owner.open()
     owner.handle(StorageNodesUpdated((B, C), read_only=(A,)))
     owner.tick(10_000).run()
-    assert len(ledgers(world)) == 1, "nobody could take its place: the ledger finishes as it is"
+    assert len(ledgers(world)) == 1, "no node could take its place: the ledger finishes as it is"
     owner.send(granted.session, received(1, [0]))
     owner.run()
     assert len(world.nodes[A]) == len(world.nodes[B])
@@ -171,7 +171,7 @@ def test_silent_member_delays_no_write_and_is_dropped() -> None:
 
 
 def test_failure_with_nothing_in_flight_ends_no_session() -> None:
-    """Everything is confirmed: the ledger closes there, and nobody has to resend."""
+    """Everything is confirmed: the ledger closes there, and no producer has to resend."""
     world, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0]))

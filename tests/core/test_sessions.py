@@ -1,4 +1,4 @@
-"""Producer sessions: their order, what they wait for, and that one's trouble is nobody else's."""
+"""Producer sessions: their order, what blocks them, and that the end of one does not affect the others."""
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence

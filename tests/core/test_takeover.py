@@ -138,11 +138,11 @@ def test_unacknowledged_entry_is_either_kept_or_dropped_for_ever() -> None:
     assert state_of(again) == first == truth(world)
 
 
-# --- loud -------------------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def failed(owner: Owner, text: str) -> None:
-    """The takeover has stopped, said why, and serves nothing."""
+    """The takeover has failed and reported why, and the topic is not served."""
     assert owner.core.phase is Phase.WAITING
     assert owner.core.serving is None
     (effect,) = owner.emitted(TopicFailed)
@@ -180,7 +180,7 @@ def test_failed_takeover_reads_the_record_and_retries() -> None:
 
 @pytest.mark.hazard(7)
 def test_failure_of_a_deposed_owner_is_not_reported() -> None:
-    """Its ledger is missing because somebody else trimmed it: the record is read before anything is said."""
+    """Its ledger is missing because the next owner trimmed it: the record is read before the failure is reported."""
     world, _ = history()
     without_snapshots(world)
     owner = Owner(world, "o2").take_over(ReadLedger)
@@ -265,7 +265,7 @@ def test_missing_control_entry_is_a_hole() -> None:
 
 
 def test_pages_that_come_twice_are_folded_once() -> None:
-    """A repeated or foreign page is late, not news."""
+    """A repeated page, or one of another ledger, is ignored."""
     world, _ = history()
     without_snapshots(world)
     owner = Owner(world, "o2")

@@ -1,4 +1,4 @@
-"""One topic from its assignment to its end: who is answered when, and what a deposed owner still says."""
+"""One topic from its assignment to its end: when requests are answered, and how a deposed owner answers."""
 
 from dataclasses import replace
 from typing import get_args
@@ -56,7 +56,7 @@ def stored(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) ->
 
 
 def test_opening_before_serving_waits() -> None:
-    """Whoever asks during the takeover is answered by its end, in order of asking."""
+    """Requests during the takeover are answered at its end, in order."""
     world = World()
     owner = Owner(world, "o1")
     first = owner.ask("p")
@@ -96,7 +96,7 @@ def test_takeovers_start_no_second_tick_timer() -> None:
 
 
 def test_batch_is_answered_when_durable() -> None:
-    """With one member's answer nothing is said; with the second one the position."""
+    """One member's answer is not enough; after the second one the client gets the position."""
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 1]))
@@ -109,7 +109,7 @@ def test_batch_is_answered_when_durable() -> None:
 
 
 def test_answers_come_before_the_end_of_their_session() -> None:
-    """After EndSession nobody listens: the answer to the batch that was refused would be lost."""
+    """After EndSession the answer to the refused batch would be lost."""
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 2]))
@@ -318,7 +318,7 @@ def test_drain_before_serving_ends_at_once(hold: type) -> None:
 
 
 def test_events_after_the_end_have_no_effect() -> None:
-    """DEPOSED is for good at this epoch."""
+    """DEPOSED is final at this epoch."""
     world, owner = serving()
     world.place(Incarnation("o2"))
     owner.handle(HigherEpochReported())
@@ -328,7 +328,7 @@ def test_events_after_the_end_have_no_effect() -> None:
 
 
 def test_session_numbers_ascend_across_takeovers() -> None:
-    """An answer for a session of an earlier stretch must meet nobody."""
+    """An answer for a session from before a takeover must not reach a newer session."""
     _, owner = serving()
     first = owner.open()
     owner.handle(HigherEpochReported())

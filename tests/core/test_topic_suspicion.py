@@ -1,4 +1,4 @@
-"""A topic whose owner may be deposed, or whose write failed: what it still says, and what it never does."""
+"""A topic whose owner may be deposed, or whose write failed: what it may still answer, and what it never does."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.core.topic_world import Owner, World
 
 
 def test_deposed_owner_answers_not_owner() -> None:
-    """Once it knows, it says nothing else."""
+    """Once it has read the record, it answers nothing else."""
     world, owner = serving()
     granted = owner.open()
     world.place(Incarnation("o2"))
@@ -36,7 +36,7 @@ def test_deposed_owner_answers_not_owner() -> None:
 
 @pytest.mark.hazard(1)
 def test_fenced_owner_reads_its_record_and_opens_no_ledger() -> None:
-    """FENCED is never answered by rolling: O1, fenced, would roll for ever before a slow O2 reaches E."""
+    """A fenced owner does not roll: it would keep rolling before a slow new owner has opened its ledger."""
     world, owner = serving()
     granted = owner.open()
     second = Owner(world, "o2").take_over()
@@ -69,7 +69,7 @@ def test_slow_takeover_finds_the_ledger_that_was_rolled_meanwhile() -> None:
 
 @pytest.mark.hazard(6)
 def test_refusal_waits_for_the_record() -> None:
-    """An owner that does not know that it is deposed says ProducerBusy for ever."""
+    """An owner that does not know that it is deposed would answer ProducerBusy forever."""
     world, owner = serving()
     owner.open()
     call = owner.ask("p", ReadTopicRecord, on_conflict=OnConflict.REFUSE)
@@ -153,7 +153,7 @@ def test_takeover_ignores_late_completions_of_the_time_before() -> None:
 
 
 def test_write_of_the_record_with_a_lost_reply_starts_again() -> None:
-    """It was applied or not: the record says which, and the takeover begins with what it says."""
+    """It was applied or not: the record shows which, and the takeover begins with that record."""
     for applied in (True, False):
         world = World()
         owner = Owner(world, "o1").take_over(WriteTopicRecord)

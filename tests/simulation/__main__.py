@@ -12,7 +12,7 @@ PROCESSES = 2
 
 
 def replay(seed: int, *, steps: bool) -> int:
-    """One run; with `steps`, a line for each step: its number, the tick, what happened, and where everybody stands."""
+    """One run; with `steps`, a line per step: number, tick, what happened, and the state of all processes."""
     one = Run(seed)
     if steps:
         step, state = one.world.step, [""]

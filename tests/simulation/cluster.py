@@ -76,7 +76,7 @@ class Shape:
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
-        """The producers of some runs fence nobody, by a generator of its own, which leaves all other runs alone."""
+        """The producers of some runs fence nobody, by a separate generator, so that other runs do not change."""
         shy = random.Random(f"{world.seed}/on_conflict").random() < 0.3
         return OnConflict.REFUSE if shy else source.on_conflict
 
@@ -108,7 +108,7 @@ def small_settings(world: World) -> TopicSettings:
 
 
 def _openings_wait(world: World) -> int:
-    """Requests to open give up in some runs, by a generator of its own, which leaves all other runs alone."""
+    """Requests to open give up in some runs, by a separate generator, so that other runs do not change."""
     return 400 if random.Random(f"{world.seed}/openings wait").random() < 0.15 else 1 << 40
 
 

@@ -35,8 +35,8 @@ class Kind:
 def _is_drawn(kind: Kind, seed: int) -> bool:
     """Whether the run of this seed has faults of this kind.
 
-    Each kind draws from a generator of its own. A new kind then leaves all runs alone that do not have it, and with
-    them the known first seeds of planted bugs.
+    Each kind draws from a separate generator, so that a new kind changes neither the runs that do not have it nor the
+    first seeds of the planted bugs that they find.
     """
     return random.Random(f"{seed}/{kind.name}").random() < kind.probability
 

@@ -59,7 +59,7 @@ class MemberRequests:
                 if not done and answered(answer):
                     done = True
 
-            # An answer to a former life is nobody's.
+            # An answer to an earlier life is dropped.
             if owner.life == life:
                 network.send(server.name, owner, f"answer {label}", arrive)
 

@@ -304,7 +304,7 @@ def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:
 MUTANTS = (
     Mutant("one mark instead of two", 10, 28, ((DedupTable, "_check_known", _one_mark),)),
     Mutant("ack at one answer", 0, 1, ((LedgerWriter, "_acked", _one_answer),)),
-    Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
+    Mutant("no member is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
     Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
         "end declared on one negative", 0, 0,
@@ -365,10 +365,10 @@ MUTANTS = (
     Mutant("recovery without writing back", 0, 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
     Mutant("question answered without a proof", 6, 161, ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),)),
     Mutant(
-        "route cached for ever", 6, 1,
+        "route never refreshed", 6, 1,
         ((Questioner, "_forget_route", _always(None)), (Questioner, "_is_of_the_past", _always(value=False))),
     ),
     Mutant("epoch of an answer not compared", 6, 6, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
-    Mutant("a takeover waits for its snapshot for ever", 0, 6, ((Takeover, "_timer_fired", _always([])),)),
+    Mutant("takeover waits for its snapshot without a timeout", 0, 6, ((Takeover, "_timer_fired", _always([])),)),
     Mutant("given-up epoch taken again", 6, 0, ((Ownership, "gave_up", _always(None)),)),
 )  # fmt: skip

@@ -35,7 +35,7 @@ from tests.simulation.store import Store
 from tests.simulation.topic_shell import TopicShell
 from tests.simulation.world import Process, World
 
-#: Session numbers of one stretch of ownership never meet those of another.
+#: Session numbers of two times of ownership never overlap.
 SESSIONS_PER_TOPIC = 1_000_000
 #: A topic that was closed here is not taken at the same epoch again for so long.
 RETAKE_TICKS = 300
@@ -72,7 +72,7 @@ class OwnerParts:
     dedup_enabled: bool = True
     #: ids that are granted before this tick are told then
     ids_stalled_until: int = 0
-    #: {(counter, id)}: every id that was ever given to anybody
+    #: {(counter, id)}: every id that was ever allocated
     granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
 
 
@@ -123,7 +123,7 @@ class IdSource:
 
 
 class OwnerServer(Process):
-    """One place for an owner; each life has an incarnation of its own."""
+    """One place for an owner; each life has a new incarnation."""
 
     def __init__(self, parts: OwnerParts, name: str) -> None:
         super().__init__(parts.world, name)
@@ -164,7 +164,7 @@ class OwnerServer(Process):
     # --- what others send ---------------------------------------------------------------------------------------------
 
     def assign(self, topic_id: TopicId) -> None:
-        """A metadata replica says that the record names this owner."""
+        """A metadata replica reports that the record names this owner."""
         shell = self.topics.get(topic_id)
         given_up = self.gave_up_at(topic_id)
         if shell is None or shell.over:

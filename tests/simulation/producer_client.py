@@ -72,7 +72,7 @@ from tests.simulation.world import Process, World
 
 @dataclass(slots=True)
 class Input:
-    """What one producer name is to store. name None: every life is given a name of its own and begins anew.
+    """What one producer name is to store. name None: every life gets a new name and begins again.
 
     on_conflict: what it does to another instance. places: at how many places it is fed.
     holes: ids that the input never has, between those it has; a careless application sends one now and then.
@@ -259,10 +259,10 @@ class ProducerClient(Process):
         """Fenced: another instance has the name; it may be taken back, not for ever. A deleted topic is gone."""
         self.world.count(f"producer failed: {error.code}")
         self.app.retired = True
-        # A second instance is one at another place. A former one of this place may be connected yet, and fences nobody.
+        # A second instance runs at another place. An earlier one of this place may still be connected; it fences none.
         told = ProducerFenced if self.instances > 1 else ProducerFenced | ProducerBusy
         if self.source.places == 1 and isinstance(error, told):
-            raise Violation("lone instances", f"{self.name} is the only instance and is told: {error}")
+            raise Violation("lone instances", f"{self.name} is the only instance and got: {error}")
         if isinstance(error, ProducerBusy):
             self.post(self.world.rng.randint(50, 800), "asks for its name again", self._again)
             return

@@ -8,7 +8,7 @@ Oracles
 - Epochs never go back: no answer is believed of an owner below one that this client has heard of.
 - Once faults have stopped, questions are answered.
 
-Chance and delays come from a generator of its own, so that questions change no other run.
+Chance and delays come from a separate generator, so that questions change no other run.
 """
 
 import random

@@ -75,7 +75,7 @@ def crash_while_recovering(faults: "Faults") -> None:
         split.cuts[owner.name, node] = world.now + 100
     for other in cluster.owners.values():
         split.cuts[other.name, split.lost] = world.now + 1200
-    # Not after the healing: a crash amid the closing leaves a topic that nobody places any more.
+    # Not after `heal`: a crash during the closing would leave a topic that is never placed again.
     world.after(40, f"{owner.name} is crashed", lambda: faults.crash(owner, 600) if faults.on else None)
     second = cluster.nodes[split.late]
     life = second.life
@@ -261,7 +261,7 @@ def lose_ledger_record(faults: "Faults") -> None:
 
 
 def collect_all(faults: "Faults") -> None:
-    """Every storage node looks for ledgers that nobody needs any more."""
+    """Every storage node looks for ledgers that are no longer needed."""
     for node in faults.cluster.nodes.values():
         if node.alive and not node.paused:
             node.collect()

@@ -86,7 +86,7 @@ class Run:
     def _complete(self) -> bool:
         """Every topic is served by the owner its record names, and every input has its answers.
 
-        A name that nobody feeds any more is fed once more.
+        A name without a running producer gets one once more.
         """
         clients, complete = self.cluster.producers, True
         for client in clients:
@@ -106,7 +106,7 @@ class Run:
         return shell is not None and shell.core.phase is Phase.SERVING and shell.epoch == record.owner_epoch
 
     def _close_topics(self) -> None:
-        """Nobody places topics any more; whoever serves one drains it."""
+        """Topics are no longer placed; each owner drains those that it serves."""
         deadline = self.world.now + HEALED_TICKS
         for replica in self.cluster.metadata:
             replica.crash()

@@ -126,7 +126,7 @@ class StorageServer(Process):
         self.register()
 
     def register(self) -> None:
-        """The ephemeral says whom to ask, and nothing else; the cookie stays."""
+        """The ephemeral only names the node to connect to; the cookie stays."""
         store = self.parts.store
         store.records.setdefault(f"storage_cookies/{self.incarnation}", (self.name.encode(), 0))
         if f"storage/{self.incarnation}" not in store.records:

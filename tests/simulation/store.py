@@ -80,7 +80,7 @@ class Store:
         return self.records.get(path, (None, ABSENT))
 
     def get_lagging(self, path: str) -> bytes | None:
-        """What a follower says that was last in touch a while ago."""
+        """The value at a follower that lags behind."""
         lag = self.world.rng.randint(0, self.faults.lag_max) if self.faults.lag_max else 0
         then, value = self.world.now - lag, None
         for tick, data in self._past.get(path, ()):

@@ -1,4 +1,4 @@
-"""A client that breaks the rules of its side: it leaves gaps, resumes what nobody granted, mixes up producers, and
+"""A client that breaks the rules of its side: it leaves gaps, resumes ids without a grant, mixes up producers, and
 sends batches whose payload is not what their header says.
 
 Nothing that it sends may be stored, for it is in no history: whatever of it reaches the log is an unexpected message.
@@ -23,7 +23,7 @@ NOBODY = ProducerInstance(ProducerId(1 << 40), Generation(1))
 
 
 class Stranger(Process):
-    """One place for it; each visit is a stream of its own."""
+    """One place for it; each visit is a new stream."""
 
     def __init__(self, world: World, network: Network, checksum: Checksum) -> None:
         super().__init__(world, "stranger")

@@ -87,7 +87,7 @@ def test_hazard_02_a_zombie_creates_nothing_anew() -> None:
 
 @pytest.mark.hazard(2)
 def test_hazard_02_a_wiped_node_is_another_node() -> None:
-    """An empty directory at an old address says nothing about what its former self had."""
+    """An empty directory at an old address proves nothing about the directory that was there before."""
     kinds = ("wipe while recovering",)
     holds_and_breaks("a wiped node answers for its former self", kinds, range(4), shape=restless_shape())
 
@@ -126,7 +126,7 @@ def test_hazard_03_names_come_back_under_another_id() -> None:
 
 @pytest.mark.hazard(4)
 def test_hazard_04_a_claim_counts_by_its_nonce() -> None:
-    """Two claimers, lost replies: one number for both, unless the nonce says whose it is."""
+    """Two claimers, lost replies: one number for both, unless the nonce identifies the claimer."""
     holds_and_breaks("a block claim believed without its nonce", ("id rush", "owner crash"), range(4), store=UNSURE)
 
 
@@ -204,7 +204,7 @@ def _deposed_and_unaware() -> Granted | OncelogError | None:
 
 
 @pytest.mark.hazard(6)
-def test_hazard_06_a_deposed_owner_refuses_nobody() -> None:
+def test_hazard_06_a_deposed_owner_refuses_no_producer() -> None:
     """It does not know the generation that its successor granted, and would call it a lie."""
 
     def open_unread(openings: Openings, opening: Opening) -> None:
@@ -267,7 +267,7 @@ def test_hazard_10_a_failed_write_leaves_nothing_behind(mutant: str) -> None:
 
 @pytest.mark.hazard(11)
 def test_hazard_11_an_unknown_producer_is_not_believed() -> None:
-    """A client resumes a producer id that nobody granted."""
+    """A client resumes a producer id that was never granted."""
     holds_and_breaks("unknown producer id accepted", ("stranger",), range(4))
 
 

@@ -86,7 +86,7 @@ class TopicShell:
         #: {session or call: its client}
         self._sessions: dict[SessionNumber, ClientLink] = {}
         self._calls: dict[int, tuple[ClientLink, ProducerOpening]] = {}
-        #: when the present stretch of serving began, the producers that had a session in it, those known before
+        #: when the topic began to serve, the producers that have had a session since, and those in the log before
         self._served_at = 0
         self._seen: set[ProducerId] = set()
         self._known: list[ProducerId] = []
@@ -243,7 +243,7 @@ class TopicShell:
             case LastAddConfirmed(position):
                 self.confirmed = max(self.confirmed, position)
             case NotifyDedupToggled():
-                pass  # news for people
+                pass  # only clients are notified
             case Served(log_end):
                 world.count("takeover")
                 self._served_at, self._seen = world.now, set()
@@ -267,7 +267,7 @@ class TopicShell:
                 if isinstance(effect, TopicClosed):
                     self.owner.closed(self)
             case _:
-                raise AssertionError(f"nobody performs {effect}")
+                raise AssertionError(f"no performer for {effect}")
 
     def _answer(self, effect: AnswerBatches | AnswerOpen | EndSession) -> None:
         if isinstance(effect, AnswerBatches):
@@ -289,7 +289,7 @@ class TopicShell:
                 self._sessions[session] = link
                 self._seen.add(effect.result.instance.producer_id)
                 if not link.stream.open:
-                    self.owner.post(1, "closes a session of nobody", lambda: self.close_session(session))
+                    self.owner.post(1, "closes a session without a client", lambda: self.close_session(session))
             if granted or epoch or isinstance(effect.result, NotOwner):
                 link.opened(AnswerOpen(opening.call, effect.result), epoch)
 
@@ -348,7 +348,7 @@ class TopicShell:
                 )  # fmt: skip
 
     def _read_ids(self, position: Position) -> None:
-        """The ids of a stored batch: its ledger's record says who holds the entry."""
+        """The ids of a stored batch: its ledger's record names the members that hold the entry."""
         serving = self.core.serving
 
         def bytes_read(data: bytes) -> None:

@@ -47,7 +47,7 @@ class TopicWatch:
         self.folded = 0
         #: {ledger: highest last_add_confirmed that an owner told}
         self.confirmed: dict[LedgerId, EntryId] = {}
-        #: {owner: the stretch of serving whose beginning was compared}
+        #: {owner: the last `Serving` that was compared at its beginning}
         self.compared: dict[Incarnation, Serving] = {}
 
     def record_changed(self, record: TopicRecord, closed: Callable[[LedgerId], bool]) -> None:

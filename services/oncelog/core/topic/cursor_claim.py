@@ -80,7 +80,7 @@ class CursorClaim:
         return None
 
     def record_written(self, event: CursorRecordWritten) -> None:
-        """Late answers to writes of an earlier stretch of serving are no claim."""
+        """Answers to writes from before this takeover are late, and no claim."""
         if self.step is not ClaimStep.CLAIMING:
             return
         if event.status is not WriteStatus.OK:

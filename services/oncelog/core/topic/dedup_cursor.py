@@ -261,7 +261,7 @@ class DedupCursor:
             self._suspect()  # written by another, or the reply was lost
             return
         if event.version != self._record_version + 1:
-            return  # the answer to a write of an earlier stretch: each write adds one to the version
+            return  # a late answer to a write from before the takeover: each write adds one to the version
         record, self._linking, self._record_version = self._linking, None, event.version
         removed = self.linked(record)
         if removed:

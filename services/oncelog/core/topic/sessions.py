@@ -130,7 +130,7 @@ class Sessions:
                         if not session.confirmed:
                             self._block_on_ownership(session)
                             return
-                        session.confirmed = session.read_begun = False  # the next refusal needs a reading of its own
+                        session.confirmed = session.read_begun = False  # the next refusal needs another read
                     if isinstance(verdict, Accept):
                         self._accept(session, batch, verdict)
                     else:

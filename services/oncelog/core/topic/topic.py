@@ -217,7 +217,7 @@ class Topic:
     # --- ownership ----------------------------------------------------------------------------------------------------
 
     def _assigned(self, event: TopicAssigned) -> None:
-        """Assigned again while it is held, only a newer epoch would be news: the record shows it."""
+        """Read the record. A repeated assignment matters only if the record has a newer epoch."""
         if self.phase is Phase.IDLE:
             self._step.emit(TakeoverPhaseEnded(TakeoverPhase.ACQUIRE))
             self.ownership.gave_up(event.given_up)
