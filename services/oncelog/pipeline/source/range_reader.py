@@ -163,10 +163,13 @@ class RangeReader:
             trouble: object = "the topic owner has fewer messages than there were"
             try:
                 while self._at < end and await self._arrival(stream, deadline_s):
-                    stored, name = stream.take_entry() or (None, None)
-                    if stored is not None and self._take(stored, skipped=self._has_skipped(stream, stored)):
-                        deadline_s = clock.time() + patience_s
+                    entry = stream.take_entry()
+                    assert entry is not None, "it has arrived"
+                    stored, name = entry
+                    if self._take(stored, skipped=self._has_skipped(stream, stored)):
                         yield FoundEntry(stored, name)
+                    # Behind the yield: however long Spark takes for an entry, the owner has its time for the next one.
+                    deadline_s = clock.time() + patience_s
                 if self._at < end and self._has_skipped(stream, None):
                     self._at = end  # the skipped entry was the last one
             except TimeoutError:
