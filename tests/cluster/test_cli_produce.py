@@ -208,7 +208,7 @@ def test_unreachable_cluster_is_reported_with_advice(tmp_path: Path) -> None:
     nowhere = ("--url", "oncelog://127.0.0.1:1")
     done = subprocess.run(command(*words, *nowhere), capture_output=True, env=environment(), timeout=60, check=False)
     assert done.returncode == 4
-    assert b"127.0.0.1:1 (a metadata service) is not reached: the connection was refused" in done.stderr
+    assert b"cannot reach 127.0.0.1:1 (a metadata service): connection refused" in done.stderr
     assert b"check --url" in done.stderr
 
 

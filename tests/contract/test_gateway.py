@@ -129,7 +129,7 @@ async def test_only_client_methods_are_forwarded() -> None:
         FakeGateway.running(cluster) as replica,
         Channel(replica.address, metadata=named(cluster)) as channel,
     ):
-        with pytest.raises(Fatal, match="no such method"):
+        with pytest.raises(Fatal, match="unknown method"):
             await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=10_000)
 
 

@@ -76,7 +76,7 @@ def test_der_keys_are_understood(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivat
         (b"s" * 64, "can be guessed"),
         (b"secret" * 10, "can be guessed"),
         (RSA.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "SSH public key"),
-        (token("root").encode(), "holds a token"),
+        (token("root").encode(), "contains a token"),
         (b'{"kty": "oct", "k": "AAECAwQFBgcICQoLDA0ODw"}', "JSON web key"),
         (RSA.private_bytes(Encoding.DER, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")), "encrypted"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oncelog.core.errors import InvalidArgument, NotOwner
-from oncelog.runtime.logs import JsonLines, set_up_logs
+from oncelog.runtime.logs import JsonFormatter, set_up_logs
 
 logger = logging.getLogger("oncelog.test")
 
@@ -20,7 +20,7 @@ def _line(**record: Any) -> dict[str, Any]:
     made = logging.LogRecord("oncelog.test", logging.INFO, "x.py", 1, record["msg"], (), record.get("exc_info"))
     if fields is not None:
         made.__dict__["fields"] = fields
-    text = JsonLines().format(made)
+    text = JsonFormatter().format(made)
     assert "\n" not in text
     line: dict[str, Any] = json.loads(text)
     return line

@@ -72,5 +72,5 @@ def test_expired_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
     """With its own words, for that is the one thing that needs no look at the Secret."""
     environment = tls_environment(tmp_path)
     foreign_certificate(tmp_path, ["oncelog"], until=NOW - DAY)
-    with pytest.raises(InvalidArgument, match=r"certificate has expired.*be in force"):
+    with pytest.raises(InvalidArgument, match=r"certificate has expired.*must be valid"):
         start(environment)

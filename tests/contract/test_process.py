@@ -68,7 +68,7 @@ def test_a_drain_that_takes_too_long_is_given_up() -> None:
     """An orchestrator would kill it anyway, without a line in the log."""
     ended = _ended('print("ready", flush=True); await asyncio.Event().wait()', signal.SIGTERM, drain_timeout_ms=50)
     assert ended.code == ExitCode.DRAIN_TIMED_OUT
-    assert ended.lines[-1]["msg"] == "the drain took too long"
+    assert ended.lines[-1]["msg"] == "the drain exceeded its timeout"
 
 
 def test_a_second_signal_ends_at_once() -> None:

@@ -197,5 +197,5 @@ def test_names_of_an_opening_are_bounded() -> None:
 )
 def test_a_request_that_is_no_frame_is_refused_by_its_size(decode: Callable[[bytes], object]) -> None:
     """16 MiB of producer ids would become 16 million numbers before anybody asks for a right."""
-    with pytest.raises(InvalidArgument, match="over the limit"):
+    with pytest.raises(InvalidArgument, match="exceeds the limit"):
         decode(owner_pb2.ProducerNamesRequest(producer_ids=[1] * REQUEST_BYTES_MAX).SerializeToString())

@@ -217,9 +217,9 @@ async def test_ending_a_stream_here_is_an_error_to_its_tasks_and_not_their_cance
         await reading
         reading = asyncio.ensure_future(anext(stream))
         asyncio.get_running_loop().call_soon(stream.cancel)
-        with pytest.raises(ServiceUnavailable, match="on this side"):
+        with pytest.raises(ServiceUnavailable, match="by this process"):
             await reading
-        with pytest.raises(ServiceUnavailable, match="on this side"):
+        with pytest.raises(ServiceUnavailable, match="by this process"):
             await stream.write(frame_of(1))
 
 

@@ -82,7 +82,7 @@ def test_taken_port_is_refused(tmp_path: Path) -> None:
 def test_server_that_cannot_start_quotes_its_log(tmp_path: Path) -> None:
     """A server that dies at start must say why, at once."""
     (tmp_path / "state").write_text("a file where the server wants its directory")
-    with pytest.raises(EmbeddedZooKeeperFailed, match=r"ended with \d+: .*state"):
+    with pytest.raises(EmbeddedZooKeeperFailed, match=r"ended with exit code \d+: .*state"):
         ZooKeeperServer.start_blocking(tmp_path)
 
 
@@ -120,5 +120,5 @@ def test_java_of_the_package_is_used_when_the_machine_has_none(tmp_path: Path, m
 def test_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong JAVA_HOME is a mistake to report, not to work around."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(EmbeddedZooKeeperMissing, match=r"JAVA_HOME is .* correct or unset it"):
+    with pytest.raises(EmbeddedZooKeeperMissing, match=r"JAVA_HOME is .* correct or unset JAVA_HOME"):
         find_java()

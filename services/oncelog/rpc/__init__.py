@@ -1,6 +1,6 @@
-"""How bytes cross: the codec between messages and core values, status codes, server and channel."""
+"""The network layer: codecs between messages and core values, error codes, servers and channels."""
 
 import os
 
-# gRPC's C core writes lines of its own kind to stderr, also about clients that merely go away; ours are JSON.
+# gRPC's C core writes plain lines to stderr, even when a client merely disconnects; our logs are JSON.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,4 +1,4 @@
-"""A channel to one process: calls with deadlines, and streams; failures come out as core errors.
+"""A channel to one process: calls with deadlines, and streams. Failures are raised as core errors.
 
     async with Channel("127.0.0.1:6650") as channel:
         answer = await channel.call(metadata_codec.LOOKUP, request, timeout_ms=1_000)
@@ -6,9 +6,9 @@
         await stream.write(frame)
         async for answers in stream: ...
 
-Rules: a channel never repeats a call; whoever called decides. Nor does a stream reconnect. A call without an answer in
-time raises DeadlineExceeded: its outcome is unknown. Credentials are the channel's: each call and each stream shows the
-token as it is when it begins.
+Rules: a channel never repeats a call, and a stream never reconnects; the caller decides. A call without an answer in
+time raises DeadlineExceeded: its outcome is unknown. Each call and each stream sends the channel's token as it is when
+the call starts.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from weakref import WeakSet
 import grpc
 
 from oncelog.core.errors import OncelogError, ServiceUnavailable
-from oncelog.rpc.connecting import PATIENCE_MS, Connecting
+from oncelog.rpc.connecting import CALL_WAIT_MS, Connecting
 from oncelog.rpc.methods import (
     AnswerT,
     ReadMethod,
@@ -41,10 +41,10 @@ _FAILURES = (grpc.aio.AioRpcError, grpc.aio.InternalError, grpc.aio.UsageError, 
 
 
 class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
-    """Both directions of one stream. One task may read while another writes; never two at once on one side.
+    """Both directions of one stream. One task may read while another one writes, but not two in the same direction.
 
-    Iteration ends when the server has ended the stream without an error, and raises its core error otherwise.
-    Cancelling a read or a write that waits ends the whole stream: put no timeout around either.
+    Iteration ends when the server ends the stream without an error, and raises the server's core error otherwise.
+    Cancelling a waiting read or write ends the whole stream, so do not put a timeout around either.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         self._address = address
         self._encode = encode
         self._decode = decode
-        #: set by `cancel`; gRPC forgets who waits on a call that is cancelled before it has a connection
+        #: set by `cancel`: gRPC does not wake the waiters of a call that is cancelled before it has a connection
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connected = False
-        #: Why the stream is over; None while it is open, and after an end without an error.
+        #: Why the stream ended; None while it is open, and after an end without an error.
         self.closed: OncelogError | None = None
 
     async def write(self, frame: RequestOutT_contra) -> None:
-        """Returns when gRPC has taken the message, which is its flow control. Raises why the stream is over."""
+        """Returns when gRPC has accepted the message (flow control). Raises the error that ended the stream."""
         data = self._encode(frame)
         try:
-            await self._heard(self._call.write(data))
+            await self._await(self._call.write(data))
         except (*_FAILURES, asyncio.CancelledError) as failure:
             raise await self._end(failure) from failure
 
@@ -79,7 +79,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
 
     async def __anext__(self) -> AnswerInT_co:
         try:
-            data: Any = await self._heard(self._call.read())
+            data: Any = await self._await(self._call.read())
         except (*_FAILURES, asyncio.CancelledError) as failure:
             raise await self._end(failure) from failure
         if data is grpc.aio.EOF:
@@ -92,21 +92,21 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
             raise
 
     async def finish(self) -> None:
-        """Tell the server that nothing more will be written; its answers still come. Silent when the stream is over."""
+        """End writing; the server's answers still arrive. No error when the stream has ended."""
         try:
             await self._call.done_writing()
         except _FAILURES as failure:
             await self._end(failure)
 
     def cancel(self, error: OncelogError | None = None) -> None:
-        """End the stream at once, on both sides; whoever reads or writes gets `error`, else ServiceUnavailable."""
-        self._close_with(error or ServiceUnavailable(f"{self._address}: the stream was ended on this side"))
+        """End the stream at once, in both directions. Waiting reads and writes raise `error`, or ServiceUnavailable."""
+        self._close_with(error or ServiceUnavailable(f"{self._address}: the stream was ended by this process"))
         self._call.cancel()
         if not self._ended.done():
             self._ended.set_result(None)
 
-    async def _heard(self, operation: Coroutine[Any, Any, Any]) -> Any:
-        """What a read or a write gives; ends with the stream also where there is no connection yet."""
+    async def _await(self, operation: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a read or write; it also ends with a stream that has no connection yet."""
         if self._connected:
             return await operation
         task = asyncio.ensure_future(operation)
@@ -117,7 +117,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
             if over:
                 task.add_done_callback(_forget)
                 task.cancel()
-                del task, operation  # or the error that follows would keep the call, and with it its channel
+                del task, operation  # otherwise the error that follows would keep the call and its channel alive
         if over:
             raise asyncio.CancelledError
         result = task.result()
@@ -125,7 +125,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         return result
 
     async def _end(self, failure: BaseException) -> OncelogError:
-        """Return why the stream is over. Raises CancelledError when it is this task that was cancelled."""
+        """Return why the stream ended. Raises CancelledError when this task was cancelled."""
         if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call):
             raise failure
         error = self.closed or self._close_with(await _meaning(self._call, failure, self._address, self._origin))
@@ -133,30 +133,30 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         return error
 
     def _close_with(self, error: OncelogError) -> OncelogError:
-        """Returns the first reason that was given."""
+        """Returns the first error that was given."""
         if self.closed is None:
             self.closed = error
         return self.closed
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:
-    """Nobody waits for this any more, and how it ended means nothing."""
+    """Retrieve the exception of an abandoned task, so that it is not reported."""
     if not task.cancelled():
         task.exception()
 
 
 class _Over:
-    """What is left of a call: the error that ended it is kept by its stream, and would keep the call and its channel,
-    which would go on to connect."""
+    """Stands for an ended call. The stream's error would otherwise keep the call and its channel alive, and the channel
+    would go on connecting."""
 
     async def write(self, _data: bytes) -> None:
-        raise asyncio.InvalidStateError("the stream is over")
+        raise asyncio.InvalidStateError("the stream has ended")
 
     async def read(self) -> bytes:
-        raise asyncio.InvalidStateError("the stream is over")
+        raise asyncio.InvalidStateError("the stream has ended")
 
     async def done_writing(self) -> None:
-        raise asyncio.InvalidStateError("the stream is over")
+        raise asyncio.InvalidStateError("the stream has ended")
 
     def cancel(self) -> bool:
         return False
@@ -169,12 +169,12 @@ _OVER: Any = _Over()
 
 
 def _task_is_cancelled(call: grpc.aio.Call) -> bool:
-    """Whether a CancelledError means this task: gRPC also raises it in others, when the call was cancelled."""
+    """Whether a CancelledError is about this task: gRPC also raises it in tasks that use a cancelled call."""
     return _cancelled_here() or not call.done()
 
 
 def _cancelled_here() -> bool:
-    """Whether this very task was cancelled."""
+    """Whether the current task was cancelled."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
@@ -188,7 +188,7 @@ async def _meaning(
         return ServiceUnavailable(f"{address}: {failure}", address=address)
     code, details, trailing = await call.code(), await call.details(), await call.trailing_metadata()
     if code is grpc.StatusCode.OK:
-        return ServiceUnavailable(f"{address}: the server has ended the stream", address=address)
+        return ServiceUnavailable(f"{address}: the server ended the stream", address=address)
     return error_from_call(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details), address, origin=origin)
 
 
@@ -204,9 +204,9 @@ class Channel:
         metadata: tuple[tuple[str, str], ...] = (),
         origin: str = "",
     ) -> None:
-        """metadata: goes with each call. origin: where the address comes from, for errors: "advertised by owner x".
+        """metadata: sent with each call. origin: where the address comes from, for errors: "advertised by owner x".
 
-        Raises InvalidArgument where a token would go out in plain text.
+        Raises InvalidArgument when a token would be sent unencrypted.
         """
         credentials.check_address(address)
         self.address = address
@@ -215,9 +215,9 @@ class Channel:
         self._metadata_always = metadata
         self._origin = origin
         self._connecting = Connecting(self._new)
-        #: calls that were ended because there was no connection in time
+        #: calls that were ended because they got no connection in time
         self._given_up: WeakSet[grpc.aio.Call] = WeakSet()
-        #: whether a call or stream has begun here and has not given up for want of a connection
+        #: whether a call or stream was started and got a connection in time
         self._used = False
 
     def _new(self, attempt_ms: int) -> grpc.aio.Channel:
@@ -231,7 +231,7 @@ class Channel:
         return grpc.aio.secure_channel(self.address, secure, options=options)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with each call. Raises InvalidArgument when the caller's own token is none."""
+        """The metadata of a call. Raises InvalidArgument when the token is not valid."""
         authorization = self._credentials.authorization
         own = () if authorization is None else ((AUTHORIZATION, authorization),)
         return (*own, *self._metadata_always)
@@ -278,7 +278,7 @@ class Channel:
                 answers.cancel()
 
     def _watch(self, call: grpc.aio.Call, end: Callable[[], object] | None = None) -> None:
-        """End the call when there is no connection for it in time. end: how, in place of cancelling it."""
+        """End the call when it gets no connection in time. end: called instead of `call.cancel`."""
         self._used = True
 
         def give_up() -> None:
@@ -290,10 +290,10 @@ class Channel:
         self._connecting.watch(give_up)
 
     def _no_connection(self) -> ServiceUnavailable:
-        return not_reached(self.address, f"no connection within {PATIENCE_MS / 1000:g} s", origin=self._origin)
+        return not_reached(self.address, f"no connection within {CALL_WAIT_MS / 1000:g} s", origin=self._origin)
 
     def _failed(self, call: grpc.aio.Call | None, failure: BaseException) -> OncelogError:
-        """What a failed call means. Raises CancelledError when it is this task that was cancelled."""
+        """The core error of a failed call. Raises CancelledError when this task was cancelled."""
         if isinstance(failure, grpc.aio.AioRpcError):
             return error_from_call(failure, self.address, origin=self._origin)
         if call is not None and call in self._given_up and not _cancelled_here():
@@ -308,23 +308,23 @@ class Channel:
         *,
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> Stream[RequestT, ReceivedAnswerT]:
-        """Open a stream. Returns at once: a peer that is not there shows at the first write or read."""
+        """Open a stream. Returns at once; an unreachable peer shows at the first write or read."""
         call: Any = self._connecting.channel.stream_stream(method.path)(metadata=(*self._metadata(), *metadata))
         stream = Stream(call, self.address, method.encode_request, method.decode_answer, self._origin)
         self._watch(call, lambda: stream.cancel(self._no_connection()))
         return stream
 
     def connect_ahead(self) -> None:
-        """Begin to connect, so that the first call need not wait for names, connection and handshake."""
+        """Start connecting, so that the first call does not wait for name resolution, connection and handshake."""
         self._connecting.begin()
 
     async def connected(self) -> None:
-        """Return once a connection stands, however long that takes; it is tried again and again."""
+        """Return when there is a connection; attempts are repeated without limit."""
         await self._connecting.connected()
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether the connection is still being made, or stands and no call has used it."""
+        """Whether the channel is still connecting, or is connected and no call has used it."""
         return self._connecting.unfinished or (self._connecting.ready and not self._used)
 
     async def close(self) -> None:

@@ -1,11 +1,11 @@
-"""Channels for those that open one for each stream, and close it with the stream.
+"""Channels for callers that open one for each stream and close it with the stream.
 
     channels = Channels(credentials)
     async with channels.channel("127.0.0.1:6651") as channel: ...
 
-A channel that is closed while its connection is still being made is kept, and given to the next one that asks for the
-same address: otherwise each would begin the attempt anew, and a starved peer, whose handshake takes longer than anybody
-waits, would never be reached. So is one whose connection has come and was never used.
+A channel that is closed while it still connects is kept for the next caller with the same address. Otherwise each
+caller would restart the attempt, and an overloaded peer, whose handshake takes longer than a call waits, would never be
+reached. A channel whose connection was never used is kept, too.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from oncelog.core.errors import ServiceUnavailable
 from oncelog.rpc.channel import Channel
 from oncelog.runtime.credentials import PLAIN, Credentials
 
-#: Longer than any pause between two attempts of one caller, and than an attempt.
+#: Longer than an attempt, and than the pause between two attempts of a caller.
 KEPT_S = 15.0
 Metadata = tuple[tuple[str, str], ...]
 _Key = tuple[str, Metadata]
 
 
 class Channels:
-    """Used inside one event loop."""
+    """For one event loop."""
 
     def __init__(self, credentials: Credentials = PLAIN) -> None:
         self._credentials = credentials
@@ -30,7 +30,7 @@ class Channels:
         self.closed = False
 
     def channel(self, address: str, *, metadata: Metadata = (), origin: str = "") -> Channel:
-        """A channel for one user, who closes it. Raises as Channel does."""
+        """A channel for one caller, who closes it. Raises as Channel does."""
         if self.closed:
             raise ServiceUnavailable(f"{address}: the connections of this process are closed")
         kept = self._kept.pop((address, metadata), None)
@@ -40,14 +40,14 @@ class Channels:
         return _KeptChannel(address, self, credentials=self._credentials, metadata=metadata, origin=origin)
 
     def keep(self, key: _Key, channel: "_KeptChannel") -> None:
-        """Have it for the next user; one that is kept already goes."""
+        """Keep the channel for the next caller, in place of one that is kept already."""
         former = self._kept.get(key)
         if former is not None:
             self._end(former)
         self._kept[key] = channel
 
     def expire(self, key: _Key, channel: "_KeptChannel") -> None:
-        """Nobody came for it."""
+        """Close a kept channel that was not needed in time."""
         if self._kept.get(key) is channel:
             del self._kept[key]
             self._end(channel)
@@ -58,7 +58,7 @@ class Channels:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """End what is kept; what is in use stays its user's to close."""
+        """Close the kept channels. Those in use are closed by their callers."""
         self.closed = True
         while self._kept:
             self._end(self._kept.popitem()[1])
@@ -67,13 +67,13 @@ class Channels:
 
 
 class _KeptChannel(Channel):
-    """Goes back to where it came from when it is closed before it was of use."""
+    """Returns to its Channels when it is closed before it was used."""
 
     def __init__(
-        self, address: str, home: Channels, *, credentials: Credentials, metadata: Metadata, origin: str
+        self, address: str, channels: Channels, *, credentials: Credentials, metadata: Metadata, origin: str
     ) -> None:
         super().__init__(address, credentials=credentials, metadata=metadata, origin=origin)
-        self._home = home
+        self._channels = channels
         self._key = (address, metadata)
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -82,13 +82,13 @@ class _KeptChannel(Channel):
             self._expiry.cancel()
 
     async def close(self) -> None:
-        if self._home.closed or not self.worth_keeping:
+        if self._channels.closed or not self.worth_keeping:
             await super().close()
             return
-        self._home.keep(self._key, self)
-        self._expiry = asyncio.get_running_loop().call_later(KEPT_S, self._home.expire, self._key, self)
+        self._channels.keep(self._key, self)
+        self._expiry = asyncio.get_running_loop().call_later(KEPT_S, self._channels.expire, self._key, self)
 
     async def end(self) -> None:
-        """Close it for good."""
+        """Close the channel."""
         self.take()
         await super().close()

@@ -1,10 +1,10 @@
-"""Messages whose bulk is `repeated bytes … = 15`: written and read around protobuf, so that bulk bytes are copied once.
+"""Messages whose bulk is `repeated bytes … = 15`: that field bypasses protobuf, so that bulk bytes are copied once.
 
-A frame is an ordinary protobuf message, and any protobuf program reads and writes it. Here only its head (every field
-but 15) goes through protobuf; the blobs of field 15 are joined behind it, and read as slices of the received bytes.
+A frame is an ordinary protobuf message that any protobuf program can read and write. Here only its head (all fields but
+15) goes through protobuf. The blobs of field 15 are appended to the head, and read as slices of the received bytes.
 
-Rules: what comes in is hostile until parsed. Every failure is InvalidArgument, and what a frame can make us allocate is
-bounded by its own size, BLOBS_MAX and HEAD_FIELDS_MAX: both counts are compared while the frame is split, so a frame of
+Rules: received bytes are untrusted. Every failure is InvalidArgument. The memory that a frame can make us allocate is
+bounded by its size, BLOBS_MAX and HEAD_FIELDS_MAX; both counts are checked while the frame is split, so a frame of
 two-byte fields costs no more than an honest one.
 """
 
@@ -22,16 +22,16 @@ BLOB_TAG = 15 << 3 | 2
 BLOBS_MAX = 16_384
 #: The head of one frame, bytes.
 HEAD_BYTES_MAX = 4 * 1024 * 1024
-#: Fields of the head. Columns are one field each; names of producers and openings are one field for each.
+#: Fields of the head. A column is one field; each producer name and each opening is a field of its own.
 HEAD_FIELDS_MAX = 16_384
-#: A message that is not a frame carries names and a few numbers.
+#: Limit of a request that is not a frame: it carries names and a few numbers.
 REQUEST_BYTES_MAX = 1024 * 1024
 
 _TRUNCATED = "the frame ends inside a field"
 
 
 MessageT = TypeVar("MessageT", bound=Message)
-#: One blob, or the pieces that make it (an entry's header and its body) so that they need no copy to be one.
+#: One blob, or its pieces (an entry's header and body), which are joined only when the frame is.
 Blob = Buffer | tuple[Buffer, ...]
 
 
@@ -64,7 +64,7 @@ def join_frame(head: bytes, blobs: Iterable[Blob]) -> bytes:
 
 
 def _varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
-    """Return (value, index behind it). Raises InvalidArgument when it runs over `end` or ten bytes."""
+    """Return (value, index after it). Raises InvalidArgument when it runs over `end` or ten bytes."""
     value = shift = 0
     while at < end:
         byte = data[at]
@@ -79,7 +79,7 @@ def _varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def _after_field(data: bytes, tag: int, at: int, end: int) -> int:
-    """Index behind the value at `at` of a field that is not a blob."""
+    """The index after the value at `at` of a field that is not a blob."""
     wire_type = tag & 7
     if tag >> 3 == BLOB_TAG >> 3:
         raise InvalidArgument("field 15 of a frame must hold bytes", field="frame")
@@ -121,7 +121,7 @@ def split_frame(data: bytes) -> tuple[bytes, list[memoryview]]:
             continue
         if head_start < field_start:
             heads.append(view[head_start:field_start])
-        # The length by hand: this loop is the price of each blob.
+        # The length is decoded inline, because this loop runs for each blob.
         size = shift = 0
         byte = 128
         while byte > 127:
@@ -151,7 +151,7 @@ def split_frame(data: bytes) -> tuple[bytes, list[memoryview]]:
 def parse_request(from_string: Callable[[bytes], MessageT], data: bytes) -> MessageT:
     """Parse a request that is not a frame. Raises InvalidArgument, without parsing, above REQUEST_BYTES_MAX."""
     if len(data) > REQUEST_BYTES_MAX:
-        message = f"a request of {len(data)} bytes is over the limit of {REQUEST_BYTES_MAX}"
+        message = f"a request of {len(data)} bytes exceeds the limit of {REQUEST_BYTES_MAX}"
         raise InvalidArgument(message, field="request", limit=REQUEST_BYTES_MAX)
     return parse(from_string, data)
 
@@ -161,4 +161,4 @@ def parse(from_string: Callable[[bytes], MessageT], data: bytes) -> MessageT:
     try:
         return from_string(data)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument("the bytes are not the message that belongs here", field="frame") from error
+        raise InvalidArgument("the bytes are not a message of the expected type", field="frame") from error

@@ -1,4 +1,4 @@
-"""What can be called: the path of each method and how its messages become bytes. Server and channel share these."""
+"""RPC methods: the path of each, and its codecs. Servers and channels share them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from oncelog.rpc.frames import parse, parse_request
 
-#: As the caller gives it, and as the callee receives it: bulk bytes are sent from any buffers and arrive as slices.
+#: As the caller gives a value, and as the callee receives it: bulk bytes are sent from buffers and arrive as slices.
 RequestT = TypeVar("RequestT")
 ReceivedRequestT = TypeVar("ReceivedRequestT")
 AnswerT = TypeVar("AnswerT")
@@ -20,7 +20,7 @@ PbAnswerT = TypeVar("PbAnswerT", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]):
-    """path: "/package.Service/Method". Decoders raise InvalidArgument on anything that they cannot read."""
+    """path: "/package.Service/Method". Decoders raise InvalidArgument for bytes that they cannot read."""
 
     path: str
     encode_request: Callable[[RequestT], bytes]
@@ -50,7 +50,7 @@ class StreamMethod(Method[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT])
 def unary_of(
     path: str, request: type[PbRequestT], answer: type[PbAnswerT]
 ) -> UnaryMethod[PbRequestT, PbRequestT, PbAnswerT, PbAnswerT]:
-    """A unary method whose values are the generated messages themselves."""
+    """A unary method whose values are the generated messages."""
     return UnaryMethod(
         path,
         request.SerializeToString,
@@ -63,7 +63,7 @@ def unary_of(
 def stream_of(
     path: str, request: type[PbRequestT], answer: type[PbAnswerT]
 ) -> StreamMethod[PbRequestT, PbRequestT, PbAnswerT, PbAnswerT]:
-    """A stream of generated messages in both directions, for streams of few and small ones."""
+    """A stream of generated messages in both directions, for streams of few small messages."""
     return StreamMethod(
         path,
         request.SerializeToString,

@@ -1,7 +1,7 @@
-"""Messages of the TopicOwner's publish stream as plain values. The fields' meaning is told in owner.proto.
+"""Messages of the TopicOwner's publish stream as plain values; owner.proto describes the fields.
 
-The common case is in columns: batches with their sessions and requests on the way in, batches that were stored whole on
-the way out; a protobuf message of its own for each would cost more than the batch itself.
+The common case is in columns: batches with their sessions and requests in requests, batches that were stored whole in
+answers. A protobuf message for each batch would cost more than the batch itself.
 """
 
 from collections.abc import Sequence
@@ -33,18 +33,19 @@ from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import owner_pb2 as pb
 
-#: Openings and closings in one frame, compared before a Python object is made of any of them.
+#: Limits of openings and closings in one frame, checked before Python objects are made of them.
 OPENS_MAX = 1_000
 CLOSES_MAX = 16_384
-#: Of a topic's name and id in an opening: no valid one is longer, and errors repeat them. A producer's name that is too
-#: long is an error of its opening alone, which does not repeat it.
+#: Limit of a topic's name and id in an opening, because errors repeat them. A producer name that is too long fails only
+#: its own opening, whose error does not repeat it.
 _NAME_CHARACTERS_MAX = 1_024
 
 
 class OpenRequest(NamedTuple):
-    """producer_name None: assigned by the owner. resume: go on as this instance; present: open anew, proving it.
+    """producer_name None: assigned by the owner. resume: continue as this instance; present: open again and present it.
 
-    instance_id: 16 bytes that all requests of one producer instance carry. on_behalf_of: for whom a superuser opens it.
+    instance_id: 16 bytes, the same in all requests of one producer instance. on_behalf_of: the caller for whom a
+    superuser opens the producer.
     """
 
     open_id: int
@@ -83,7 +84,7 @@ class ReceivedPublish(NamedTuple):
 
 
 class OpenGranted(NamedTuple):
-    """last_sequence_id -1: nothing stored yet. final: only this session can change it any more."""
+    """last_sequence_id -1: nothing stored yet. final: from now on only this session can change it."""
 
     open_id: int
     session: SessionNumber
@@ -99,7 +100,7 @@ class OpenGranted(NamedTuple):
 
 
 class OpenDenied(NamedTuple):
-    """owner_epoch 0: not known, for the topic is not served here."""
+    """owner_epoch 0: unknown, because the topic is not served here."""
 
     open_id: int
     error: OncelogError
@@ -107,7 +108,7 @@ class OpenDenied(NamedTuple):
 
 
 class EndedSession(NamedTuple):
-    """error None: ended as the client asked. Else nothing unanswered of the session was decided."""
+    """error None: closed by the client. Otherwise the session's unanswered batches are undecided."""
 
     session: SessionNumber
     error: OncelogError | None
@@ -115,14 +116,14 @@ class EndedSession(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """Deduplication was switched for the topic of a session."""
+    """Deduplication was switched on or off for the topic of a session."""
 
     session: SessionNumber
     off: bool
 
 
 class OutgoingAnswer(Protocol):
-    """What `core.sessions.BatchAnswer` says: the fate of one batch."""
+    """The answer to one batch; implemented by `core.topic.sessions.BatchAnswer`."""
 
     @property
     def session(self) -> SessionNumber: ...
@@ -133,7 +134,7 @@ class OutgoingAnswer(Protocol):
 
 
 class PublishAnswers(NamedTuple):
-    """What an owner sends, to be taken in this order: granted, denied, answers, switched, ended."""
+    """An owner's frame; to be handled in this order: granted, denied, answers, switched, ended."""
 
     answers: Sequence[OutgoingAnswer] = ()
     granted: Sequence[OpenGranted] = ()
@@ -143,7 +144,7 @@ class PublishAnswers(NamedTuple):
 
 
 class ReceivedAnswers(NamedTuple):
-    """PublishAnswers as they arrived. answers: {session: (request, its fate) of each batch}."""
+    """PublishAnswers as they arrived. answers: {session: [(request, result of the batch)]}."""
 
     answers: dict[SessionNumber, list[tuple[int, Outcome | OncelogError]]]
     granted: list[OpenGranted]
@@ -171,11 +172,11 @@ def encode_publish(frame: PublishFrame) -> bytes:
 
 
 def decode_publish(data: bytes) -> ReceivedPublish:
-    """Raises InvalidArgument, also when sessions, requests and batches are not equally many."""
+    """Raises InvalidArgument, also when the numbers of sessions, requests and batches differ."""
     head_bytes, batches = split_frame(data)
     head = parse(pb.PublishFrame.FromString, head_bytes)
     if not len(head.sessions) == len(head.requests) == len(batches):
-        raise InvalidArgument("each batch needs its session and its request", field="sessions")
+        raise InvalidArgument("each batch needs a session and a request", field="sessions")
     bounds = (
         ("opens", len(head.opens), OPENS_MAX), ("closes", len(head.closes), CLOSES_MAX),
         ("cancels", len(head.cancels), CLOSES_MAX),
@@ -194,7 +195,7 @@ def decode_publish(data: bytes) -> ReceivedPublish:
 
 
 def encode_publish_answers(frame: PublishAnswers) -> bytes:
-    """Batches stored whole from index 0 of their entry go into the columns, by themselves."""
+    """Batches that were stored whole, from index 0 of their entry, go into the columns."""
     out = pb.PublishAnswers()
     stored: list[tuple[int, int, int, int, int]] = []
     for answer in frame.answers:
@@ -253,19 +254,19 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
         frame.stored_counts[:],
     )
     if len(set(map(len, columns))) != 1:
-        raise InvalidArgument("the columns of stored batches are not equally long", field="stored_sessions")
+        raise InvalidArgument("the columns of stored batches differ in length", field="stored_sessions")
     answers: dict[SessionNumber, list[tuple[int, Outcome | OncelogError]]] = {}
     sessions, requests, ledger_ids, entry_ids, counts = columns
-    # By _make, for this loop is the client's price of each batch: the plain constructors would double it.
+    # _make halves the cost of this loop, which runs for each batch.
     positions = map(Position._make, zip(ledger_ids, entry_ids, strict=True))
-    stored = map(ResultRange._make, zip(repeat(ResultKind.STORED), counts, positions, repeat(0)))  # endless ones
+    stored = map(ResultRange._make, zip(repeat(ResultKind.STORED), counts, positions, repeat(0)))
     for session, request, range_ in zip(_sessions(sessions), requests, stored, strict=True):
         if session in answers:
             answers[session].append((request, (range_,)))
         else:
             answers[session] = [(request, (range_,))]
     for answer in frame.answers:
-        answers.setdefault(SessionNumber(answer.session), []).append((answer.request, _fate_from_wire(answer)))
+        answers.setdefault(SessionNumber(answer.session), []).append((answer.request, _result_from_wire(answer)))
     return answers
 
 
@@ -290,7 +291,7 @@ def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
 
 
 def _caller_from_wire(caller: pb.OnBehalfOf) -> Caller:
-    """Raises InvalidName: a role that no token has could not be stored in a grant."""
+    """Raises InvalidName for a role that no token can have."""
     if caller.role:
         check_part(caller.role, field="on_behalf_of")
     return Caller(caller.role, superuser=caller.superuser)
@@ -334,7 +335,7 @@ def _ranges_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
         )
 
 
-def _fate_from_wire(answer: pb.BatchAnswer) -> Outcome | OncelogError:
+def _result_from_wire(answer: pb.BatchAnswer) -> Outcome | OncelogError:
     if answer.HasField("error"):
         return error_from_wire(answer.error)
     if not answer.ranges:

@@ -1,7 +1,7 @@
-"""Whether anything listens at an address: the second half of a suspicion. Silence proves nothing; a refusal does.
+"""Whether a process listens at an address, to confirm a suspicion. Silence proves nothing; a refusal does.
 
-A pod that is deleted refuses for a few hundred milliseconds, until its address goes; then there is no route to it, or
-silence, in turns, as the neighbour is asked for and given up.
+A deleted pod's address refuses connections for a few hundred milliseconds, until it is removed. Then the answer
+alternates between "no route to host" and silence, as the kernel looks for the neighbour and gives up.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from oncelog.core.address import join_address, split_address
 
 
 class Reachability(Enum):
-    """ACCEPTED: somebody listens. REFUSED: the host answers that nobody does. UNREACHABLE: the network answers that
-    there is no such host. SILENT: no answer in time, or a name that is not known."""
+    """ACCEPTED: a process listens. REFUSED: the host answers that none does. UNREACHABLE: the network answers that the
+    host does not exist. SILENT: no answer in time, or an unknown name."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -22,15 +22,15 @@ class Reachability(Enum):
     SILENT = "silent"
 
 
-#: What a router or this host says of a host that is not there. Not: no route from here at all, a fault of this side.
+#: Errors for a host that does not exist. ENETUNREACH is left out: it is a fault of this host's network.
 _UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.EHOSTDOWN})
 RESOLVE_TIMEOUT_S = 2.0
 
 
 async def resolve(address: str) -> str:
-    """The address with its host's name as a number, as long as the name is known: it goes with the host.
+    """The address with its host name resolved to an IP address; the name may disappear with the host.
 
-    A name that is not known in time stays as it is.
+    A name that cannot be resolved in time is returned unchanged.
     """
     host, port = split_address(address)
     loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ async def reach(address: str, *, timeout_ms: int) -> Reachability:
             _, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:
         return Reachability.REFUSED
-    except OSError as error:  # a timeout is one, too
+    except OSError as error:  # TimeoutError is one, too
         return Reachability.UNREACHABLE if error.errno in _UNREACHABLE else Reachability.SILENT
     writer.close()
     return Reachability.ACCEPTED

@@ -1,4 +1,4 @@
-"""Messages of the TopicOwner's read stream as plain values. The fields' meaning is told in owner.proto."""
+"""Messages of the TopicOwner's read stream as plain values; owner.proto describes the fields."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -20,7 +20,7 @@ class StartEdge(Enum):
 
 
 class StartMessage(NamedTuple):
-    """inclusive: begin with this message, else with the one after it."""
+    """inclusive: start with this message, otherwise with the next one."""
 
     position: Position
     batch_index: int
@@ -34,7 +34,7 @@ class StartTime(NamedTuple):
 
 
 class StartIndex(NamedTuple):
-    """The message of this number in the topic; the first that is kept where that one was trimmed away."""
+    """The message of this number in the topic; the first kept message when that one was trimmed."""
 
     number: int
 
@@ -50,17 +50,17 @@ class ReaderStart(NamedTuple):
 
 
 class ReadControl(NamedTuple):
-    """start: in the first message of a stream alone. permit_bytes: what the reader takes beyond earlier permits."""
+    """start: only in the first message of a stream. permit_bytes: bytes the reader accepts beyond earlier permits."""
 
     start: ReaderStart | None
     permit_bytes: int
 
 
 class ReaderFrame(NamedTuple):
-    """Entries of messages in the order of the log. first_batch_index: where to begin in the first of them.
+    """Entries of messages in the order of the log. first_batch_index: the first wanted message of the first entry.
 
-    confirmed: the log is confirmed up to here. at_end: with this frame, everything up to there was sent.
-    names: of producers met for the first time on this stream. error: the stream ends with it.
+    confirmed: the log is confirmed up to this position. at_end: all entries up to it were sent.
+    names: of producers that are new on this stream. error: ends the stream.
     """
 
     owner_epoch: OwnerEpoch
@@ -124,7 +124,7 @@ def _start_from_wire(start: pb.ReaderStart) -> ReaderStart:
         case "index":
             at = StartIndex(start.index)
         case _:
-            raise InvalidArgument("a reader must say where to start", field="start")
+            raise InvalidArgument("a read stream must begin with `start`", field="start")
     return ReaderStart(start.topic, TopicId(start.topic_id), at, OwnerEpoch(start.owner_epoch_seen))
 
 

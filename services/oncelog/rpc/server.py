@@ -8,15 +8,15 @@
     server.client_stream(owner_codec.PUBLISH, publish)    # async def publish(stream), with stream.caller
     port = await server.start(host="127.0.0.1", port=0)
 
-Rules: errors are translated here and nowhere else. A core error ends its call with its code. Anything else is a bug: it
-is logged with a request id, which is all that the caller learns. InvariantViolated also goes to the event loop's
-exception handler, which ends the process (runtime.process).
-Where authentication is on, every call is authenticated before a message of it is received, once for a whole stream, and
-also where there is no such method. To gRPC every method is a stream in both directions, which is the same on the wire:
-of a unary method it would receive the whole request, up to the largest frame, before the token could be checked. What
-is added by `unary`, `read` and `stream` is for superusers, as the services are to each other; only a handler of
-`client_unary` and `client_stream` gets other callers, and has to decide what each may do.
-A handler is cancelled when its caller goes away: work that must not be lost belongs to a task of its own.
+Rules: exceptions are translated only here. A core error ends its call with its code. Any other exception is a bug: it
+is logged with a request id, and the caller gets only that id. InvariantViolated also goes to the event loop's exception
+handler, which ends the process (runtime.process).
+With authentication, every call is authenticated before any message of it is received: once for a stream, and also for
+unknown methods. All methods are registered with gRPC as streams in both directions, which is the same on the wire,
+because gRPC would receive the whole request of a unary method before the token could be checked. Methods added by
+`unary`, `read` and `stream` are for superusers, such as other services. Only handlers of `client_unary` and
+`client_stream` get other callers, and decide what each may do.
+A handler is cancelled when its caller disconnects: work that must not be lost needs a task of its own.
 """
 
 import asyncio
@@ -58,9 +58,9 @@ if TYPE_CHECKING:  # generic in its stubs alone
 #: gRPC's context of one call whose messages are raw bytes.
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 _GONE = (grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
-#: Status messages are for people; the whole error travels beside them.
+#: Status messages are for people; the complete error is in the trailing metadata.
 _STATUS_CHARACTERS_MAX = 200
-#: How long an authenticated caller may take to send the one message of a unary call.
+#: How long an authenticated caller may take to send the request of a unary call.
 REQUEST_TIMEOUT_S = 10.0
 
 RequestInT_co = TypeVar("RequestInT_co", covariant=True)
@@ -68,10 +68,10 @@ AnswerOutT_contra = TypeVar("AnswerOutT_contra", contravariant=True)
 
 
 class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
-    """One stream as its handler sees it. One task may read while another writes; never two at once on one side.
+    """The handler's view of a stream. One task may read while another one writes, but not two in the same direction.
 
-    Iteration ends when the client has said that it is done. A task that outlives its handler gets ServiceUnavailable:
-    gRPC frees the call with its handler, and whoever touches it later brings the process down.
+    Iteration ends when the client has finished writing. After the handler has ended, reads and writes raise
+    ServiceUnavailable: gRPC frees the call with its handler, and using it later would crash the process.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         self._encode = encode
         #: Address of the client, as gRPC names it.
         self.peer = context.peer()
-        #: Who calls; as it was when the stream began.
+        #: The caller, as authenticated when the stream started.
         self.caller = caller
-        #: The handler has ended, and with it the call.
+        #: Whether the handler, and with it the call, has ended.
         self.over = False
-        #: the first write; gRPC may still be at it when its writer was cancelled
+        #: the first write; gRPC may still be busy with it after its writer was cancelled
         self._first: asyncio.Future[None] | None = None
 
     def header(self, name: str) -> str | None:
-        """The call's metadata of this name, in lower case; None: there is none, or no text."""
+        """The call's metadata value of this lower-case name; None when it is missing or not text."""
         found = next((value for key, value in self._context.invocation_metadata() or () if key == name), None)
         return found if isinstance(found, str) else None
 
@@ -102,7 +102,7 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         return self
 
     async def __anext__(self) -> RequestInT_co:
-        """Raises InvalidArgument when the bytes are no such message."""
+        """Raises InvalidArgument for bytes that are not such a message, ServiceUnavailable when the client is gone."""
         self._check_open()
         try:
             data: Any = await self._context.read()
@@ -113,7 +113,7 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         return self._decode(data)
 
     async def write(self, answer: AnswerOutT_contra) -> None:
-        """Returns when gRPC has taken the message, its flow control. Raises ServiceUnavailable: client gone."""
+        """Returns when gRPC has accepted the message (flow control). Raises ServiceUnavailable: the client is gone."""
         self._check_open()
         data = self._encode(answer)
         try:
@@ -128,9 +128,12 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
             raise ServiceUnavailable(f"{self.peer}: the client is gone") from error
 
     async def settled(self) -> None:
-        """Wait for a first write whose writer was cancelled. It carries the initial metadata, which gRPC would send
-        once more with whatever comes beside it, and refuses: the client would never hear how the call ended. One that
-        reads no more has the handler cancelled when it goes."""
+        """Wait for a first write whose writer was cancelled.
+
+        The first write carries the initial metadata. gRPC would send them again with any concurrent message, and then
+        refuse, so the client would never get the end of the call. When a client that reads no more disconnects, its
+        handler is cancelled.
+        """
         if self._first is not None:
             await asyncio.wait((self._first,))
 
@@ -140,7 +143,7 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
 
 
 class Server:
-    """Handlers are added first, then the server starts, once; what is added later is served from then on."""
+    """Handlers are usually added before the one start; those added later are served from then on."""
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class Server:
         method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         handler: Callable[[ReceivedRequestT, Caller], Awaitable[AnswerT]],
     ) -> None:
-        """For every caller with a valid token: the handler decides what this one may do."""
+        """For all callers with a valid token: the handler decides what the caller may do."""
 
         async def serve(_requests: object, context: _Context) -> None:
             try:
@@ -216,7 +219,7 @@ class Server:
         method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         handler: Callable[[ServerStream[ReceivedRequestT, AnswerT]], Awaitable[None]],
     ) -> None:
-        """For every caller with a valid token: the handler decides what `stream.caller` may do."""
+        """For all callers with a valid token: the handler decides what `stream.caller` may do."""
 
         async def serve(_requests: object, context: _Context) -> None:
             stream = None
@@ -243,15 +246,15 @@ class Server:
         return self._security.caller(found if isinstance(found, str) else None)
 
     async def _serve_unknown(self, _requests: object, context: _Context) -> None:
-        """A method that is not there: who may not call learns nothing, not even that."""
+        """An unknown method: an unauthenticated caller must not even learn that it is unknown."""
         try:
             self._caller(context)
         except Unauthenticated as error:
             await _refuse(context, "", error)
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this service has no such method")
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
 
     async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
+        """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be used."""
         server = grpc.aio.server(options=server_options(self._frame_bytes_max, self._connections_max))
         unknown: _Handler = grpc.stream_stream_rpc_method_handler(self._serve_unknown)
         server.add_generic_rpc_handlers((_Handlers(self._handlers, unknown),))
@@ -262,15 +265,15 @@ class Server:
             else:
                 bound = server.add_secure_port(address, self._security.certificate.grpc_credentials())
         except RuntimeError as error:
-            raise InvalidArgument(f"cannot listen on {address}; is the port in use?", field="port") from error
+            raise InvalidArgument(f"cannot listen on {address}: the port may be in use", field="port") from error
         await server.start()
         self._server = server
         return bound
 
     async def stop(self, *, grace_ms: int) -> None:
-        """Take no new calls, give the running ones `grace_ms` to end by themselves, then cancel them.
+        """Accept no new calls, wait `grace_ms` for running calls to end, then cancel them.
 
-        Streams do not end by themselves: who serves them ends them first, and keeps the grace short.
+        Streams do not end by themselves: end them first, and keep the grace short.
         """
         if self._server is not None:
             await self._server.stop(grace_ms / 1000)
@@ -282,12 +285,12 @@ class Server:
 
 
 async def _only_message(context: _Context) -> bytes:
-    """The request of a call that has one. Raises InvalidArgument without it, DeadlineExceeded when it does not come."""
+    """The request of a unary call. Raises InvalidArgument without one, DeadlineExceeded when it arrives too late."""
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
             data: Any = await context.read()
     except TimeoutError as error:
-        raise DeadlineExceeded(f"the request did not come within {REQUEST_TIMEOUT_S:g} s") from error
+        raise DeadlineExceeded(f"the request did not arrive within {REQUEST_TIMEOUT_S:g} s") from error
     except _GONE as error:
         raise ServiceUnavailable(f"{context.peer()}: the client is gone") from error
     if data is grpc.aio.EOF:
@@ -308,19 +311,19 @@ class _Handlers(grpc.GenericRpcHandler):
 
 
 def _meaning(error: BaseException) -> OncelogError | None:
-    """The core error that `error` is, or that a task group holds and nothing else; None: a bug."""
+    """The core error that `error` is, or that a group consists of; None: a bug."""
     if isinstance(error, OncelogError):
         return error
     if isinstance(error, BaseExceptionGroup):
         meanings = [_meaning(inner) for inner in error.exceptions]
-        # A violated invariant outranks whatever it led to.
+        # A violated invariant takes precedence over the errors that it caused.
         meanings.sort(key=lambda inner: not isinstance(inner, InvariantViolated))
         return None if None in meanings else meanings[0]
     return None
 
 
 async def _refuse(context: _Context, path: str, error: Exception) -> NoReturn:
-    """End the call with what `error` means."""
+    """End the call with the core error of `error`."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     meaning = _meaning(error)
@@ -330,5 +333,7 @@ async def _refuse(context: _Context, path: str, error: Exception) -> NoReturn:
         logger.error("a handler failed", extra={"fields": fields}, exc_info=error)
         if meaning is not None:
             asyncio.get_running_loop().call_exception_handler({"message": str(meaning), "exception": meaning})
-        meaning = InvariantViolated(f"the server failed; its log has request {request_id}", request_id=request_id)
+        meaning = InvariantViolated(
+            f"internal server error: see request {request_id} in the server's log", request_id=request_id
+        )
     await context.abort(code_of(meaning), meaning.message[:_STATUS_CHARACTERS_MAX], trailing_of(meaning))

@@ -1,7 +1,7 @@
-"""Errors across the wire: core errors <-> Error messages <-> gRPC's status codes. The one place that knows the codes.
+"""Errors on the wire: core errors <-> Error messages <-> gRPC status codes. Only this module uses the codes.
 
-A call that fails as a whole carries its Error in the trailing metadata `oncelog-error-bin`; the status code beside it
-is for other programs. A failure without one came from gRPC itself: nothing is known but its code.
+A failed call carries its Error in the trailing metadata `oncelog-error-bin`; the status code is for other programs. A
+failure without an Error came from gRPC itself, and only its code is known.
 """
 
 import grpc
@@ -14,7 +14,7 @@ from oncelog.wire import error_pb2 as pb
 
 ERROR_KEY = "oncelog-error-bin"
 _INT64_MAX = 2**63 - 1
-#: Metadata of one call is bounded by gRPC to 8 KiB in all.
+#: gRPC limits the metadata of a call to 8 KiB.
 _MESSAGE_CHARACTERS_MAX = 1_500
 
 #: {class: code}; the nearest base class decides.
@@ -49,7 +49,7 @@ _CLASSES: dict[grpc.StatusCode, type[OncelogError]] = {
     grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
     grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
     grpc.StatusCode.UNIMPLEMENTED: errors.Fatal,
-    # gRPC's own use of it: a message over the limit of either side.
+    # gRPC uses it for a message that exceeds the limit of either side.
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.MessageTooLarge,
 }
 
@@ -59,7 +59,7 @@ def code_of(error: OncelogError) -> grpc.StatusCode:
 
 
 def error_to_wire(error: OncelogError) -> pb.Error:
-    """Details that are None are left out; numbers beyond 64 bits become text."""
+    """Details that are None are omitted; numbers beyond 64 bits become text."""
     out = pb.Error(code=error.code, message=error.message[:_MESSAGE_CHARACTERS_MAX], retriable=error.retriable)
     for name, value in error.details.items():
         if value is None:
@@ -72,7 +72,7 @@ def error_to_wire(error: OncelogError) -> pb.Error:
 
 
 def error_from_wire(error: pb.Error) -> OncelogError:
-    """A code that this version does not know becomes Retriable or Fatal; a peer's bug is not ours, but retriable."""
+    """An unknown code becomes Retriable or Fatal. A peer's InvariantViolated becomes ServiceUnavailable."""
     cls = BY_CODE.get(error.code, errors.Retriable if error.retriable else errors.Fatal)
     if issubclass(cls, InvariantViolated):
         cls = errors.ServiceUnavailable
@@ -87,7 +87,7 @@ def trailing_of(error: OncelogError) -> tuple[tuple[str, bytes], ...]:
 
 
 def error_from_call(failure: grpc.aio.AioRpcError, address: str, *, origin: str = "") -> OncelogError:
-    """What a failed call to `address` means to its caller. origin: where the address comes from."""
+    """The core error of a failed call to `address`. origin: where the address comes from."""
     for key, value in failure.trailing_metadata() or ():
         if key == ERROR_KEY and isinstance(value, bytes):
             return error_from_wire(parse(pb.Error.FromString, value))
@@ -99,8 +99,8 @@ def error_from_call(failure: grpc.aio.AioRpcError, address: str, *, origin: str 
 
 
 def not_reached(address: str, reason: str, *, origin: str = "", details: str = "") -> errors.ServiceUnavailable:
-    """No connection to `address` came about; details: the words of gRPC."""
+    """The error for an address that cannot be connected to. details: gRPC's own text."""
     place = f"{address} ({origin})" if origin else address
-    # What OpenSSL says of a handshake tells more than any summary of it.
-    message = f"{place} is not reached: {reason}" + (f" [{details}]" if details and "TLS" in reason else "")
+    # OpenSSL's text about a handshake is more precise than a summary.
+    message = f"cannot reach {place}: {reason}" + (f" [{details}]" if details and "TLS" in reason else "")
     return errors.ServiceUnavailable(message, address=address, reason=reason, origin=origin or None)

@@ -1,4 +1,4 @@
-"""Messages of the LogStorage service as plain values. The fields' meaning is told in storage.proto."""
+"""Messages of the LogStorage service as plain values; storage.proto describes the fields."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
@@ -14,7 +14,7 @@ StatusT = TypeVar("StatusT", AppendStatus, ReadStatus)
 
 
 class AppendFrame(NamedTuple):
-    """entries: whole encoded entries; to send, each may be given in pieces (header, body)."""
+    """entries: whole encoded entries; a sender may give each in pieces (header, body)."""
 
     target: Incarnation
     recovery: bool
@@ -30,7 +30,7 @@ class ReceivedAppend(NamedTuple):
 
 
 class AppendAnswer(NamedTuple):
-    """What became of some entries of one ledger, all alike."""
+    """The common status of some entries of one ledger."""
 
     ledger_id: LedgerId
     entry_ids: Sequence[EntryId]
@@ -43,7 +43,7 @@ class FenceRequest(NamedTuple):
 
 
 class FenceAnswer(NamedTuple):
-    """-1 where nothing is held."""
+    """last_entry, last_add_confirmed: -1 when the node holds no entry."""
 
     status: ReadStatus
     last_entry: EntryId = NO_ENTRY
@@ -65,7 +65,7 @@ class FenceStatesAnswer(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """bytes_max 0: no bound. fence: the ledger is durably fenced first. headers_only: headers and id deltas alone."""
+    """bytes_max 0: no limit. fence: fence the ledger durably first. headers_only: only headers and id deltas."""
 
     target: Incarnation
     ledger_id: LedgerId
@@ -77,7 +77,7 @@ class ReadRequest(NamedTuple):
 
 
 class ReadFrame(NamedTuple):
-    """entries[i] is entry entry_ids[i]. missing_ids are explicit negatives; unreadable_ids are not."""
+    """entries[i] is entry entry_ids[i]. missing_ids: certainly not stored; unreadable_ids: stored, but unreadable."""
 
     status: ReadStatus
     entry_ids: Sequence[EntryId] = ()
@@ -178,7 +178,7 @@ def decode_fence_states_request(data: bytes) -> FenceStatesRequest:
     count = len(request.ledger_ids)
     if count > FENCE_STATES_MAX:
         raise InvalidArgument(
-            f"{count} ledgers were asked for, at most {FENCE_STATES_MAX} are answered",
+            f"a request for {count} ledgers exceeds the limit of {FENCE_STATES_MAX}",
             field="ledger_ids",
             limit=FENCE_STATES_MAX,
         )
@@ -193,7 +193,7 @@ def encode_fence_states(answer: FenceStatesAnswer) -> bytes:
 
 
 def decode_fence_states(data: bytes) -> FenceStatesAnswer:
-    """A state that is not known here proves nothing."""
+    """An unknown state becomes FenceState.UNKNOWN, which proves nothing."""
     answer = parse(pb.FenceStatesAnswer.FromString, data)
     states = [_FENCE_STATES.get(state, FenceState.UNKNOWN) for state in answer.states]
     return FenceStatesAnswer(_status(answer.status, _READ_STATUSES), states)

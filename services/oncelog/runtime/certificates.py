@@ -1,7 +1,7 @@
-"""Certificates of a cluster without a certificate authority of its own: makes the CA and the certificates it signs.
+"""Makes a certificate authority (CA) for a cluster, and the certificates that it signs.
 
-One CA signs all; each certificate carries the name `oncelog`, by which a cluster's processes know each other, beside
-the names under which clients reach it. Keys are P-256.
+One CA signs all certificates. Each certificate carries the name `oncelog`, by which the cluster's processes verify each
+other, and the names by which clients connect. Keys are P-256.
 """
 
 import datetime as dt
@@ -20,7 +20,7 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.credentials import CLUSTER_NAME
 
 CA_DAYS = 3_650
-#: Clocks of two machines may differ by so much.
+#: Tolerated difference between two machines' clocks.
 _BACKDATED = dt.timedelta(minutes=5)
 
 
@@ -33,7 +33,7 @@ class KeyPair:
 
 
 def new_ca(*, days: int = CA_DAYS) -> KeyPair:
-    """A CA that signs itself, and may sign certificates of servers alone, no further CA."""
+    """A self-signed CA that may sign server certificates, but no further CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("oncelog CA")
     usage = x509.KeyUsage(
@@ -61,7 +61,7 @@ def new_certificate(ca: KeyPair, names: Sequence[str], *, days: int) -> KeyPair:
     authority = x509.load_pem_x509_certificate(ca.certificate)
     authority_key = serialization.load_pem_private_key(ca.key, None)
     if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
-        raise InvalidArgument("the CA's key is no elliptic curve key", field="ca")
+        raise InvalidArgument("the CA's key must be an elliptic curve key", field="ca")
     key = ec.generate_private_key(ec.SECP256R1())
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in dict.fromkeys([CLUSTER_NAME, *names])])
     builder = (
@@ -75,7 +75,7 @@ def new_certificate(ca: KeyPair, names: Sequence[str], *, days: int) -> KeyPair:
 
 
 def write_pem(path: Path, pem: bytes, *, secret: bool) -> None:
-    """Replace the file whole; nobody but its owner may read a secret."""
+    """Replace the file atomically; only its owner may read a secret."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
@@ -88,13 +88,13 @@ def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
-        pass  # then it is a name
+        pass  # a DNS name
     try:
         if not name or set(name) & set(" /:,"):
-            raise ValueError("no such character belongs in a name")
+            raise ValueError("invalid character in a name")
         return x509.DNSName(name)
     except ValueError as error:
-        raise InvalidArgument(f"{name!r} is neither a DNS name nor an IP address", field="dns") from error
+        raise InvalidArgument(f"{name!r} must be a DNS name or an IP address", field="dns") from error
 
 
 def _name(common: str) -> x509.Name:

@@ -1,9 +1,9 @@
-"""How a channel shows who it is, and how it knows whom it speaks to: the client's half of TLS and tokens.
+"""The client's half of TLS and tokens: how a channel authenticates itself, and how it verifies its peer.
 
 Rules
-- With a CA of its own a cluster is one identity: each of its certificates carries the name `oncelog`, and that is the
-  name expected, whatever the address. Without one, the system's CAs and the host's name decide.
-- A token never leaves in plain text, unless for this machine or where that was allowed on purpose.
+- With its own CA a cluster has one identity: each of its certificates carries the name `oncelog`, which is expected
+  whatever the address. Without one, the system's CAs and the host name are used.
+- A token is never sent over an unencrypted connection, except to this host or when that is allowed explicitly.
 - Files are read again when they change: the token for the next call, the CA for the next connection.
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 CLUSTER_NAME = "oncelog"
 TOKEN_CHARACTERS_MAX = 4_096
 
-#: Gives the token for the next call.
+#: Returns the token for the next call.
 TokenSource = Callable[[], str]
-#: As users give it: the token, the path of a file that holds it, or what returns it.
+#: A token as users give it: the token, the path of its file, or a function that returns it.
 Token = str | Path | TokenSource
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """tls: speak TLS; ca: the PEM of the cluster's own CA, None: the system's. token None: no token is shown."""
+    """tls: use TLS. ca: PEM of the cluster's own CA; None: the system's CAs. token None: send no token."""
 
     tls: bool = False
     ca: WatchedFile[bytes] | None = None
@@ -51,7 +51,7 @@ class Credentials:
         """Raises InvalidArgument: a file that cannot be read, a CA file for a cluster without TLS."""
         if tls_ca_file is not None and not tls:
             message = (
-                "tls_ca_file needs a URL that says TLS: oncelog+tls:// or https:// (`oncelog admin` takes its own from "
+                "tls_ca_file needs a URL with TLS: oncelog+tls:// or https:// (`oncelog admin` reads its URL from "
                 "ONCELOG_ADMIN_URL)"
             )
             raise InvalidArgument(message, field="tls_ca_file")
@@ -59,50 +59,50 @@ class Credentials:
         return cls(tls, ca, None if token is None else source_of(token), plaintext_token_allowed)
 
     def check_address(self, address: str) -> None:
-        """Raises InvalidArgument where a token would go to `address` ("host:port") in plain text."""
+        """Raises InvalidArgument when a token would be sent unencrypted to `address` ("host:port")."""
         if self.token is None or self.tls or self.plaintext_token_allowed or is_loopback(address):
             return
-        message = f"the token would go to {address} in plain text: use oncelog+tls:// or https://, or allow it"
+        message = (
+            f"the token would be sent to {address} in plain text: use oncelog+tls:// or https://, or allow plain text"
+        )
         raise InvalidArgument(message, field="token")
 
     @property
     def authorization(self) -> str | None:
-        """The header of the next call. Raises InvalidArgument when the token is none."""
+        """The header of the next call; None without a token. Raises InvalidArgument for an invalid token."""
         return None if self.token is None else f"Bearer {self.token()}"
 
     def channel_credentials(self) -> "grpc.ChannelCredentials | None":
-        """gRPC's own; None: plain text."""
+        """gRPC's credentials; None: no TLS."""
         if not self.tls:
             return None
-        import grpc  # a third of the start of `oncelog admin`, whose commands mostly speak HTTP
+        import grpc  # a third of the start time of `oncelog admin`, whose commands mostly use HTTP
 
         return grpc.ssl_channel_credentials(None if self.ca is None else self.ca.get())
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """For connections that are not gRPC's; None: plain text, or TLS with the system's CAs."""
+        """For connections other than gRPC's; None: no TLS, or TLS with the system's CAs."""
         if self.ca is None:
             return None
         context = ssl.create_default_context()
         try:
             context.load_verify_locations(cadata=self.ca.get().decode("ascii"))
         except (ssl.SSLError, UnicodeDecodeError) as error:
-            raise InvalidArgument(
-                f"{self.ca.path} holds no certificate that can be read", field="tls_ca_file"
-            ) from error
+            raise InvalidArgument(f"{self.ca.path} holds no readable certificate", field="tls_ca_file") from error
         return context
 
     @property
     def expected_name(self) -> str | None:
-        """The name that the peer's certificate must carry; None: that of its address."""
+        """The name that the peer's certificate must carry; None: the host name of its address."""
         return CLUSTER_NAME if self.tls and self.ca is not None else None
 
 
-#: Plain text, and nobody in particular.
+#: No TLS, no token.
 PLAIN = Credentials()
 
 
 def source_of(token: Token, name: str = "token") -> TokenSource:
-    """Raises InvalidArgument: an empty token, a file that cannot be read. name: of the option, for errors."""
+    """Raises InvalidArgument for an invalid token or an unreadable file. name: the option, for errors."""
     if isinstance(token, Path):
         return WatchedFile(token, name, _parse_token).get
     if isinstance(token, str):
@@ -112,10 +112,13 @@ def source_of(token: Token, name: str = "token") -> TokenSource:
 
 
 def check_token(text: str) -> str:
-    """The token without blanks around it. Raises InvalidArgument when it cannot be sent as a header."""
+    """The token without surrounding blanks. Raises InvalidArgument when it cannot be sent as a header."""
     text = text.strip()
     if not text or len(text) > TOKEN_CHARACTERS_MAX or not text.isascii() or not text.isprintable() or " " in text:
-        raise InvalidArgument(f"this is no token: one line of 1 to {TOKEN_CHARACTERS_MAX} characters", field="token")
+        raise InvalidArgument(
+            f"not a token: it must be one line of 1 to {TOKEN_CHARACTERS_MAX} ASCII characters without blanks",
+            field="token",
+        )
     return text
 
 
@@ -123,18 +126,18 @@ def _parse_token(data: bytes) -> str:
     try:
         return check_token(data.decode("ascii"))
     except UnicodeDecodeError as error:
-        raise InvalidArgument("this is no token", field="token") from error
+        raise InvalidArgument("not a token: it must be ASCII text", field="token") from error
 
 
 def parse_certificates(data: bytes) -> bytes:
-    """Raises InvalidArgument: gRPC itself would only say, much later, that nobody is reached."""
+    """Raises InvalidArgument early; gRPC would only report a failed connection, much later."""
     if b"-----BEGIN CERTIFICATE-----" not in data:
-        raise InvalidArgument("it holds no certificate in PEM", field="tls_ca_file")
+        raise InvalidArgument("it holds no PEM certificate", field="tls_ca_file")
     return data
 
 
 def is_loopback(address: str) -> bool:
-    """Whether "host:port" is on this machine, as far as the name says it."""
+    """Whether "host:port" is a loopback address by its name."""
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True

@@ -1,8 +1,8 @@
-"""File descriptors: as many as the system allows, and shares of them that connections may take.
+"""File descriptors: the limit of the process, and the share of it for connections.
 
-A process that runs out of descriptors can neither take connections nor open files. So the soft limit is raised to the
-hard one at the start, and connections get at most half of it: files, channels to other processes and the journal of a
-storage node have the rest.
+A process without free descriptors can neither accept connections nor open files. Therefore the soft limit is raised to
+the hard limit at the start, and connections get at most half of it. Files, channels to other processes and the journal
+of a storage node use the rest.
 """
 
 import logging
@@ -12,22 +12,24 @@ logger = logging.getLogger(__name__)
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard one; returns what is in force."""
+    """Raise the soft limit of open files to the hard one; returns the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
-            logger.warning("the limit of open files stays at %d: %s", soft, error)
+            logger.warning("cannot raise the limit of open files, it stays at %d: %s", soft, error)
             return soft
     return hard
 
 
 def connections_within(wanted: int) -> int:
-    """How many of `wanted` connections the process can have and still open files: at most half of its descriptors."""
+    """`wanted`, or half of the process's descriptors if that is less."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft // 2))
     if allowed < wanted:
         fields = {"wanted": wanted, "allowed": allowed, "open_files_max": soft}
-        logger.warning("fewer connections are allowed than set, for open files are limited", extra={"fields": fields})
+        logger.warning(
+            "the connection limit is reduced, because the limit of open files is low", extra={"fields": fields}
+        )
     return allowed

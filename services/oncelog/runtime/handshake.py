@@ -1,7 +1,7 @@
-"""Whether a certificate is one that the other parts of a cluster take: a TLS handshake in memory, without a network.
+"""Checks that a cluster's other processes would accept a certificate: a TLS handshake in memory, without a network.
 
-At the start of a service: with a certificate of another CA, without the cluster's name, or too old, it would listen and
-be ready, and nobody could speak to it.
+A service runs it at its start. With an expired certificate, one of another CA or one without the cluster's name, the
+service would listen and be ready, but no peer could connect.
 """
 
 import ssl
@@ -11,7 +11,7 @@ _ROUNDS_MAX = 10
 
 
 def refusal(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str | None:
-    """Why `client`, who expects a server of this name, does not take it; None: it does."""
+    """Why `client`, which expects a server of this name, refuses `server`; None: it accepts it."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
         client.wrap_bio(to_client, to_server, server_hostname=name),
@@ -26,7 +26,7 @@ def refusal(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str | 
             return error.reason
         if not sides:
             return None
-    return "the two sides come to no end"
+    return "the handshake does not end"
 
 
 def _is_through(side: ssl.SSLObject) -> bool:

@@ -1,13 +1,13 @@
-"""A minimal HTTP server for what orchestrators and Prometheus ask: GET /livez, /readyz and /metrics.
+"""A minimal HTTP server for orchestrators and Prometheus: GET /livez, /readyz and /metrics.
 
     health = Health(telemetry.metrics_text)
     health.live_when("journal", lambda: journal.failure)       # None: fine, else the reason
     health.ready_when("zookeeper", lambda: None if session.connected else "not connected")
     port = await health.start(host="127.0.0.1", port=0)
 
-/livez and /readyz answer 200 {"status": "ok", "reasons": {}} or 503 with the reasons by name; not live is not ready.
-It runs on the process's own event loop, so a loop that hangs does not answer, which is the truth. It reads no bodies,
-keeps no connections and bounds both what it reads and for how long.
+/livez and /readyz answer 200 {"status": "ok", "reasons": {}}, or 503 with the reasons by name; a process that is not
+live is not ready. The server runs on the process's own event loop, so a hanging loop fails the probe. It reads no
+bodies and keeps no connections, and both the size and the time of a request are limited.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from typing import NamedTuple
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.telemetry import METRICS_CONTENT_TYPE
 
-#: None: fine; else why not, in a few words.
+#: None: healthy; otherwise the reason, in a few words.
 Check = Callable[[], str | None]
 
 _HEAD_BYTES_MAX = 8 * 1024
 _READ_TIMEOUT_S = 5.0
-#: At once; a further one takes the place of the oldest, so that probes are answered whoever holds the others.
+#: Connections at once; another one replaces the oldest, so that idle connections cannot block probes.
 _CONNECTIONS_MAX = 256
 
 
@@ -35,7 +35,7 @@ class _Answer(NamedTuple):
 
 
 class Health:
-    """Checks are called on each request, on the event loop: they only look, they never wait."""
+    """Checks run on the event loop at each request, so they must not block."""
 
     def __init__(self, metrics_text: Callable[[], bytes]) -> None:
         self._metrics_text = metrics_text
@@ -46,20 +46,20 @@ class Health:
         self._open: dict[asyncio.StreamWriter, None] = {}
 
     def live_when(self, name: str, check: Check) -> None:
-        """The process is to be restarted when `check` gives a reason."""
+        """The process must be restarted when `check` returns a reason."""
         self._live[name] = check
 
     def ready_when(self, name: str, check: Check) -> None:
-        """The process gets no new work while `check` gives a reason."""
+        """The process must get no new work while `check` returns a reason."""
         self._ready[name] = check
 
     async def start(self, *, host: str, port: int) -> int:
-        """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
+        """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be used."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES_MAX)
         except OSError as error:
             raise InvalidArgument(
-                f"cannot listen on {host}:{port}; is the port in use?", field="health_port"
+                f"cannot listen on {host}:{port}: the port may be in use", field="health_port"
             ) from error
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -80,7 +80,7 @@ class Health:
                 writer.write(self._response(head))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
-            pass  # no request, or nobody left to answer
+            pass  # no valid request, or the client is gone
         finally:
             self._open.pop(writer, None)
             writer.close()
@@ -98,7 +98,7 @@ class Health:
 
     def _answer(self, method: bytes, path: bytes) -> _Answer:
         if method not in {b"GET", b"HEAD"}:
-            return _Answer(HTTPStatus.METHOD_NOT_ALLOWED, b'{"status": "only GET is served"}')
+            return _Answer(HTTPStatus.METHOD_NOT_ALLOWED, b'{"status": "only GET is supported"}')
         match path:
             case b"/livez":
                 return _verdict(self._live)
@@ -107,7 +107,7 @@ class Health:
             case b"/metrics":
                 return _Answer(HTTPStatus.OK, self._metrics_text(), METRICS_CONTENT_TYPE)
             case _:
-                return _Answer(HTTPStatus.NOT_FOUND, b'{"status": "served are /livez, /readyz and /metrics"}')
+                return _Answer(HTTPStatus.NOT_FOUND, b'{"status": "not found; try /livez, /readyz or /metrics"}')
 
 
 def _verdict(checks: dict[str, Check]) -> _Answer:

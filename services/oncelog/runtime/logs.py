@@ -4,7 +4,7 @@
     {"ts": "2026-11-21T09:41:07.123Z", "level": "info", "logger": "oncelog.…", "msg": "ledger closed", "ledger_id": 5 …}
 
 Rules: a message is constant and its facts are fields, so that lines can be searched. Payloads are never logged: bytes
-are shown by their size alone.
+appear only as their size.
 """
 
 import json
@@ -26,7 +26,7 @@ def _shown(value: object) -> object:
     return str(value)
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON; fields named like the line's own keys get a trailing underscore."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -48,16 +48,16 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logs(level: str = "info", *, stream: TextIO | None = None) -> None:
-    """Send the records to `stream` (stderr) in place of what was set up before. Raises InvalidArgument."""
+    """Log to `stream` (stderr), replacing the handlers of an earlier call. Raises InvalidArgument."""
     number = LEVELS.get(level.lower())
     if number is None:
-        raise InvalidArgument(f"log level {level!r} is none of {', '.join(LEVELS)}", field="log_level")
+        raise InvalidArgument(f"log level must be one of {', '.join(LEVELS)}, not {level!r}", field="log_level")
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(number)
-    # Each connection attempt and each request would be a line of its own.
+    # These libraries log each connection attempt and each request.
     for name in ("kazoo", "uvicorn.access", "httpx", "asyncio", "opentelemetry"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
     logging.captureWarnings(True)

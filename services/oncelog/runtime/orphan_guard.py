@@ -1,10 +1,10 @@
-"""A command that ends with the process that started it, however that one ends.
+"""Runs a command that ends together with its parent process, even when the parent is killed.
 
-A supervisor killed with -9 drains nobody, and what it leaves behind would serve on, on ports and directories that its
-next run needs. Linux can send a child a signal when its parent dies; the child has to ask for it itself, between fork
-and exec. `preexec_fn` is unsafe once threads run, so a short-lived interpreter asks and then becomes the command.
+A supervisor that is killed with -9 cannot stop its children, which would keep ports and directories that its next run
+needs. Linux can send a child a signal when its parent dies, but the child has to request it between fork and exec.
+`preexec_fn` is unsafe with threads, so a short-lived interpreter requests the signal and then becomes the command.
 
-"Parent" is the thread that forked: start guarded commands from a thread that lives as long as they should.
+The parent is the thread that forked: start guarded commands from a thread that lives as long as they should.
 """
 
 import os
@@ -14,7 +14,7 @@ from signal import SIGTERM
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-# The parent may have died before prctl: then its child has another parent already, and must not begin.
+# If the parent has died before prctl, the child already has another parent and must not start.
 _BECOME = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl({option}, {signal})
@@ -25,10 +25,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def guarded(command: Sequence[str]) -> list[str]:
-    """Return `command` so wrapped that SIGTERM reaches it when this process dies.
+    """Return `command`, wrapped so that it gets SIGTERM when this process dies.
 
-    command: its first item is the absolute path of a program. The process id is that of the command, for the
-    interpreter in between becomes it. Costs about 20 ms a start.
+    command: its first item is the absolute path of a program. The process id is that of the command, because the
+    interpreter becomes it. Costs about 20 ms per start.
     """
     become = _BECOME.format(option=_PR_SET_PDEATHSIG, signal=int(SIGTERM))
     return [sys.executable, "-I", "-S", "-c", become, str(os.getpid()), *command]

@@ -1,17 +1,17 @@
-"""A port that stays ours while nobody listens there: between the death of a server and its next start.
+"""Reserves a port while no process listens on it, between the end of a server and its restart.
 
-Clients know the address of a server that is started again, so it must have the same port. Linux gives a port that
-nobody uses to whoever asks for a free one, and it is then missing for as long as that one lives.
+Clients know the address of a server that restarts, so it must keep its port. Otherwise Linux may give the unused port
+to another process that asks for a free one.
 """
 
 import socket
 
 
 def claim_port(host: str, port: int = 0) -> socket.socket:
-    """Return a socket bound to `port`, or to a free one for 0; while it is open, nobody else is given the port.
+    """Return a socket bound to `port`, or to a free one for 0. While it is open, no other process gets the port.
 
-    It never listens, so Linux lets a server that sets SO_REUSEADDR bind and listen beside it. Raises OSError when
-    somebody listens there.
+    The socket never listens, so Linux lets a server with SO_REUSEADDR bind to the same port and listen. Raises OSError
+    when a process listens there.
     """
     claim = socket.socket()
     claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

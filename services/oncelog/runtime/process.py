@@ -1,12 +1,12 @@
-"""How a process lives: it runs one coroutine, drains when asked to, and ends loudly when it must not go on.
+"""The life of a process: it runs one coroutine, drains on request, and ends with an error code after a failure.
 
 sys.exit(run(main, drain_timeout_ms=10_000))      # async def main(shutdown: Shutdown) -> None
 
 SIGTERM or SIGINT   `shutdown` is requested; main drains and returns; exit 0
-… and again         ends at once, exit 3, as does a drain longer than its timeout
+a second signal     ends at once, exit 3, as does a drain that exceeds its timeout
 main raises         a core error: exit 1 with its message; anything else: exit 70 with its trace
-elsewhere           an error that nobody handles (in a task, a thread, a callback) and InvariantViolated: exit 70 at
-                    once. A process in an unknown state must not acknowledge anything; starting again is cheap.
+elsewhere           an unhandled error (in a task, a thread, a callback) and InvariantViolated: exit 70 at once.
+                    A process in an unknown state must not acknowledge anything; a restart is cheap.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ class ExitCode(IntEnum):
 
 
 class Shutdown:
-    """The wish that the process end; `main` waits for it."""
+    """The request to end the process; `main` waits for it."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        #: "SIGTERM", "SIGINT" or what `request` was given; empty while nobody wants the end.
+        #: "SIGTERM", "SIGINT" or the reason given to `request`; empty before a request.
         self.reason = ""
 
     @property
@@ -50,7 +50,7 @@ class Shutdown:
         return self._event.is_set()
 
     def request(self, reason: str) -> None:
-        """Ask for the end; a second request changes nothing."""
+        """Request the end; a second request changes nothing."""
         if not self.requested:
             self.reason = reason
             self._event.set()
@@ -60,7 +60,7 @@ class Shutdown:
 
 
 def end_now(code: ExitCode) -> NoReturn:
-    """End without draining: what was acknowledged is durable, and nothing else was promised."""
+    """End without draining: everything that was acknowledged is durable."""
     for handler in logging.getLogger().handlers:
         handler.flush()
     sys.stdout.flush()
@@ -80,15 +80,15 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
     except Exception as error:
         leaves = list(_leaves(error))
         if all(isinstance(leaf, OncelogError) and not isinstance(leaf, InvariantViolated) for leaf in leaves):
-            logger.critical("the process cannot go on: %s", "; ".join(map(str, leaves)), exc_info=True)
+            logger.critical("the process ends because of an error: %s", "; ".join(map(str, leaves)), exc_info=True)
             return ExitCode.FAILED
-        logger.critical("the process failed", exc_info=True)
+        logger.critical("the process failed because of a bug", exc_info=True)
         return ExitCode.BUG
     return ExitCode.OK
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors that a group is made of; task groups raise even a single one wrapped."""
+    """The errors in an exception group; task groups wrap even a single one."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
@@ -103,14 +103,16 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]], drain_timeout
 
     def stop(number: signal.Signals) -> None:
         if shutdown.requested:
-            logger.warning("ended by a second signal", extra={"fields": {"signal": number.name}})
+            logger.warning(
+                "a second signal ends the process without a drain", extra={"fields": {"signal": number.name}}
+            )
             end_now(ExitCode.DRAIN_TIMED_OUT)
         logger.info("draining", extra={"fields": {"signal": number.name, "drain_timeout_ms": drain_timeout_ms}})
         shutdown.request(number.name)
         loop.call_later(drain_timeout_ms / 1000, give_up)
 
     def give_up() -> None:
-        logger.error("the drain took too long", extra={"fields": {"drain_timeout_ms": drain_timeout_ms}})
+        logger.error("the drain exceeded its timeout", extra={"fields": {"drain_timeout_ms": drain_timeout_ms}})
         end_now(ExitCode.DRAIN_TIMED_OUT)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -119,15 +121,15 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]], drain_timeout
 
 
 def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The event loop's exception handler: an error that nobody handles ends the process."""
+    """The event loop's exception handler: an unhandled error ends the process."""
     error, message = context.get("exception"), str(context.get("message", ""))
     fields = {"context": message}
-    # gRPC leaves results of its own calls untaken, and its poller may wake up for nothing.
+    # gRPC does not retrieve all results of its own calls, and its poller may wake up without an event.
     of_grpc = type(error).__module__.split(".")[0] == "grpc" or "PollerCompletionQueue" in message
     if error is None or of_grpc:
-        logger.warning("the event loop reports", extra={"fields": fields}, exc_info=error)
+        logger.warning("the event loop reported a problem", extra={"fields": fields}, exc_info=error)
         return
-    logger.critical("an error that nobody handles", extra={"fields": fields}, exc_info=error)
+    logger.critical("unhandled error", extra={"fields": fields}, exc_info=error)
     end_now(ExitCode.BUG)
 
 

@@ -1,10 +1,10 @@
-"""What the settings of a service say of TLS and tokens, loaded and checked at its start.
+"""TLS and tokens of a service, loaded from its settings and checked at its start.
 
     security = Security.of(settings)
     Server(security)    Channel(address, credentials=security.peers)
 
-A certificate that is renewed on disk is used from the next connection on, by gRPC and REST alike; a certificate and a
-key that do not belong together are not.
+A certificate that is renewed on disk is used from the next connection on, by gRPC and REST. A certificate and a key
+that do not belong together are not used.
 """
 
 import logging
@@ -49,13 +49,13 @@ class ServerCertificate:
         except OSError as error:  # SSLError is one
             names = f"{variable('tls_certificate_file')} and {variable('tls_key_file')}"
             reason = getattr(error, "reason", None) or error.strerror
-            message = f"{names}: {self._certificate.path} and {self._key.path} are no pair ({reason})"
+            message = f"{names}: {self._certificate.path} and {self._key.path} do not belong together ({reason})"
             raise InvalidArgument(message, field="tls_key_file") from error
         context.set_alpn_protocols(["http/1.1"])
         return context
 
     def _renew(self) -> None:
-        """Use what the files hold now. Called on the event loop and on gRPC's threads."""
+        """Use the files' current content. Called on the event loop and on gRPC's threads."""
         with self._renewing:
             pair = self._read()
             if pair == self._pair:
@@ -63,19 +63,19 @@ class ServerCertificate:
             try:
                 context = self._checked()
             except OncelogError as error:
-                # Between the two writes of a renewal; the next connection looks again.
-                logger.warning("a changed certificate is not used yet: %s", error.message)
+                # Perhaps only one of the two files is renewed yet; the next connection checks again.
+                logger.warning("cannot use the changed certificate yet: %s", error.message)
                 return
             if self._read() != pair:
                 return  # the pair that was checked is not the one that was read
             self._context, self._pair = context, pair
-        logger.info("a renewed certificate is in use", extra={"fields": {"file": str(self._certificate.path)}})
+        logger.info("using a renewed certificate", extra={"fields": {"file": str(self._certificate.path)}})
 
     def _read(self) -> _Pair:
         return self._certificate.get(), self._key.get()
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """For one server; each connection begins with a look at the files."""
+        """For one gRPC server; each new connection checks the files."""
         served: list[_Pair] = [self._pair]
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -88,7 +88,7 @@ class ServerCertificate:
         return grpc.dynamic_ssl_server_credentials(_configuration(self._pair), fetch)  # type: ignore[arg-type]  # None: no change
 
     def ssl_context(self) -> ssl.SSLContext:
-        """For REST; each connection begins with a look at the files."""
+        """For REST; each new connection checks the files."""
         context = self._checked()
 
         def choose(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
@@ -106,7 +106,7 @@ def _configuration(pair: _Pair) -> grpc.ServerCertificateConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """certificate None: plain text. authenticator None: nobody is asked who he is. peers: for channels to others."""
+    """certificate None: no TLS. authenticator None: no authentication. peers: for channels to other services."""
 
     certificate: ServerCertificate | None = None
     authenticator: "Authenticator | None" = None
@@ -114,10 +114,10 @@ class Security:
 
     @classmethod
     def of(cls, settings: ProcessSettings, *, calls_others: bool = True) -> "Security":
-        """calls_others False: this service calls no other one, and needs no token of its own.
+        """calls_others False: this service calls no other service, and needs no token.
 
-        Raises InvalidArgument, which names the variable: a file that is missing or of no use, a certificate that the
-        other services would refuse, a key without a token, a token that this very process would refuse.
+        Raises InvalidArgument, which names the variable: a missing or unusable file, a certificate that the other
+        services would refuse, a key without a token, or a token that this process would refuse.
         """
         certificate = ca = token = None
         if settings.tls_certificate_file:
@@ -126,36 +126,38 @@ class Security:
         authenticator = _authenticator(settings)
         if settings.auth_token_file:
             token = source_of(Path(settings.auth_token_file), variable("auth_token_file"))
-        # Whoever runs services in plain text has decided about the network between them.
+        # Services without TLS run on a trusted network, so their tokens may be sent unencrypted.
         peers = Credentials(certificate is not None, ca, token, plaintext_token_allowed=True)
         if certificate is not None:
             _check_own_certificate(certificate, peers, settings)
         if authenticator is not None and calls_others:
             _check_own_token(authenticator, peers)
         if authenticator is not None and certificate is None:
-            logger.warning("tokens cross the network in plain text: set %s", variable("tls_certificate_file"))
+            logger.warning("tokens are sent in plain text: set %s", variable("tls_certificate_file"))
         return cls(certificate, authenticator, peers)
 
     def caller(self, authorization: str | None) -> Caller:
-        """Who calls, from the header `authorization`. Raises Unauthenticated."""
+        """The caller, from the header `authorization`. Raises Unauthenticated."""
         return UNCHECKED if self.authenticator is None else self.authenticator.caller(authorization)
 
 
-#: Plain text, and everybody may do everything: a network that is trusted.
+#: No TLS and no authentication, for a trusted network.
 OPEN = Security()
 
 
 def _authenticator(settings: ProcessSettings) -> "Authenticator | None":
     superusers = frozenset(role.strip() for role in settings.auth_superusers.split(",") if role.strip())
     if settings.auth_key_file:
-        # It brings cryptography, which is much of the time that a start takes.
+        # Imported here, because it loads cryptography, which slows every start.
         from oncelog.runtime.tokens import Authenticator, TokenKey
 
         key = WatchedFile(Path(settings.auth_key_file), variable("auth_key_file"), TokenKey.of)
         return Authenticator(key, superusers)
     if superusers:
-        # Who names superusers believes that others are refused.
-        message = f"{variable('auth_superusers')} needs {variable('auth_key_file')}, without which nobody is refused"
+        # Superusers without a key would suggest that other callers are refused.
+        message = (
+            f"{variable('auth_superusers')} needs {variable('auth_key_file')}, because without it no caller is refused"
+        )
         raise InvalidArgument(message, field="auth_key_file")
     return None
 
@@ -164,13 +166,13 @@ def _check_own_certificate(certificate: ServerCertificate, peers: Credentials, s
     client, name = peers.ssl_context(), peers.expected_name
     assert client is not None
     assert name is not None, "a service that speaks TLS has a CA"
-    # Services speak gRPC, which is not as strict as newer Pythons are.
+    # Services use gRPC, which is less strict than newer versions of Python.
     client.verify_flags &= ~ssl.VERIFY_X509_STRICT
     reason = refusal(certificate.ssl_context(), client, name)
     if reason is not None:
         raise InvalidArgument(
-            f"{variable('tls_certificate_file')}: {settings.tls_certificate_file} is refused by the other services "
-            f"({reason}): it must be signed by the CA in {settings.tls_ca_file}, be in force, and have the name {name}",
+            f"{variable('tls_certificate_file')}: {settings.tls_certificate_file} would be refused by other services "
+            f"({reason}): it must be valid, signed by the CA in {settings.tls_ca_file}, and have the name {name}",
             field="tls_certificate_file",
         )
 

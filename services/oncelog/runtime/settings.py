@@ -1,8 +1,8 @@
 """Settings: one frozen dataclass a process, read once, from arguments and then from the environment.
 
-The variable of the field `ledger_bytes_max` is ONCELOG_LEDGER_BYTES_MAX. Units are the last word of a name. A variable
-that begins with ONCELOG_ and belongs to no process fails the start, with the nearest known name: a setting that is
-misspelt must not look as if it were in force.
+The variable of the field `ledger_bytes_max` is ONCELOG_LEDGER_BYTES_MAX. Units are the last word of a name. An unknown
+variable that begins with ONCELOG_ fails the start, and the error gives the nearest known name: a misspelt setting must
+not seem to be in force.
 """
 
 import dataclasses
@@ -18,74 +18,75 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.logs import LEVELS
 
 PREFIX = "ONCELOG_"
-#: What the SDK packs into one batch in any case.
+#: The SDK packs at least this many messages into one batch.
 PUBLISH_MESSAGES_MAX = 4_096
 _TLS_FILES = ("tls_certificate_file", "tls_key_file", "tls_ca_file")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What every service has. Ports: 0 takes a free one."""
+    """The settings of every service. Port 0: take a free port."""
 
-    #: where to listen, and under which name others reach this process; empty: the host it listens on
+    #: host to listen on, and host that others use to reach this process; empty: the host it listens on
     listen_host: str = "127.0.0.1"
     advertised_host: str = ""
-    #: the port of gRPC that others connect to, where NAT or a proxy gives it another one; 0: the one it listens on
+    #: gRPC port that others connect to, when NAT or a proxy maps it; 0: the port it listens on
     advertised_port: int = 0
     grpc_port: int = 0
     #: /livez, /readyz and /metrics
     health_port: int = 0
     #: host:port[,host:port…][/path]
     zookeeper_hosts: str = "127.0.0.1:2181"
-    #: path of the user:password with which the cluster's nodes in ZooKeeper are closed to everybody else; empty: open
+    #: path of a file with user:password for ZooKeeper, which protects the cluster's nodes there; empty: unprotected
     zookeeper_auth_file: str = ""
-    #: after so long without a word from a process the others take its place
+    #: ZooKeeper session timeout: after this long without a heartbeat other processes take over
     session_timeout_ms: int = 6_000
     drain_timeout_ms: int = 20_000
-    #: how long a start waits for ZooKeeper and for the cluster's record
+    #: how long a start waits for ZooKeeper and the cluster's record
     start_timeout_ms: int = 300_000
     frame_bytes_max: int = 16 * 1024 * 1024
-    #: connections at the gRPC port; never more than half of the open files that the system allows
+    #: connections at the gRPC port; at most half of the process's limit of open files
     connections_max: int = 10_000
     log_level: str = "info"
-    #: paths of PEM files, all three or none: with them everything but health speaks TLS
+    #: paths of PEM files, all three or none: with them all ports but the health port use TLS
     tls_certificate_file: str = ""
     tls_key_file: str = ""
     tls_ca_file: str = ""
-    #: path of the secret or public key (PEM, DER, data:;base64,…) that verifies tokens; with it every call needs one
+    #: path of the secret or public key (PEM, DER, data:;base64,…) that verifies tokens; with it every call needs a
+    #: token
     auth_key_file: str = ""
-    #: path of the token that this process shows to the others
+    #: path of the token that this process sends to other services
     auth_token_file: str = ""
-    #: roles that may do everything, with commas
+    #: roles that may do everything, separated by commas
     auth_superusers: str = ""
 
     def __post_init__(self) -> None:
         if self.log_level.lower() not in LEVELS:
-            raise InvalidArgument(f"{variable('log_level')} is none of {', '.join(LEVELS)}", field="log_level")
+            raise InvalidArgument(f"{variable('log_level')} must be one of {', '.join(LEVELS)}", field="log_level")
         check_host("advertised_host", self.advertised_host)
         given = {name: bool(getattr(self, name)) for name in _TLS_FILES}
         if any(given.values()) and not all(given.values()):
             missing = [name for name, there in given.items() if not there]
             names = " and ".join(map(variable, missing))
-            raise InvalidArgument(f"{names} is missing: TLS needs all three files, or none", field=missing[0])
+            raise InvalidArgument(f"{names} is missing: TLS needs all three files or none", field=missing[0])
 
     def address(self, port: int) -> str:
-        """host:port under which others reach `port` of this process."""
+        """host:port by which others reach `port` of this process."""
         return join_address(self.advertised_host or self.listen_host, port)
 
     def grpc_address(self, port: int) -> str:
-        """host:port under which others reach gRPC of this process, which listens on `port`."""
+        """host:port by which others reach gRPC of this process, which listens on `port`."""
         return self.address(self.advertised_port or port)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOwnerSettings(ProcessSettings):
-    """A topic owner. A ledger rolls at the first of its three limits."""
+    """A topic owner. A ledger is closed at the first of its three limits."""
 
-    #: under which name the other services reach this owner, at the port it listens on; empty: as clients do, by what
-    #: is advertised. With it the advertised host and port are for clients alone, and may lead through NAT or a proxy.
+    #: host by which other services reach this owner, at the port it listens on; empty: the advertised address. When
+    #: set, the advertised host and port are only for clients, and may lead through NAT or a proxy.
     internal_host: str = ""
-    #: host:port that clients connect to, of each replica, with commas: the number at the end of pod_name chooses one
+    #: host:port for clients of each replica, separated by commas: the number at the end of pod_name selects one
     advertised_addresses: str = ""
     pod_name: str = ""
     write_quorum: int = 3
@@ -97,11 +98,11 @@ class TopicOwnerSettings(ProcessSettings):
     snapshot_entries_max: int = 1_000
     snapshot_interval_ms: int = 120_000
     message_bytes_max: int = 5 * 1024 * 1024
-    #: entries kept in memory for readers at the end of the log, of all topics
+    #: memory for entries at the end of the logs, for readers; of all topics
     entry_cache_bytes_max: int = 64 * 1024 * 1024
-    #: memory for the recent batches of all producers of one topic, by which resends are answered exactly
+    #: memory for the recent batches of all producers of one topic, which answer resends exactly
     dedup_batches_bytes_max: int = 64 * 1024 * 1024
-    #: producer ids claimed at once; a crash wastes the rest of them
+    #: producer ids claimed at once; a crash wastes the unused ones
     producer_id_block: int = 100
     #: how long a drain keeps its topics while a storage node or ZooKeeper server is absent, before drain_timeout_ms
     stability_timeout_ms: int = 60_000
@@ -121,11 +122,11 @@ class TopicOwnerSettings(ProcessSettings):
             raise InvalidArgument(message, field="message_bytes_max", limit=self.frame_bytes_max)
 
     def grpc_address(self, port: int) -> str:
-        """host:port under which clients reach gRPC of this owner, which listens on `port`."""
+        """host:port by which clients reach gRPC of this owner, which listens on `port`."""
         return self._own_address() if self.advertised_addresses else ProcessSettings.grpc_address(self, port)
 
     def _own_address(self) -> str:
-        """That of this replica among the advertised ones. Raises InvalidArgument."""
+        """This replica's address among the advertised ones. Raises InvalidArgument."""
         name, addresses = variable("advertised_addresses"), self.advertised_addresses.split(",")
         for address in addresses:
             host, _, port = address.rpartition(":")
@@ -135,13 +136,13 @@ class TopicOwnerSettings(ProcessSettings):
         if number is None or int(number[0]) >= len(addresses):
             raise InvalidArgument(
                 f"{name} has {len(addresses)} addresses, and {variable('pod_name')} is {self.pod_name[:100]!r}: the "
-                f"number at its end chooses one, from 0 to {len(addresses) - 1}",
+                f"number at its end must select one, 0 to {len(addresses) - 1}",
                 field="pod_name",
             )
         return addresses[int(number[0])]
 
     def internal_address(self, port: int) -> str:
-        """host:port under which the other services reach gRPC of this owner, which listens on `port`."""
+        """host:port by which other services reach gRPC of this owner, which listens on `port`."""
         return join_address(self.internal_host, port) if self.internal_host else self.grpc_address(port)
 
 
@@ -151,55 +152,55 @@ class LogStorageSettings(ProcessSettings):
 
     data_directory: Path = Path("data/log_storage")
     segment_bytes: int = 256 * 1024 * 1024
-    #: ordinary adds are refused below this; recovery adds still pass
+    #: below this, new entries are refused; entries of a recovery are still accepted
     free_bytes_min: int = 1 << 30
     #: bytes received and not yet synced
     queue_bytes_max: int = 64 * 1024 * 1024
-    #: how often ledgers without a record are looked for; they go at the second look
+    #: interval of the search for ledgers without a record; they are deleted when found twice
     collect_interval_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings(ProcessSettings):
-    """A metadata service; the ports are those that clients and browsers try first."""
+    """A metadata service; the default ports are those that clients and browsers try first."""
 
     grpc_port: int = 6650
     rest_port: int = 8080
-    #: whether topics move to owners that have fewer, and how often the elected replica looks
+    #: whether topics move to owners with fewer topics, and how often the elected replica checks
     balance: bool = True
     balance_interval_ms: int = 5_000
-    #: whether no other program uses the ensemble: then the nodes above the cluster's are closed as well
+    #: whether no other program uses the ZooKeeper ensemble: then the nodes above the cluster's are protected, too
     zookeeper_exclusive: bool = False
-    #: connections at the REST port, and those of one address among them; the oldest idle one makes room for another
+    #: connections at the REST port, in all and of one address; a new one replaces the oldest idle one
     rest_connections_max: int = 1_000
     rest_connections_per_peer_max: int = 500
-    #: for clients that reach topic owners through this service: streams at once, and bytes of messages on their way
+    #: gateway for clients that cannot reach topic owners: streams at once, and bytes of messages being forwarded
     gateway_streams_max: int = 1_000
     gateway_bytes_max: int = 128 * 1024 * 1024
-    #: bodies of all requests under way
+    #: bytes of all request bodies at once
     rest_bodies_bytes_max: int = 64 * 1024 * 1024
-    #: publishing over HTTP: bounds of a request, of a value, of the messages in one request
+    #: HTTP publish: limits of a request body, of a value, and of the messages in a request
     publish_body_bytes_max: int = 8 * 1024 * 1024
     publish_message_bytes_max: int = 5 * 1024 * 1024
     publish_messages_max: int = 1_000
-    #: a request that takes longer is answered without its outcome
+    #: a request that takes longer is answered with an unknown outcome
     publish_timeout_ms: int = 30_000
-    #: producers kept open, and topics with keys at once
+    #: producers kept open, and topics with idempotency keys at once
     publish_producers_max: int = 1_000
-    #: redis://[:password@]host:port/number; empty: no publishing with idempotency keys
+    #: redis://[:password@]host:port/number; empty: no HTTP publish with idempotency keys
     redis_url: str = ""
-    #: paths: of the address in its place, of the password; both are read again at each connection
+    #: paths of files with the URL (instead of redis_url) and the password; read again at each connection
     redis_url_file: str = ""
     redis_password_file: str = ""
-    #: False: Redis is managed and forbids CONFIG; whoever says so answers for its settings
+    #: False: do not check Redis's settings, for a managed Redis that forbids CONFIG; they must be right
     redis_config_check: bool = True
-    #: how long an idempotency key is remembered, and how long keys are refused after Redis has lost some
+    #: how long an idempotency key is kept, and how long keys are refused after Redis has lost some
     idempotency_window_s: int = 86_400
 
     def __post_init__(self) -> None:
         ProcessSettings.__post_init__(self)
         if self.publish_messages_max > PUBLISH_MESSAGES_MAX:
-            # One request is one batch, which is what makes it stored whole or not at all.
+            # A request is one batch, so that it is stored whole or not at all.
             message = f"{variable('publish_messages_max')} must be at most {PUBLISH_MESSAGES_MAX}"
             raise InvalidArgument(message, field="publish_messages_max", limit=PUBLISH_MESSAGES_MAX)
         if self.publish_body_bytes_max > self.rest_bodies_bytes_max:
@@ -209,19 +210,19 @@ class MetadataSettings(ProcessSettings):
             message = f"{variable('gateway_bytes_max')} must be at least {variable('frame_bytes_max')}"
             raise InvalidArgument(message, field="gateway_bytes_max", limit=self.frame_bytes_max)
         if self.redis_url and self.redis_url_file:
-            message = f"{variable('redis_url')} and {variable('redis_url_file')} are both given: choose one"
+            message = f"{variable('redis_url')} and {variable('redis_url_file')} are both set: set only one"
             raise InvalidArgument(message, field="redis_url_file")
 
 
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
-#: Every process's; a variable of another one is known and ignored, so that one environment can serve all.
+#: The settings of all services. Variables of another service are ignored, so one environment can serve all.
 ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings)
-#: What the command line reads; a service started from the same environment has no use for them.
+#: Variables of the command line; services ignore them.
 CLIENT_VARIABLES = frozenset({"ONCELOG_URL", "ONCELOG_ADMIN_URL", "ONCELOG_TOKEN_FILE"})
 
 
 def check_host(field: str, host: str) -> None:
-    """Raises InvalidArgument where `host` is given and others could not connect to it."""
+    """Raises InvalidArgument when `host` is set and others could not connect to it."""
     if host and (fault := host_fault(host)) is not None:
         raise InvalidArgument(f"{variable(field)}: {fault}", field=field)
 
@@ -232,9 +233,9 @@ def variable(field_name: str) -> str:
 
 
 def load(cls: type[SettingsT], environment: Mapping[str, str], **arguments: object) -> SettingsT:
-    """Read the settings of one process. arguments: by field name, above the environment; None: not given.
+    """Read the settings of one process. arguments: by field name; they override the environment. None: not given.
 
-    Raises InvalidArgument: an unknown variable or argument, or a value that is not of its field's type or range.
+    Raises InvalidArgument for an unknown variable or argument, or a value of the wrong type or range.
     """
     known = {variable(field.name) for settings in ALL for field in fields(settings)} | CLIENT_VARIABLES
     for name in environment:
@@ -262,7 +263,7 @@ def to_environment(settings: ProcessSettings) -> dict[str, str]:
 
 
 def shown(value: object) -> str:
-    """A value as its variable spells it."""
+    """A value as the text of its variable."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

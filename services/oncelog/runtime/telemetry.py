@@ -1,10 +1,10 @@
 """Metrics and traces of a process, through OpenTelemetry.
 
-Metrics are read by Prometheus (`Telemetry.metrics_text`, served at /metrics). Traces leave the process only when
-OTEL_EXPORTER_OTLP_ENDPOINT is set; else spans cost next to nothing.
+Prometheus reads the metrics (`Telemetry.metrics_text`, served at /metrics). Traces are exported only when
+OTEL_EXPORTER_OTLP_ENDPOINT is set; otherwise spans cost next to nothing.
 
-Rule: hot paths count in plain integers and show them through `observe`, which is asked only when somebody reads; an
-instrument called for every batch would cost more than judging it.
+Rule: hot paths count in plain integers, which `observe_count` and `observe_level` read when the metrics are scraped. An
+instrument called for every batch would cost more than the check of the batch.
 """
 
 import os
@@ -26,7 +26,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 METRICS_CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-#: Upper bounds in seconds: dense where a publish lives (1 to 10 ms) and up to a slow takeover.
+#: Upper bounds in seconds: dense in the range of a publish (1 to 10 ms), and up to a slow takeover.
 LATENCY_BUCKETS_S = (
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
@@ -61,7 +61,7 @@ Read = Callable[[], Iterable[Reading]]
 
 
 class Telemetry:
-    """The instruments of one process. service: "topic_owner", …; instance: what tells two of them apart."""
+    """The instruments of one process. service: "topic_owner", …; instance: distinguishes its processes."""
 
     def __init__(self, service: str, instance: str, *, version: str = "", otlp_endpoint: str | None = None) -> None:
         resource = Resource.create({SERVICE_NAME: service, SERVICE_INSTANCE_ID: instance, SERVICE_VERSION: version})
@@ -72,7 +72,7 @@ class Telemetry:
         self._traces: TracerProvider | None = None
         self.tracer: Tracer = NoOpTracer()
         if otlp_endpoint:
-            # Imported where it is wanted: it costs 100 ms of every start.
+            # Imported only when needed: it costs 100 ms.
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
             self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -84,17 +84,17 @@ class Telemetry:
         return cls(service, instance, version=version, otlp_endpoint=os.environ.get(OTLP_ENDPOINT))
 
     def observe_count(self, name: str, description: str, read: Read, *, unit: str = "") -> None:
-        """A number that only grows, as `oncelog_<name>_total`."""
+        """A number that only grows, exported as `oncelog_<name>_total`."""
         callback = partial(_observations, read)
         self._meter.create_observable_counter(f"oncelog_{name}", [callback], unit=unit, description=description)
 
     def observe_level(self, name: str, description: str, read: Read, *, unit: str = "") -> None:
-        """A number that goes up and down, as `oncelog_<name>`."""
+        """A number that goes up and down, exported as `oncelog_<name>`."""
         callback = partial(_observations, read)
         self._meter.create_observable_gauge(f"oncelog_{name}", [callback], unit=unit, description=description)
 
     def latency(self, name: str, description: str) -> Histogram:
-        """A histogram of seconds, as `oncelog_<name>_seconds`: `.record(seconds, attributes)`."""
+        """A histogram of seconds, exported as `oncelog_<name>_seconds`: `.record(seconds, attributes)`."""
         return self._meter.create_histogram(
             f"oncelog_{name}", unit="s", description=description, explicit_bucket_boundaries_advisory=LATENCY_BUCKETS_S
         )
@@ -116,7 +116,7 @@ class Telemetry:
         return generate_latest(self._registry)
 
     def shut_down(self) -> None:
-        """Send what is waiting. Blocks for up to some seconds when traces are on."""
+        """Export pending data. Blocks for up to some seconds when traces are exported."""
         self._meters.shutdown()
         if self._traces is not None:
             self._traces.shutdown()

@@ -6,7 +6,7 @@
     caller = authenticator.caller("Bearer …")
 
 Rules: the kind of key decides the one algorithm that is accepted, never the token, so neither `none` nor a public key
-taken for a secret gets in. A service needs the secret, or the public key alone; only who issues has the private one.
+used as a secret is accepted. A service needs the secret or the public key; only the issuer needs the private key.
 """
 
 import time
@@ -24,7 +24,7 @@ from oncelog.runtime.watched_file import WatchedFile
 
 AUDIENCE = "oncelog"
 RSA_BITS_MIN = 2_048
-#: Clocks of two machines may differ by so much.
+#: Tolerated difference between two machines' clocks.
 LEEWAY_S = 10
 TOKEN_CHARACTERS_MAX = 4_096
 SCHEME = "Bearer "
@@ -59,27 +59,27 @@ class TokenKey:
             else:
                 public = load_pem_public_key(data)
         except (ValueError, TypeError) as error:
-            raise InvalidArgument("it is no PEM of a public or an unencrypted private key") from error
+            raise InvalidArgument("not a PEM of a public key or an unencrypted private key") from error
         issues = private if isinstance(private, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) else None
         if isinstance(public, rsa.RSAPublicKey) and public.key_size >= RSA_BITS_MIN:
             return cls("RS256", public, issues)
         if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):
             return cls("ES256", public, issues)
-        raise InvalidArgument(f"only RSA keys of {RSA_BITS_MIN} bits or more and P-256 keys are taken")
+        raise InvalidArgument(f"unsupported key: use RSA with {RSA_BITS_MIN} bits or more, or P-256")
 
     def issue(self, role: str, *, expires_s: int | None) -> str:
-        """A token for `role`; None: it never expires. Raises InvalidName, InvalidArgument with a public key."""
+        """A token for `role`. expires_s None: never. Raises InvalidName; InvalidArgument with a public key."""
         if self.issues is None:
-            raise InvalidArgument("a public key only verifies tokens: give the secret or the private key")
+            raise InvalidArgument("a public key cannot sign tokens: give the secret or the private key")
         claims: dict[str, object] = {"sub": check_part(role, field="role"), "aud": AUDIENCE, "iat": int(time.time())}
         if expires_s is not None:
             claims["exp"] = int(time.time()) + expires_s
         return jwt.encode(claims, self.issues, algorithm=self.algorithm)
 
     def role_of(self, token: str) -> str:
-        """The role that a valid token proves. Raises Unauthenticated, which says what is wrong, and never the token."""
+        """The role of a valid token. Raises Unauthenticated, whose message never contains the token."""
         if len(token) > TOKEN_CHARACTERS_MAX:
-            raise Unauthenticated(f"a token has at most {TOKEN_CHARACTERS_MAX} characters")
+            raise Unauthenticated(f"the token has more than {TOKEN_CHARACTERS_MAX} characters")
         try:
             claims = jwt.decode(
                 token,
@@ -99,7 +99,7 @@ class TokenKey:
 
 
 class Authenticator:
-    """Turns what a call brings into who calls."""
+    """Authenticates callers by their tokens."""
 
     def __init__(self, key: WatchedFile[TokenKey], superusers: frozenset[str]) -> None:
         self._key = key
@@ -108,8 +108,8 @@ class Authenticator:
     def caller(self, authorization: str | None) -> Caller:
         """authorization: the whole header, "Bearer …". Raises Unauthenticated."""
         if not authorization:
-            raise Unauthenticated("authentication is on and no token was sent: give one")
+            raise Unauthenticated("authentication required: send a bearer token")
         if not authorization.startswith(SCHEME):
-            raise Unauthenticated("send the token as `Authorization: Bearer …`")
+            raise Unauthenticated("authentication required: send the token as `Authorization: Bearer …`")
         role = self._key.get().role_of(authorization.removeprefix(SCHEME).strip())
         return Caller(role, superuser=role in self._superusers)

