@@ -64,7 +64,7 @@ def test_an_argument_that_is_no_field_fails() -> None:
         ("GRPC_PORT", "65536", "at most 65535"),
         ("DRAIN_TIMEOUT_MS", "0", "at least 1"),
         ("DRAIN_TIMEOUT_MS", "1.5", "whole number"),
-        ("LOG_LEVEL", "loud", "none of debug, info, warning, error"),
+        ("LOG_LEVEL", "loud", "one of debug, info, warning, error"),
         ("ACK_QUORUM", "4", "must be 1 to ONCELOG_WRITE_QUORUM"),
         ("MESSAGE_BYTES_MAX", "16777217", "must be at most ONCELOG_FRAME_BYTES_MAX"),
     ],
@@ -93,7 +93,7 @@ def test_one_body_fits_into_the_room_of_all() -> None:
 
 def test_redis_has_one_address() -> None:
     """Of two, one would be in force and the other only look so."""
-    with pytest.raises(InvalidArgument, match="ONCELOG_REDIS_URL and ONCELOG_REDIS_URL_FILE are both given"):
+    with pytest.raises(InvalidArgument, match="ONCELOG_REDIS_URL and ONCELOG_REDIS_URL_FILE are both set"):
         load(MetadataSettings, {"ONCELOG_REDIS_URL": "redis://one", "ONCELOG_REDIS_URL_FILE": "two"})
 
 
@@ -139,8 +139,8 @@ def test_a_replica_advertises_its_own_of_several_addresses() -> None:
 @pytest.mark.parametrize(
     ("addresses", "name", "words"),
     [
-        ("a:1,b:2", "owner-2", "from 0 to 1"),
-        ("a:1", "owner", "from 0 to 0"),
+        ("a:1,b:2", "owner-2", "select one, 0 to 1"),
+        ("a:1", "owner", "select one, 0 to 0"),
         ("a:1,b", "owner-0", "'b' is not host:port"),
         ("a:0", "owner-0", "not host:port"),
         ("a:1,0.0.0.0:2", "owner-0", "not host:port"),

@@ -265,7 +265,9 @@ class Server:
             else:
                 bound = server.add_secure_port(address, self._security.certificate.grpc_credentials())
         except RuntimeError as error:
-            raise InvalidArgument(f"cannot listen on {address}: the port may be in use", field="port") from error
+            raise InvalidArgument(
+                f"cannot listen on {address}: the port may be in use; choose a free port", field="port"
+            ) from error
         await server.start()
         self._server = server
         return bound
@@ -334,6 +336,6 @@ async def _refuse(context: _Context, path: str, error: Exception) -> NoReturn:
         if meaning is not None:
             asyncio.get_running_loop().call_exception_handler({"message": str(meaning), "exception": meaning})
         meaning = InvariantViolated(
-            f"internal server error: see request {request_id} in the server's log", request_id=request_id
+            f"the server failed; search its log for request {request_id}", request_id=request_id
         )
     await context.abort(code_of(meaning), meaning.message[:_STATUS_CHARACTERS_MAX], trailing_of(meaning))

@@ -59,7 +59,7 @@ class Health:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES_MAX)
         except OSError as error:
             raise InvalidArgument(
-                f"cannot listen on {host}:{port}: the port may be in use", field="health_port"
+                f"cannot listen on {host}:{port}: {error.strerror or error}; choose a free port", field="health_port"
             ) from error
         return int(self._server.sockets[0].getsockname()[1])
 
