@@ -65,15 +65,15 @@ class MetadataServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Lookup(self, request, context):
-        """Where a topic is served; places it when it has no live owner.
+        """The owner of a topic; places the topic when it has no live owner.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OwnerStream(self, request_iterator, context):
-        """Each owner keeps one to every metadata replica for as long as it lives. A stream that was open and closes is the
-        first half of a suspicion; silence proves nothing.
+        """Each owner keeps one stream to every metadata replica. A stream that closes makes the replica suspect that the
+        owner has ended; silence does not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,7 +94,7 @@ class MetadataServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Rest(self, request, context):
-        """One request of REST, for clients that reach this port and no other. The caller is who calls this.
+        """One REST request, for clients that can only reach this port. Its caller is the caller of this method.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -75,7 +75,7 @@ class TopicOwnerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Publish(self, request_iterator, context):
-        """One stream for each pair of client process and owner; it carries all producers on all topics of that pair.
+        """One stream for each pair of client and owner; it carries all of the client's producers on the owner's topics.
         Sessions belong to their stream and end with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -83,7 +83,7 @@ class TopicOwnerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Read(self, request_iterator, context):
-        """One stream for each reader. The client's first message is `start`, later ones grant permits.
+        """One stream for each reader. The client's first message has `start`; later ones grant permits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,28 +97,28 @@ class TopicOwnerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ProducerNames(self, request, context):
-        """The names behind producer ids, for readers of closed ledgers: entries carry the ids alone.
+        """The names of producer ids, for readers of closed ledgers: entries contain only the ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TopicStates(self, request, context):
-        """What the owner knows about its topics, for operators.
+        """The state of the owner's topics, for operators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Assign(self, request, context):
-        """From metadata: the topic record names this owner; it reads the record itself before it believes it.
+        """From a metadata service: the topic record names this owner. The owner reads the record before it acts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Unload(self, request, context):
-        """From metadata: give the topic up, cleanly. Answered when the topic's ledger is closed.
+        """From a metadata service: hand the topic over. Answered when the topic's ledger is closed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

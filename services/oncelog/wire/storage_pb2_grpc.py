@@ -65,14 +65,14 @@ class LogStorageServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Append(self, request_iterator, context):
-        """Adds entries of any ledgers. Answers come when the bytes are durable, in any order, many per message.
+        """Adds entries of any ledgers. Answers arrive when the entries are durable, in any order, many in a message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fence(self, request, context):
-        """Forbids ordinary adds to one ledger for ever; durable before it is answered.
+        """Forbids ordinary adds to one ledger for ever. The fence is durable before it is answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,7 +86,7 @@ class LogStorageServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FenceStates(self, request, context):
-        """Which ledgers are fenced here now. Changes nothing: owners ask it to prove that they are still the current ones.
+        """Which ledgers are fenced here. Changes nothing: owners use it to prove that they are still current.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
