@@ -46,7 +46,7 @@ COMMANDS = {
         _of("oncelog.cli.check.command", "check"),
     ),
     "demo": LazyCommand(
-        "Publish a file while processes are killed, and compare line by line.",
+        "Publish a file while processes are killed, and verify it.",
         _of("oncelog.lab.demo.command", "demo"),
         extras=("lab",),
     ),
