@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 DEADLINE_S = 20
 
 
-async def test_a_contiguous_gap_is_told_for_the_one_message(client: oncelog.AsyncClient) -> None:
+async def test_contiguous_gap_fails_only_its_message(client: oncelog.AsyncClient) -> None:
     """The producer lives on and takes the expected id."""
     producer = await client.create_producer("flights", producer_name="importer", sequence_mode="contiguous")
     futures = [producer.send_nowait(b"x", sequence_id=i) for i in (0, 1, 3)]
@@ -70,7 +70,7 @@ async def test_a_wrong_sequence_id_is_refused(client: oncelog.AsyncClient, wrong
         await producer.send_many([b"x", b"y"], sequence_ids=[5, 5])
 
 
-async def test_the_largest_message_passes_and_a_larger_one_does_not(
+async def test_message_of_the_largest_size_is_stored_and_a_larger_one_refused(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     """5 MiB, as the owner grants it; the producer goes on."""
@@ -98,7 +98,7 @@ async def test_the_largest_message_passes_and_a_larger_one_does_not(
         {"value": b"x", "properties": [("k", "v")]},
     ],
 )
-async def test_a_wrong_argument_fails_its_message_alone(
+async def test_wrong_argument_fails_only_its_message(
     cluster: FakeCluster, client: oncelog.AsyncClient, arguments: dict[str, object]
 ) -> None:
     """InvalidArgument naming the field, before the message joins a batch with others."""
@@ -143,7 +143,7 @@ async def test_a_column_that_is_not_a_list_is_refused(
     assert caught.value.details["field"] == list(arguments)[-1]
 
 
-async def test_a_closed_client_says_so(cluster: FakeCluster) -> None:
+async def test_closed_client_raises_client_closed(cluster: FakeCluster) -> None:
     """Its producers too."""
     client = await oncelog.connect(cluster.url)
     producer = await client.create_producer("flights")
@@ -240,7 +240,7 @@ async def test_a_topic_that_is_not_a_string_is_refused(client: oncelog.AsyncClie
             await call(topic)
 
 
-async def test_an_unknown_topic_is_told_when_it_may_not_be_created(
+async def test_unknown_topic_raises_topic_not_found_without_auto_creation(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     """With auto-creation off."""
@@ -249,14 +249,14 @@ async def test_an_unknown_topic_is_told_when_it_may_not_be_created(
         await client.create_producer("flights")
 
 
-async def test_a_mode_is_for_good(client: oncelog.AsyncClient) -> None:
+async def test_producer_name_cannot_change_its_mode(client: oncelog.AsyncClient) -> None:
     """A name bound to one mode is refused in the other."""
     await client.create_producer("flights", producer_name="importer")
     with pytest.raises(ModeMismatch):
         await client.create_producer("flights", producer_name="importer", sequence_mode="contiguous")
 
 
-async def test_a_cluster_that_is_not_there_is_told_in_time() -> None:
+async def test_unreachable_cluster_raises_deadline_exceeded() -> None:
     """DeadlineExceeded after operation_timeout, with the reason."""
     async with await oncelog.connect("oncelog://127.0.0.1:1", operation_timeout=0.2) as client:
         with pytest.raises(DeadlineExceeded, match=r"127\.0\.0\.1:1"):

@@ -18,7 +18,9 @@ def delete(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.hazard(3)
-async def test_producer_does_not_make_its_topic_anew(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_producer_does_not_create_its_deleted_topic_again(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
     """It would go on with its next id in an empty log, as if nothing were lost."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"one")
@@ -30,7 +32,9 @@ async def test_producer_does_not_make_its_topic_anew(cluster: FakeCluster, clien
     assert cluster.topics == {}
 
 
-async def test_producer_does_not_go_on_in_a_topic_made_anew(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_producer_does_not_continue_in_a_topic_created_again(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
     """Made by somebody else meanwhile: the name is the same, the log is another."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"one")

@@ -33,7 +33,7 @@ with oncelog.Client("oncelog://127.0.0.1:1") as client:
 """
 
 
-def test_a_closed_client_says_so() -> None:
+def test_closed_client_raises_client_closed() -> None:
     """Whatever is called; not that some event loop is closed, with a coroutine that nobody awaited."""
     client = oncelog.Client(NOBODY)
     client.close()
@@ -41,14 +41,14 @@ def test_a_closed_client_says_so() -> None:
         client.create_producer("flights")
 
 
-def test_a_client_made_before_a_fork_says_so() -> None:
+def test_client_of_a_forked_child_raises_client_closed() -> None:
     """Its thread stayed in the parent: every call of the child, of a server that forks its workers, waited for ever."""
     script = [sys.executable, "-W", "ignore", "-c", FORKING]
     assert subprocess.run(script, check=True, capture_output=True, timeout=60).stdout == b"closed\n"
 
 
 @pytest.mark.asyncio
-async def test_what_was_not_written_goes_with_its_connection(cluster: FakeCluster) -> None:
+async def test_lost_connection_drops_its_unwritten_batches(cluster: FakeCluster) -> None:
     """The connection of an owner that never comes back is remembered by its address, but not megabytes of batches that
     others answered long ago."""
     assert cluster.owner is not None
@@ -63,7 +63,7 @@ async def test_what_was_not_written_goes_with_its_connection(cluster: FakeCluste
 
 
 @pytest.mark.asyncio
-async def test_leaving_a_client_waits_for_what_was_given(cluster: FakeCluster) -> None:
+async def test_leaving_a_client_waits_for_pending_messages(cluster: FakeCluster) -> None:
     """Its producers were not flushed: what was handed over with send_nowait is stored all the same."""
     async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
         one, other = [await client.create_producer("flights", producer_name=name) for name in ("a", "b")]
@@ -73,7 +73,7 @@ async def test_leaving_a_client_waits_for_what_was_given(cluster: FakeCluster) -
 
 
 @pytest.mark.asyncio
-async def test_closing_a_client_at_once_says_what_is_not_known(cluster: FakeCluster) -> None:
+async def test_close_without_flush_reports_unknown_outcomes(cluster: FakeCluster) -> None:
     """flush=False, and leaving by an exception: what was sent may be stored, and its error says so."""
     for leave_by_exception in (False, True):
         client = await oncelog.connect(cluster.url, operation_timeout=20)
@@ -93,7 +93,7 @@ async def test_closing_a_client_at_once_says_what_is_not_known(cluster: FakeClus
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_cannot_be_flushed_ends_with_an_error(cluster: FakeCluster) -> None:
+async def test_close_without_answers_raises_deadline_exceeded(cluster: FakeCluster) -> None:
     """An owner that answers nothing holds nobody up for ever, and what was not answered is not passed over."""
     client = await oncelog.connect(cluster.url, operation_timeout=1)
     producer = await client.create_producer("flights", producer_name="importer")

@@ -61,9 +61,7 @@ async def test_tail_reader_leaves_a_deposed_owner_when_a_lookup_learns_of_the_ne
 
 
 @pytest.mark.asyncio
-async def test_cached_route_of_a_lower_epoch_is_not_asked_any_more(
-    cluster: FakeCluster, client: oncelog.AsyncClient
-) -> None:
+async def test_cached_route_of_a_lower_epoch_is_not_used(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """A reader's look-up has met the new owner: the next question goes there, not where the last one went."""
     producer = await client.create_producer("flights", producer_name="importer")
     first = await producer.send(b"1")
@@ -80,7 +78,7 @@ async def test_cached_route_of_a_lower_epoch_is_not_asked_any_more(
 
 
 @pytest.mark.asyncio
-async def test_answer_of_a_lower_epoch_is_not_believed(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_answer_of_a_lower_epoch_is_rejected(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The epoch became known while the answer was on its way; the question is asked again, elsewhere."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"1")
@@ -101,7 +99,7 @@ async def test_answer_of_a_lower_epoch_is_not_believed(cluster: FakeCluster, cli
 
 
 @pytest.mark.asyncio
-async def test_a_producer_leaves_an_owner_that_a_reader_knows_to_be_deposed(
+async def test_producer_leaves_an_owner_that_a_reader_found_deposed(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     """What the former owner would say of a duplicate is from the past: the current one is asked."""
@@ -119,9 +117,7 @@ async def test_a_producer_leaves_an_owner_that_a_reader_knows_to_be_deposed(
 
 
 @pytest.mark.asyncio
-async def test_an_answer_of_a_deposed_owner_is_asked_for_again(
-    cluster: FakeCluster, client: oncelog.AsyncClient
-) -> None:
+async def test_answer_of_a_deposed_owner_is_requested_again(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The next owner becomes known while the batch is with the former one."""
     producer = await client.create_producer("flights", producer_name="importer")
     cluster.knobs.gate.clear()

@@ -20,7 +20,7 @@ pytest_plugins = ["tests.contract.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 
 
-async def test_nobody_goes_ahead_of_those_who_wait(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_sends_that_wait_for_room_are_not_overtaken(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Messages given in one turn of the loop after the other, large and small, while room comes and goes: one in twenty
     went ahead of an earlier one, and with ids of the application's own the earlier ones were refused as stale."""
     producer = await client.create_producer("flights", pending_bytes_max=2_000)
@@ -38,7 +38,7 @@ async def test_nobody_goes_ahead_of_those_who_wait(cluster: FakeCluster, client:
     assert [int(value[:6]) for value in cluster.topic("flights").values()] == list(range(3_000))
 
 
-async def test_a_turn_is_taken_until_whoever_waits_has_had_it() -> None:
+async def test_fair_lock_is_taken_until_all_waiters_had_it() -> None:
     """Between a lock's release and the first step of its next holder the lock looks free."""
     lock, waits = FairLock(), asyncio.Event()
 
@@ -55,7 +55,7 @@ async def test_a_turn_is_taken_until_whoever_waits_has_had_it() -> None:
     assert not lock.taken
 
 
-async def test_whoever_is_cancelled_in_line_gives_its_place_up() -> None:
+async def test_cancelled_waiter_leaves_the_fair_lock() -> None:
     """Else nobody could send at once any more."""
     lock, waits = FairLock(), asyncio.Event()
 
@@ -72,7 +72,7 @@ async def test_whoever_is_cancelled_in_line_gives_its_place_up() -> None:
     assert not lock.taken
 
 
-async def test_leaving_a_producer_waits_for_those_in_line(cluster: FakeCluster) -> None:
+async def test_leaving_a_producer_waits_for_sends_without_room(cluster: FakeCluster) -> None:
     """What was given without waiting and had no room yet was given too: all but the few messages on their way failed
     with ProducerClosed where the application thought them flushed."""
 
@@ -86,7 +86,7 @@ async def test_leaving_a_producer_waits_for_those_in_line(cluster: FakeCluster) 
     assert [int(value[:3]) for value in cluster.topic("flights").values()] == list(range(100))
 
 
-async def test_a_flush_waits_for_those_in_line(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_flush_waits_for_sends_that_wait_for_room(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The same for a flush: everything given before is answered when it returns."""
     producer = await client.create_producer("flights", pending_bytes_max=2_000)
     cluster.knobs.gate.clear()

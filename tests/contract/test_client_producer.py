@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio
 DEADLINE_S = 20
 
 
-async def test_a_message_is_stored_and_told_where(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_stored_message_has_its_message_id(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The first use of the SDK, field by field."""
     producer = await client.create_producer("flights", producer_name="importer")
     assert (producer.producer_name, producer.last_sequence_id) == ("importer", -1)
@@ -41,7 +41,7 @@ async def test_a_message_is_stored_and_told_where(cluster: FakeCluster, client: 
     assert cluster.topic("flights").values() == [b"hello"]
 
 
-async def test_messages_of_one_turn_become_one_batch(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_messages_of_one_loop_pass_become_one_batch(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """No linger, no batch of one: what is given together goes together, each with a result of its own."""
     producer = await client.create_producer("flights")
     results = await asyncio.gather(*[producer.send(b"%d" % i) for i in range(100)])
@@ -91,7 +91,7 @@ async def test_order_of_giving_is_order_of_storing(cluster: FakeCluster, client:
     assert cluster.topic("flights").values() == [b"%d" % i for i in range(501)]
 
 
-async def test_a_restarted_producer_goes_on_and_fences_its_former_self(
+async def test_restarted_producer_continues_and_fences_the_older_instance(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     """last_sequence_id tells where; the zombie is told ProducerFenced, for good."""
@@ -129,7 +129,9 @@ async def test_initial_sequence_id_is_the_last_one_used(client: oncelog.AsyncCli
         await client.create_producer("flights", producer_name="b", initial_sequence_id=5, sequence_mode="contiguous")
 
 
-async def test_a_takeover_is_not_seen_by_the_application(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_application_does_not_notice_a_takeover_with_the_sync_client(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
     """The owner is killed again and again under load, with answers lost: everything is stored once, in order."""
     producer = await client.create_producer("flights", sequence_mode="contiguous", batch_bytes_max=2_000)
     sending = [
@@ -146,7 +148,7 @@ async def test_a_takeover_is_not_seen_by_the_application(cluster: FakeCluster, c
     assert cluster.topic("flights").values() == [b"%d" % i for i in range(20_000)]
 
 
-async def test_a_lost_answer_is_a_duplicate_told_as_such(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_resend_after_a_lost_answer_is_marked_resent(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Stored, answer lost, resent: one message, and the result says that the resend was the duplicate, its own."""
     producer = await client.create_producer("flights")
     cluster.knobs.lose_answers = 1
@@ -157,7 +159,7 @@ async def test_a_lost_answer_is_a_duplicate_told_as_such(cluster: FakeCluster, c
 
 
 @pytest.mark.parametrize("error", [SessionEnded(), UnknownProducer()])
-async def test_a_refused_batch_is_resent_when_that_is_right(
+async def test_batch_refused_with_a_retriable_error_is_resent(
     cluster: FakeCluster, client: oncelog.AsyncClient, error: OncelogError
 ) -> None:
     """Retriable verdicts are handled inside."""
@@ -187,7 +189,9 @@ async def test_a_stale_id_fails_alone(cluster: FakeCluster, client: oncelog.Asyn
     assert cluster.topic("flights").values() == [b"2", b"3", b"5", b"6"]
 
 
-async def test_a_list_with_a_stale_id_names_the_fate_of_each(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_list_with_a_stale_id_has_the_result_of_each_message(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
     """The error carries the whole list: which are duplicates, which never were, which are stored now."""
     producer = await client.create_producer("flights", producer_name="importer", batch_bytes_max=4)
     before = await producer.send_many([b"2", b"3", b"5"], sequence_ids=[2, 3, 5])
@@ -238,7 +242,7 @@ async def _many_batches(producer: oncelog.AsyncProducer, ids: range) -> None:
         await producer.send(b"v", sequence_id=number)
 
 
-async def test_a_success_that_may_be_a_loss_is_said_aloud(
+async def test_unverified_message_is_logged_as_a_warning(
     cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ids began again from below: each message is lost, and nobody looks at the results. Said once, with the ids."""
@@ -331,7 +335,7 @@ async def test_pending_memory_is_bounded(cluster: FakeCluster, client: oncelog.A
     assert producer.pending_bytes == 0
 
 
-async def test_a_send_timeout_means_unknown(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_send_timeout_leaves_the_outcome_unknown(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The caller is told DeadlineExceeded; the message may be stored later, in its place."""
     producer = await client.create_producer("flights", send_timeout=0.05)
     cluster.knobs.gate.clear()
@@ -344,7 +348,7 @@ async def test_a_send_timeout_means_unknown(cluster: FakeCluster, client: oncelo
     assert cluster.topic("flights").values() == [b"late", b"later"]
 
 
-async def test_a_cancelled_send_takes_nothing_back(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_cancelled_send_may_still_be_stored(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Its batch goes on, and its neighbours get their results."""
     producer = await client.create_producer("flights")
     first, second = producer.send_nowait(b"a"), producer.send_nowait(b"b")
@@ -353,7 +357,7 @@ async def test_a_cancelled_send_takes_nothing_back(cluster: FakeCluster, client:
     assert cluster.topic("flights").values() == [b"a", b"b"]
 
 
-async def test_close_flushes_and_then_nothing_goes(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_close_flushes_and_refuses_later_sends(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Leaving the context waits for what was given; afterwards every call says ProducerClosed."""
     async with await client.create_producer("flights") as producer:
         future = producer.send_nowait(b"a")

@@ -68,7 +68,7 @@ async def test_reading_begins_at_an_index(client: oncelog.AsyncClient, number: i
     assert not await reader.has_message_available()
 
 
-async def test_an_index_that_is_not_there_yet_is_waited_for(client: oncelog.AsyncClient) -> None:
+async def test_reader_waits_for_an_index_beyond_the_end(client: oncelog.AsyncClient) -> None:
     """What comes before it is not read, though the owner begins at its end."""
     await filled(client, 3)
     reader = await client.create_reader("flights", start=oncelog.Index(5))
@@ -119,7 +119,7 @@ async def test_latest_is_fixed_when_the_reader_is_made(cluster: FakeCluster, cli
     assert StartEdge.LATEST not in cluster.seen.starts
 
 
-async def test_asking_for_the_last_message_creates_no_topic(client: oncelog.AsyncClient) -> None:
+async def test_last_message_id_creates_no_topic(client: oncelog.AsyncClient) -> None:
     """A typing error in a name must not become a topic."""
     for _ in range(2):
         with pytest.raises(oncelog.errors.TopicNotFound):
@@ -171,7 +171,7 @@ async def test_reading_up_to_a_message_ends_behind_it(client: oncelog.AsyncClien
     assert await reader.batch_up_to(last, timeout=DEADLINE_S) is None
 
 
-async def test_a_reader_waits_and_gives_up_when_told_to(client: oncelog.AsyncClient) -> None:
+async def test_read_with_a_timeout_raises_deadline_exceeded(client: oncelog.AsyncClient) -> None:
     """timeout in seconds; the reader goes on being usable."""
     reader = await client.create_reader("flights")
     with pytest.raises(DeadlineExceeded):
@@ -184,7 +184,7 @@ async def test_a_reader_waits_and_gives_up_when_told_to(client: oncelog.AsyncCli
     assert await rest(reader) == [b"1"]
 
 
-async def test_a_reader_goes_on_through_takeovers(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_reader_continues_through_takeovers(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """It takes up where the last entry was received: nothing twice, nothing lost, names still known."""
     await filled(client, 200)
     reader = await client.create_reader("flights")
@@ -246,7 +246,9 @@ async def test_an_id_of_another_topic_is_refused(client: oncelog.AsyncClient) ->
 
 
 @pytest.mark.hazard(3)
-async def test_a_topic_created_anew_is_not_read_on(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_reader_does_not_continue_in_a_topic_created_again(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
     """The reader of the old one ends with TopicNotFound instead of mixing two logs."""
     await filled(client, 3)
     reader = await client.create_reader("flights")
@@ -258,7 +260,7 @@ async def test_a_topic_created_anew_is_not_read_on(cluster: FakeCluster, client:
         await reader.read_next(timeout=DEADLINE_S)
 
 
-async def test_a_damaged_entry_is_loud(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_damaged_entry_raises_corrupt_entry(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Never skipped, never half a batch: CorruptEntry, after everything before it."""
     await filled(client)
     topic = cluster.topic("flights")

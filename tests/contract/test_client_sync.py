@@ -40,7 +40,7 @@ def running() -> Iterator[Running]:
     cluster.stop()
 
 
-def test_leaving_a_client_waits_for_what_was_given(running: Running) -> None:
+def test_leaving_a_client_waits_for_pending_messages(running: Running) -> None:
     """Also of producers that nobody flushed or closed."""
     with oncelog.Client(running.cluster.url) as client:
         producer = client.create_producer("flights", producer_name="importer")
@@ -127,7 +127,7 @@ def test_several_threads_may_share_a_producer(running: Running) -> None:
             assert own == [b"%d:%d" % (name, i) for i in range(100)]
 
 
-def test_a_takeover_is_not_seen(running: Running) -> None:
+def test_application_does_not_notice_a_takeover(running: Running) -> None:
     """The thread's loop looks up and resends while the caller waits."""
 
     async def take_over(cluster: FakeCluster) -> None:

@@ -186,7 +186,7 @@ PLACE = Position(LedgerId(5), EntryId(6))
         SequenceGap("send 10 first", expected=10),
     ],
 )
-def test_each_fate_of_a_batch_crosses(fate: Outcome | OncelogError) -> None:
+def test_each_result_of_a_batch_crosses(fate: Outcome | OncelogError) -> None:
     """Whether in columns or on its own; an answer without a position must not come back with one."""
     received = _crossed(PublishAnswers([BatchAnswer(SESSION, 3, fate)]))
     ((request, result),) = received.answers[SESSION]

@@ -29,7 +29,7 @@ async def serve(host: str, port: int = 0) -> tuple[Server, int]:
 
 
 @pytest.mark.asyncio
-async def test_a_name_is_asked_for_again_soon_after_its_address_is_gone() -> None:
+async def test_name_is_resolved_again_soon_after_its_address_is_gone() -> None:
     """Metadata services are found by name: with gRPC's own patience a client is deaf for half a minute after a roll."""
     async with NameServer.running(BEFORE) as names:
         server, port = await serve(BEFORE)

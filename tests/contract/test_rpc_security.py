@@ -111,7 +111,7 @@ async def test_what_services_say_to_each_other_is_for_superusers(tmp_path: Path)
         assert len(callers) == 1
 
 
-async def test_a_handler_for_clients_is_told_who_calls(tmp_path: Path) -> None:
+async def test_client_handler_gets_the_caller(tmp_path: Path) -> None:
     """It is the one to decide."""
     async with serving(secured(tmp_path), for_clients=True) as (address, callers):
         await fence(address, shown("importer"))
@@ -121,7 +121,7 @@ async def test_a_handler_for_clients_is_told_who_calls(tmp_path: Path) -> None:
             await fence(address, PLAIN)
 
 
-async def test_a_method_that_is_not_there_is_refused_first(tmp_path: Path) -> None:
+async def test_unknown_method_needs_authentication(tmp_path: Path) -> None:
     """Without a token nobody learns what a service can do; with one it is UNIMPLEMENTED."""
     async with serving(secured(tmp_path)) as (address, _):
         assert await code_of(address, "/nobody/Knows", b"") is grpc.StatusCode.UNAUTHENTICATED
@@ -129,7 +129,7 @@ async def test_a_method_that_is_not_there_is_refused_first(tmp_path: Path) -> No
         assert await code_of(address, "/nobody/Knows", b"", metadata) is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_authentication_that_is_off_asks_nobody() -> None:
+async def test_without_authentication_no_token_is_needed() -> None:
     """And a token that is shown all the same does no harm."""
     async with serving(OPEN) as (address, callers):
         await fence(address, PLAIN)
@@ -140,7 +140,7 @@ async def test_authentication_that_is_off_asks_nobody() -> None:
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_cluster_is_known_by_its_own_name_and_ca(tmp_path: Path) -> None:
+async def test_cluster_certificate_is_verified_by_its_name_and_ca(tmp_path: Path) -> None:
     """Whatever the address: a pod's is not in its certificate."""
     security = with_tls(tmp_path)
     async with serving(security) as (address, callers):
@@ -148,7 +148,7 @@ async def test_a_cluster_is_known_by_its_own_name_and_ca(tmp_path: Path) -> None
         assert len(callers) == 1
 
 
-async def test_a_server_of_another_ca_is_not_spoken_to(tmp_path: Path) -> None:
+async def test_server_of_another_ca_is_refused(tmp_path: Path) -> None:
     """Nothing is sent to it, a token least of all."""
     (tmp_path / "other").mkdir()
     stranger = with_tls(tmp_path / "other")
@@ -158,7 +158,7 @@ async def test_a_server_of_another_ca_is_not_spoken_to(tmp_path: Path) -> None:
         assert callers == []
 
 
-async def test_a_certificate_of_the_ca_without_the_name_is_not_taken(tmp_path: Path) -> None:
+async def test_certificate_without_the_cluster_name_is_refused(tmp_path: Path) -> None:
     """Without a CA of its own the host's name counts, and the system's CAs, which did not sign this one."""
     async with serving(with_tls(tmp_path)) as (address, callers):
         with pytest.raises(ServiceUnavailable):
@@ -258,7 +258,7 @@ async def test_files_that_cannot_be_used_are_named(
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:6650", "oncelog-metadata:6650", "[2001:db8::1]:6650", "127.0.0.1.x:1"])
-async def test_a_token_leaves_in_plain_text_only_where_that_was_allowed(address: str) -> None:
+async def test_token_is_sent_unencrypted_only_when_allowed(address: str) -> None:
     """Whoever listens could use it from then on."""
     with pytest.raises(InvalidArgument, match="plain text"):
         Channel(address, credentials=shown("importer"))
@@ -273,7 +273,7 @@ async def test_this_machine_may_be_told_a_token(address: str) -> None:
     await Channel(address, credentials=shown("importer")).close()
 
 
-async def test_a_server_that_speaks_no_tls_is_never_shown_the_token(tmp_path: Path) -> None:
+async def test_token_is_not_sent_to_a_server_without_tls(tmp_path: Path) -> None:
     """An address that somebody else took over gets a handshake and no more."""
     with_tls(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -45,7 +45,7 @@ from tests.contract.rpc_serving import (
 
 
 @pytest.mark.asyncio
-async def test_a_call_brings_its_request_and_its_answer() -> None:
+async def test_call_returns_the_handlers_answer() -> None:
     """The plain case."""
 
     async def fence(request: FenceRequest) -> FenceAnswer:
@@ -67,7 +67,7 @@ def test_each_error_crosses_as_itself(code: str) -> None:
 
 
 @pytest.mark.parametrize(("retriable", "cls"), [(True, errors.Retriable), (False, errors.Fatal)])
-def test_an_error_of_a_newer_peer_keeps_what_to_do(retriable: bool, cls: type[OncelogError]) -> None:
+def test_unknown_error_code_keeps_retriable(retriable: bool, cls: type[OncelogError]) -> None:
     """Its name is not known here, but whether to try again is."""
     assert type(error_from_wire(error_pb2.Error(code="of_tomorrow", retriable=retriable))) is cls
 
@@ -102,7 +102,7 @@ async def test_an_error_inside_a_task_group_is_still_that_error() -> None:
 @pytest.mark.parametrize(
     "bug", [KeyError("secret"), ExceptionGroup("unhandled", [SequenceGap("x"), KeyError("secret")])]
 )
-async def test_a_bug_shows_the_caller_a_request_id_and_nothing_else(
+async def test_caller_of_a_failed_handler_gets_only_a_request_id(
     bug: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has the trace under the same id; the outcome is unknown, so trying again is right."""
@@ -138,7 +138,7 @@ async def test_no_answer_in_time_is_a_deadline_exceeded() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_method_that_is_not_served_is_final() -> None:
+async def test_unknown_method_is_a_fatal_error() -> None:
     """Calling again would find it missing again."""
     async with serving() as (_, channel):
         with pytest.raises(errors.Fatal):
@@ -146,7 +146,7 @@ async def test_a_method_that_is_not_served_is_final() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_process_that_is_gone_is_unavailable_at_once() -> None:
+async def test_call_to_an_ended_process_fails_at_once() -> None:
     """A refused connection does not wait for the deadline: failover is as fast as this."""
     async with serving() as (server, channel):
         await server.stop(grace_ms=0)
@@ -188,7 +188,7 @@ async def test_closing_the_channel_is_an_error_to_its_calls_and_not_their_cancel
 
 
 @pytest.mark.asyncio
-async def test_a_read_brings_all_frames_and_then_ends() -> None:
+async def test_read_returns_all_frames_and_ends() -> None:
     """Present and missing entries, frame by frame."""
     async with serving() as (_, channel):
         frames = [f async for f in channel.read(READ, ReadRequest(NODE, LEDGER, EntryId(0), 3), timeout_ms=TIMEOUT_MS)]
@@ -228,6 +228,6 @@ async def test_reachability_tells_a_refusal_from_a_listener() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_name_without_an_address_is_silence() -> None:
+async def test_unknown_name_counts_as_silent() -> None:
     """What cannot be asked has not refused."""
     assert await reach("nowhere.invalid:1", timeout_ms=5_000) is Reachability.SILENT

@@ -93,7 +93,7 @@ async def test_the_error_that_ends_a_stream_is_seen_by_reader_and_writer() -> No
 
 
 @pytest.mark.asyncio
-async def test_a_writer_learns_that_the_server_has_ended_the_stream() -> None:
+async def test_write_raises_after_the_server_ended_the_stream() -> None:
     """Also without an error: what is written after it reaches nobody, and must not seem to."""
 
     async def take_one(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
@@ -158,7 +158,7 @@ async def test_a_server_that_stops_ends_its_streams_with_a_retriable_error() -> 
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_goes_away_cancels_its_handler() -> None:
+async def test_disconnected_client_cancels_its_handler() -> None:
     """So a session ends with its stream; what must survive belongs to another task."""
     over = asyncio.Event()
 
@@ -295,7 +295,7 @@ async def test_garbage_in_an_answer_is_an_invalid_argument_and_ends_the_stream()
 
 
 @pytest.mark.asyncio
-async def test_noise_on_the_port_disturbs_nobody_else() -> None:
+async def test_garbage_on_the_port_does_not_disturb_other_clients() -> None:
     """Bytes that are not even HTTP/2."""
     async with serving(append=echo) as (_, channel):
         reader, writer = await asyncio.open_connection(*channel.address.split(":"))
