@@ -45,7 +45,7 @@ class ReadReceived:
 
 @dataclass(frozen=True, slots=True)
 class AnswerAppend:
-    """entry_ids: all with the same reply."""
+    """entry_ids: all with the same outcome."""
 
     call: int
     ledger_id: LedgerId
