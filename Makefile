@@ -1,4 +1,4 @@
-# Everything one does here, one line each; `make help` lists them. Each target sets up what it needs by itself.
+# The commands of this repository; `make help` lists them. Each target sets up what it needs.
 PYTHON ?= python3
 SEEDS ?= 20000
 OUT ?= services
@@ -9,7 +9,7 @@ CHAOS ?=
 PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# Three parts of the default suite that run side by side: the first one computes, the others mostly wait.
+# The default suite in three parts that run in parallel: the first one computes, the others mostly wait.
 COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof
 CONTRACT := tests/contract
 CLUSTER := tests/cluster tests/lab
@@ -24,7 +24,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## a virtualenv in .venv with all dependencies by hash (the first time takes minutes: a large download)
+setup: $(STAMP) ## a virtualenv in .venv with all dependencies, checked by hash (a large download the first time)
 
 $(STAMP): requirements.lock pyproject.toml
 	@echo "==> .venv: dependencies of requirements.lock, by hash"
@@ -33,28 +33,28 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-proto: $(STAMP) ## services/oncelog/wire anew from proto/ (OUT=dir: elsewhere)
+proto: $(STAMP) ## generate services/oncelog/wire from proto/ (OUT=dir: elsewhere)
 	@mkdir -p $(OUT)/oncelog/wire && rm -f $(OUT)/oncelog/wire/*_pb2*
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(OUT) --grpc_python_out=$(OUT) \
 		--mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet,only_async:$(OUT) $(PROTOS)
 
-guarantees: $(STAMP) ## tests/GUARANTEES.md anew from the markers at the tests and the planted bugs
+guarantees: $(STAMP) ## generate tests/GUARANTEES.md from the tests' markers and the planted bugs
 	$(BIN)/python -m tests.tidy.guarantees
 
-lint: $(STAMP) ## ruff, mypy --strict, import rules
+lint: $(STAMP) ## run ruff, mypy --strict and the import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(STAMP) ## rewrite the source in the house format
+format: $(STAMP) ## format the source
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: tools $(STAMP) ## lint and every default test, side by side
+test: tools $(STAMP) ## run lint and all default tests in parallel
 	@$(MAKE) --no-print-directory --output-sync=line --jobs=3 test-cluster test-computing lint test-contract
 
-test-core: $(STAMP) ## the tests of the core alone: pure, in seconds
+test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core
 
 test-cluster: $(STAMP)
@@ -66,45 +66,45 @@ test-contract: $(STAMP)
 test-computing: $(STAMP)
 	$(BIN)/pytest $(COMPUTING)
 
-# What the tests start that no Python package brings: Redis, and a whole Java for Spark.
+# Programs that the tests start and that no Python package contains: Redis, and a complete Java for Spark.
 tools:
 	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
 	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
 	[ -z "$$missing" ] || \
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; } || \
-		{ echo "the tests start what is missing here: apt-get install $$missing" >&2; exit 1; }
+		{ echo "the tests need programs that are not installed: apt-get install $$missing" >&2; exit 1; }
 
-sim: $(STAMP) ## the cluster of cores under 2000 seeds of faults
+sim: $(STAMP) ## simulate a cluster under faults, with 2000 seeds
 	$(BIN)/python -m tests.simulation --seeds 2000
 
-sim-long: $(STAMP) ## the same with SEEDS=n
+sim-long: $(STAMP) ## the same with SEEDS=n seeds
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-demo: $(STAMP) ## a file published effectively once, through seven kills
+demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo
 
-spark-proof: tools $(STAMP) ## Spark between two topics through kills of everything, compared with plain Python (SEED=, PROOF=more options)
+spark-proof: tools $(STAMP) ## kill all processes while Spark copies a topic, and compare with plain Python (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.spark_proof --seed $(SEED) $(PROOF)
 
-jobs-proof: tools $(STAMP) ## export, import and compact, each killed at several stages and run again, compared with plain Python; an audit of it all (SEED=, PROOF=more options)
+jobs-proof: tools $(STAMP) ## kill export, import and compact, run them again, compare with plain Python, audit (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.jobs_proof --seed $(SEED) $(PROOF)
 
-smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall (IMAGES=values file)
+smoke: $(STAMP) ## install, kill pods, upgrade under load and uninstall in the current kube context (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke
 
-smoke-spark: $(STAMP) ## jobs on Spark there: spark-submit in both modes and the chart's driver, executors and drivers killed (IMAGES=values file)
+smoke-spark: $(STAMP) ## run Spark jobs there while executors and drivers are killed (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke_spark
 
-chaos: $(STAMP) ## 20 minutes of faults on the cluster of the current kube context (NAMESPACE=, RELEASE=, SEED=, CHAOS=more options)
+chaos: $(STAMP) ## inject faults for 20 minutes in the current kube context (NAMESPACE=, RELEASE=, SEED=, CHAOS=more options)
 	$(BIN)/oncelog chaos run --seconds 1200 --quiet 60 --seed $(SEED) --namespace $(NAMESPACE) --release $(RELEASE) $(CHAOS)
 
-bench: $(STAMP) ## figures of this machine, as ratios to its limits
+bench: $(STAMP) ## measure this machine, as ratios to its limits
 	$(BIN)/oncelog bench all
 
-images: ## container images: IMAGES="services pipeline …", ARCHIVE=dir, BASE=…; all of it: docker/build.sh --help
+images: ## build container images: IMAGES="services pipeline …", ARCHIVE=dir, BASE=…; see docker/build.sh --help
 	docker/build.sh $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(IMAGES)
 
-dist: $(STAMP) ## wheel and sdist in dist/, installed into a new virtualenv in build/ and tried there
+dist: $(STAMP) ## build wheel and sdist in dist/, install the wheel into a new virtualenv in build/ and try it
 	rm -rf dist build/tree build/installed
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/tree --wheel .
@@ -117,13 +117,13 @@ dist: $(STAMP) ## wheel and sdist in dist/, installed into a new virtualenv in b
 		[getattr(oncelog, name) for name in oncelog.__all__]'
 	@ls -l dist
 
-lock: $(STAMP) ## requirements.lock anew from pyproject.toml, and from it the pins of the images
+lock: $(STAMP) ## generate requirements.lock from pyproject.toml, and the images' requirements from it
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra services --constraint requirements.lock --output-file docker/requirements.txt
 	printf '%s\n' hatchling setuptools | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-build.txt
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["pipeline"], sep="\n")' \
 		| $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
 
-clean: ## forget everything built, downloaded and cached here
+clean: ## delete everything that was built, downloaded and cached here
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find services tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -63,20 +63,20 @@ while (($#)); do
     -h | --help) usage && exit 0 ;;
     services | pipeline | zookeeper | redis) images+=("$1") && shift ;;
     all) images+=(services pipeline zookeeper redis) && shift ;;
-    *) fail "what is '$1'? Images are services, pipeline, zookeeper, redis and all; see --help" ;;
+    *) fail "unknown image '$1': images are services, pipeline, zookeeper, redis and all; see --help" ;;
     esac
 done
 BASE=${BASE:-} BUILDER=${BUILDER:-} REPOSITORY=${REPOSITORY:-} ARCHIVE=${ARCHIVE:-} MIRROR=${MIRROR:-} PIP_CONFIG=${PIP_CONFIG:-}
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 TAG=${TAG:-$VERSION}
 REVISION=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-[[ $TAG =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$ ]] || fail "'$TAG' is no tag: letters, digits, _ . - and at most 128 of them"
+[[ $TAG =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$ ]] || fail "'$TAG' is not a valid tag: use at most 128 letters, digits, _ . -"
 
 certificates() {
     local file
     for file in "${CERTIFICATES:-}" "${PIP_CERT:-}" "${SSL_CERT_FILE:-}"; do
         [[ $file ]] || continue
-        [[ -s $file ]] || fail "the certificates $file are not there or empty: --certificates names a PEM file"
+        [[ -s $file ]] || fail "the certificates $file do not exist or are empty: --certificates must name a PEM file"
         echo "$file" && return
     done
     for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do
@@ -98,7 +98,7 @@ choose_builder() {
     if [[ $BUILDER ]]; then
         [[ $BUILDER =~ ^(docker|podman|buildah)$ ]] || fail "the builder is docker, podman or buildah, not '$BUILDER'"
         command -v "$BUILDER" >/dev/null || fail "$BUILDER is not installed, or not on PATH"
-        answers "$BUILDER" || fail "$BUILDER does not answer: \`$BUILDER info\` says why"
+        answers "$BUILDER" || fail "$BUILDER does not answer: run \`$BUILDER info\`"
         return
     fi
     for candidate in docker podman buildah; do
@@ -106,7 +106,7 @@ choose_builder() {
         if answers "$candidate"; then BUILDER=$candidate && return; fi
         found+=("$candidate")
     done
-    ((${#found[@]})) && fail "${found[*]} is installed and does not answer: \`${found[0]} info\` says why"
+    ((${#found[@]})) && fail "${found[*]} is installed and does not answer: run \`${found[0]} info\`"
     fail "no builder found: install docker, podman or buildah (on Debian: apt-get install --no-install-recommends buildah)"
 }
 
@@ -237,7 +237,7 @@ build_python_image() {
     trusted=$(certificates)
     [[ $trusted ]] && secrets+=(--secret "id=certificates,src=$trusted")
     if [[ $PIP_CONFIG ]]; then
-        [[ -s $PIP_CONFIG ]] || fail "the pip configuration $PIP_CONFIG is not there or empty"
+        [[ -s $PIP_CONFIG ]] || fail "the pip configuration $PIP_CONFIG does not exist or is empty"
         secrets+=(--secret "id=pip,src=$PIP_CONFIG")
     fi
     build "$image" "$file" . --build-arg "BASE=$BASE" --build-arg "VERSION=$VERSION" --build-arg "REVISION=$REVISION" \

