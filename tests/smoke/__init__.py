@@ -1,1 +1,1 @@
-"""The chart as users meet it, on the cluster of the current kube context: `make smoke`, not the default tests."""
+"""The installed chart in the current kube context: run by `make smoke`, not by the default tests."""

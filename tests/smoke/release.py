@@ -1,4 +1,4 @@
-"""One release of the chart in the current kube context, in a namespace of its own.
+"""One release of the chart in the current kube context, in a separate namespace.
 
 IMAGES names a values file with the images' names: `make images ARCHIVE=DIR` writes one beside the archives, which a
 cluster without a registry has to load first. Without it the chart's own names hold.
@@ -21,7 +21,7 @@ CALL_TIMEOUT_S = 300.0
 
 
 def run(command: Sequence[str], *, timeout_s: float = CALL_TIMEOUT_S, stdin: bytes = b"") -> str:
-    """Run it, show what it says, and return its standard output. Raises AssertionError when it fails."""
+    """Run a command, print its output, and return its standard output. Raises AssertionError if it fails."""
     print("$", *command, flush=True)
     done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False, input=stdin)
     output, errors = done.stdout.decode(), done.stderr.decode()
@@ -31,7 +31,7 @@ def run(command: Sequence[str], *, timeout_s: float = CALL_TIMEOUT_S, stdin: byt
 
 
 class Release:
-    """What the tests ask of it."""
+    """The operations that the tests use."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -44,7 +44,7 @@ class Release:
         return run(["kubectl", "--namespace", self.namespace, *words], stdin=stdin)
 
     def values(self) -> list[str]:
-        """The words for helm that name the values files."""
+        """The arguments for helm that name the values files."""
         files = [str(VALUES), *filter(None, [os.environ.get("IMAGES")])]
         return [word for file in files for word in ("--values", file)]
 
@@ -52,12 +52,12 @@ class Release:
         self.helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "180s", *self.values())
 
     def upgrade(self) -> list[str]:
-        """The command that upgrades it to the same chart and values, and waits."""
+        """The command that upgrades the release to the same chart and values, and waits."""
         words = ["upgrade", RELEASE, str(CHART), "--namespace", self.namespace, "--wait", "--timeout", "240s"]
         return [str(HELM), *words, *self.values()]
 
     def oncelog(self, *words: str, stdin: bytes = b"") -> str:
-        """The product's own command, in a pod of the release: through its Services, with its token and CA."""
+        """Run `oncelog` in a pod of the release: through its Services, with its token and CA."""
         return self.kubectl("exec", "-i", f"deploy/{RELEASE}-metadata", "--", "oncelog", *words, stdin=stdin)
 
     def pods(self) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ class Release:
         return found
 
     def kinds_left(self) -> set[str]:
-        """Kinds of objects that carry the release's label."""
+        """Kinds of objects with the release's label."""
         listed = self.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
         names = ",".join(name for name in listed if "metrics.k8s.io" not in name and not name.startswith("events"))
         found = json.loads(

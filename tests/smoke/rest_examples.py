@@ -23,7 +23,7 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> (\d+)")
 
 
 def run_examples(release: Release, directory: Path) -> int:
-    """How many there are; all of them were answered as they are written."""
+    """The number of examples; all of them were answered as written."""
     secrets = {name: _secret(release, f"{RELEASE}-{name}") for name in ("tls", "auth")}
     (directory / "ca.crt").write_bytes(secrets["tls"]["ca.crt"])
     tokens = {
@@ -44,7 +44,7 @@ def run_examples(release: Release, directory: Path) -> int:
 
 
 def _secret(release: Release, name: str) -> dict[str, bytes]:
-    """Its contents, which are not shown."""
+    """The contents of the Secret, which are not printed."""
     words = ["kubectl", "--namespace", release.namespace, "get", "secret", name, "-o", "json"]
     found = subprocess.run(words, capture_output=True, timeout=60, check=True).stdout
     return {key: base64.b64decode(value) for key, value in json.loads(found)["data"].items()}
@@ -52,7 +52,7 @@ def _secret(release: Release, name: str) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _forwarded(release: Release, log: Path) -> Iterator[dict[int, int]]:
-    """{port of a metadata pod: port here} inside the block."""
+    """{port of a metadata pod: local port} inside the block."""
     words = ["kubectl", "--namespace", release.namespace, "port-forward", f"deployment/{RELEASE}-metadata"]
     with log.open("wb") as output:
         process = subprocess.Popen(

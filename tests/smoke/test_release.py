@@ -1,4 +1,4 @@
-"""An installation as users meet it: install, try, administer, kill under load, upgrade under load, uninstall.
+"""An installation from a user's view: install, test, administer, kill under load, upgrade under load, uninstall.
 
 Six minutes on the current kube context (`make smoke`), in a namespace of its own; no part of the default tests. The
 tests are steps of one story and run in this order.
@@ -26,7 +26,7 @@ KINDS = "owner-kill,storage-kill,metadata-kill,zookeeper-leader-kill,redis-kill"
 
 @pytest.fixture(scope="module")
 def release() -> Iterator[Release]:
-    """A namespace that is gone at the end, volumes too."""
+    """A namespace that is deleted at the end, with its volumes."""
     own = Release(f"oncelog-smoke-{secrets.token_hex(3)}")
     try:
         yield own
@@ -35,7 +35,7 @@ def release() -> Iterator[Release]:
 
 
 def test_install_is_ready_within_a_minute(release: Release) -> None:
-    """With images loaded; no part restarts on the way, whatever the order in which they come up."""
+    """With loaded images. No component restarts, in whatever order the pods start."""
     began = time.monotonic()
     release.install()
     took_s = time.monotonic() - began
@@ -46,12 +46,12 @@ def test_install_is_ready_within_a_minute(release: Release) -> None:
 
 
 def test_helm_test_passes(release: Release) -> None:
-    """The same producer and sequence id twice, read once. --logs needs the pod after it has ended."""
+    """The same producer and sequence id twice, read once. --logs needs the pod after its end."""
     assert "Succeeded" in release.helm("test", RELEASE, "--timeout", "90s", "--logs")
 
 
 def test_notes_and_administration_work_as_they_are_printed(release: Release) -> None:
-    """Every user's first minutes."""
+    """The commands that each user runs first."""
     release.oncelog("produce", "greetings", "--stdin", stdin=b"hello\n")
     (message,) = [json.loads(line) for line in release.oncelog("read", "greetings", "-o", "json").splitlines()]
     assert message["value"] == "hello"
@@ -67,12 +67,12 @@ def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(release: R
 
 
 def test_kills_of_every_kind_lose_no_message(release: Release) -> None:
-    """One of each at least, now and then two at once."""
+    """At least one kill of each component, sometimes two at once."""
     chaos(release, "--kinds", KINDS, "--seconds", "60", "--seed", "7")
 
 
 def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
-    """It adds an owner and a storage node, too, and a second one takes the owner away again: topics follow."""
+    """It also adds an owner and a storage node, and a second upgrade removes the owner again: topics follow."""
     annotated = [f"--set-string={part}.podAnnotations.upgraded=yes" for part in PARTS]
     grown, shrunk = ["--set", "owner.replicaCount=3,storage.replicaCount=4"], ["--set", "storage.replicaCount=4"]
     upgrades = [shlex.join([*release.upgrade(), *annotated, *sizes]) for sizes in (grown, shrunk)]
@@ -90,7 +90,7 @@ def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
 
 
 def chaos(release: Release, *words: str) -> None:
-    """Faults under load, from here, with this machine's kubectl: each planned one struck, and nothing was lost."""
+    """Faults under load with the local kubectl: each planned fault was injected, and nothing was lost."""
     oncelog = str(CHART.parents[2] / ".venv/bin/oncelog")
     place = ("--namespace", release.namespace, "--release", RELEASE, "-o", "json")
     verdict = json.loads(run([oncelog, "chaos", "run", *words, *place], timeout_s=600.0).splitlines()[-1])
@@ -101,7 +101,7 @@ def chaos(release: Release, *words: str) -> None:
 
 
 def test_uninstall_keeps_only_volumes_and_the_zookeeper_password(release: Release) -> None:
-    """They hold the data; installed again under the same name, everything is there."""
+    """They hold the data, for a new install under the same name."""
     release.helm("uninstall", RELEASE, "--cascade", "foreground", "--wait", "--timeout", "120s")
     # The pod of the last `helm test` is no part of the release, and its log is kept.
     release.kubectl("delete", "pod", f"{RELEASE}-check")
@@ -109,7 +109,7 @@ def test_uninstall_keeps_only_volumes_and_the_zookeeper_password(release: Releas
 
 
 def test_reinstall_under_the_same_name_has_all_messages(release: Release) -> None:
-    """The volumes hold the records and entries, and the Secret that stays lets the new pods read them."""
+    """The volumes hold records and entries, and the remaining Secret lets the new pods read them."""
     release.install()
     (message,) = [json.loads(line) for line in release.oncelog("read", "greetings", "-o", "json").splitlines()]
     assert message["value"] == "hello"

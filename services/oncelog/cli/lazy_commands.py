@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are run, not when the program starts or shows its help."""
+"""A command group that imports each command when it runs, not when the program starts or shows its help."""
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class LazyCommand(NamedTuple):
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """{name: command}, each loaded when it is asked for; while `listed`, a stand-in that has its help alone."""
+    """{name: command}, each loaded on access. Inside `listed`, commands are placeholders with only their help."""
 
     def __init__(self, commands: Mapping[str, LazyCommand]) -> None:
         self._commands = commands
@@ -34,7 +34,7 @@ class LazyCommands(MutableMapping[str, Any]):
 
     @contextmanager
     def listed(self) -> Iterator[None]:
-        """Inside, nothing is loaded."""
+        """No command is loaded inside this block."""
         self._listing = True
         try:
             yield
@@ -63,7 +63,7 @@ class LazyCommands(MutableMapping[str, Any]):
 
 
 def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
-    """The class of a group that has these commands, in their order."""
+    """The class of a group with these commands, in this order."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **attributes: Any) -> None:

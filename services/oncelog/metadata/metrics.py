@@ -10,18 +10,18 @@ from oncelog.runtime.telemetry import Reading, Telemetry
 def observe_coordination(telemetry: Telemetry, coordination: Coordination) -> None:
     counts, owners = coordination.placements.counts, coordination.owners
     telemetry.observe_count(
-        "metadata_topics_placed", "Topics placed on an owner", lambda: [Reading(counts["topics_placed"])]
+        "metadata_topics_placed", "Placements of topics on topic owners", lambda: [Reading(counts["topics_placed"])]
     )
     telemetry.observe_count(
-        "metadata_topics_moved", "Topics moved for balance", lambda: [Reading(counts["topics_moved"])]
+        "metadata_topics_moved", "Topics moved to balance owners", lambda: [Reading(counts["topics_moved"])]
     )
     telemetry.observe_count(
         "metadata_owners_lost",
-        "Owners whose session ended or that were suspected",
+        "Topic owners whose session ended or that were suspected dead",
         lambda: [Reading(counts["owners_lost"])],
     )
     telemetry.observe_level(
-        "metadata_owners_live", "Topic owners that have a session", lambda: [Reading(len(owners.live))]
+        "metadata_owners_live", "Topic owners with a ZooKeeper session", lambda: [Reading(len(owners.live))]
     )
     telemetry.observe_level(
         "metadata_owners_usable", "Topic owners that take topics", lambda: [Reading(len(owners.usable))]
@@ -30,19 +30,21 @@ def observe_coordination(telemetry: Telemetry, coordination: Coordination) -> No
 
 def observe_balancer(telemetry: Telemetry, balancer: Balancer) -> None:
     telemetry.observe_level(
-        "metadata_elected", "1 at the replica that balances", lambda: [Reading(int(balancer.elected))]
+        "metadata_elected",
+        "1 at the replica that is elected to balance topics",
+        lambda: [Reading(int(balancer.elected))],
     )
 
 
 def observe_gateway(telemetry: Telemetry, gateway: Gateway) -> None:
     telemetry.observe_level(
         "metadata_gateway_streams",
-        "Streams of clients that are passed on to topic owners",
+        "Client streams that are forwarded to topic owners",
         lambda: [Reading(gateway.stream_count)],
     )
     telemetry.observe_count(
         "metadata_gateway_bytes",
-        "Bytes of messages passed on between clients and topic owners",
+        "Bytes forwarded between clients and topic owners",
         lambda: [Reading(gateway.passed_bytes)],
     )
 
@@ -56,6 +58,6 @@ def observe_publishing(telemetry: Telemetry, publisher: HttpPublishService) -> N
     )
     telemetry.observe_count(
         "metadata_idempotency_keys",
-        "Requests with a key that were answered from it, settled for another process, or refused",
+        "Requests with an idempotency key that were replayed, settled for another process, or refused",
         lambda: [Reading(counts[what], {"outcome": what}) for what in ("replayed", "settled", "refused")],
     )

@@ -47,7 +47,7 @@ other commands accept, times in UTC or relative, and sizes in KiB, MiB and GiB.
 NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace: tenant/namespace.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="Role, as in its token.")]
-RightsArgument = Annotated[list[Right], typer.Argument(metavar="RIGHT…", help="Rights: admin, produce, consume.")]
+RightsArgument = Annotated[list[Right], typer.Argument(metavar="RIGHT...", help="Rights: admin, produce, consume.")]
 TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="Tenant.")]
 IncarnationArgument = Annotated[
     str, typer.Argument(metavar="INCARNATION", help="Incarnation of a storage node, or a unique prefix, from the list.")

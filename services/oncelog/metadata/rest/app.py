@@ -21,7 +21,7 @@ A successful change answers 204 without a body. An error answers with a problem 
 `{problems.MEDIA_TYPE}`) whose `code` is stable: 404 if something does not exist, 409 if it already exists or is in use,
 412 for invalid names and for an If-Match that does not match, 413 for bodies above {BODY_BYTES_MAX} bytes, 422 for
 other invalid input, 503 and 504 for errors that a retry may solve. If authentication is on, every request needs a token
-(`Authorization: Bearer …`): 401 without a valid token, 403 without the required right.
+(`Authorization: Bearer TOKEN`): 401 without a valid token, 403 without the required right.
 """
 _TAGS = [
     {"name": "namespaces", "description": "Tenants and namespaces."},
