@@ -114,7 +114,7 @@ class TopicPlacer:
             case NoOwnerLive():
                 self._answer(None)
             case TopicMissing():
-                self._fail(TopicNotFound(f"there is no topic {self._topic_id}", topic_id=self._topic_id))
+                self._fail(TopicNotFound(f"topic {self._topic_id} does not exist", topic_id=self._topic_id))
             case _:
                 assert_never(effect)
 
