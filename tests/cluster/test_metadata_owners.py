@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from oncelog.core.coordination.placement import BACKOFF_MS
+from oncelog.core.coordination.topic_placement import BACKOFF_MS
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic

@@ -11,8 +11,8 @@ from oncelog.core.errors import JournalFailed
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
+from oncelog.log_storage.segment_format import Body, SegmentRecord
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import Body, SegmentRecord
 from tests.contract.small_log import CLUSTER
 
 WAIT_S = 20

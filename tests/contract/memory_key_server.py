@@ -5,7 +5,7 @@ from uuid import uuid4
 from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.store_status import WriteStatus
-from oncelog.stores.key_server import Guard, KeyReply, Lease
+from oncelog.stores.idempotency_backend import Guard, KeyReply, Lease
 
 
 class MemoryKeyServer:

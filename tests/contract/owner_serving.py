@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from oncelog.core.formats.opening import Granted, ProducerInstance, ProducerOpening
 from oncelog.core.ids import Generation, Incarnation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.effects import AnswerOpen
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic

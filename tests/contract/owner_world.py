@@ -19,7 +19,7 @@ from oncelog.core.formats.batch import Compression, encode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.storage.ledger import LedgerOrigin
@@ -43,8 +43,8 @@ from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.metrics_export import observe
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
-from oncelog.topic_owner.owner_series import observe
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
 from oncelog.topic_owner.topic_registry import Finished, TopicRegistry

@@ -17,7 +17,7 @@ from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.service import running_tasks
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.key_store import DatasetStore, KeyStore
+from oncelog.stores.idempotency_keys import DatasetStore, KeyStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import NameRecord
 from tests.contract.fake_cluster import FakeCluster

@@ -7,8 +7,8 @@ from pathlib import Path
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
+from oncelog.log_storage.segment_format import ENTRY_KINDS, SegmentRecord, group_total
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
-from oncelog.log_storage.segments import ENTRY_KINDS, SegmentRecord, group_total
 
 CLUSTER = "11111111222233334444555555555555"
 DISK = DiskCalls()

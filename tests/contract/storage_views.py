@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import oncelog
-from oncelog.core.dedup.state import RECENT_BATCHES_MAX
+from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,

@@ -16,7 +16,7 @@ from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores import cluster_store, deletion_store, key_store, paths, registry, topic_store
+from oncelog.stores import cluster_store, deletion_store, idempotency_keys, paths, registry, topic_store
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.json_records import DAMAGED, DamagedRecords, observe_damaged
 from oncelog.stores.policy_store import decode_policies
@@ -34,7 +34,7 @@ DECODERS: list[Callable[[bytes], object]] = [
     decode_key_record,
     decode_policies,
     cluster_store._decode,
-    key_store._decode_dataset,
+    idempotency_keys._decode_dataset,
     topic_store._decode_name,
     registry._decode_cookie,
     lambda data: registry._decode_owner("a", data),

@@ -10,7 +10,7 @@ import pytest
 
 from oncelog.log_storage.descriptor_reserve import RESERVED, DescriptorReserve
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.segments import group_total
+from oncelog.log_storage.segment_format import group_total
 from oncelog.runtime.descriptors import connections_within, raise_limit
 from tests.contract.small_log import CLUSTER, DISK, add, as_found, replay
 

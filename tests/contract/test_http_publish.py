@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from oncelog.core.dedup.state import RECENT_BATCHES_MAX
+from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
 from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.metadata.http_publish.routes import REPLAYED
 from oncelog.rpc.owner_codec import OpenRequest

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.log_storage.index import LedgerIndex, Unsynced
-from oncelog.log_storage.segments import RecordLocation
+from oncelog.log_storage.segment_format import RecordLocation
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=120)
 

@@ -12,8 +12,8 @@ from oncelog.core.errors import DamagedSegment, InvalidArgument, JournalFailed
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.journal import GROUP_BYTES_MAX
+from oncelog.log_storage.segment_format import RECORD_BYTES_MAX, Body, SegmentRecord
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import RECORD_BYTES_MAX, Body, SegmentRecord
 from tests.contract.held_journal import Disk, started
 from tests.contract.small_log import CLUSTER, add, as_found, crash_image, replay, segment_files
 

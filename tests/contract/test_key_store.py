@@ -13,9 +13,9 @@ from oncelog.core.http_publish.key_record import KeyRecord
 from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId
 from oncelog.core.store_status import WriteStatus
-from oncelog.stores.idempotency_store import RedisKeyServer
-from oncelog.stores.key_server import KeyServer, Lease
-from oncelog.stores.key_store import DatasetStore, KeyStore
+from oncelog.stores.idempotency_backend import KeyServer, Lease
+from oncelog.stores.idempotency_keys import DatasetStore, KeyStore
+from oncelog.stores.idempotency_redis import RedisKeyServer
 from oncelog.stores.redis_address import RedisAddress
 from tests.cluster.until import until
 from tests.contract.memory_key_server import MemoryKeyServer

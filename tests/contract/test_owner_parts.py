@@ -12,7 +12,7 @@ from crc32c import crc32c
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryReadAnswered
 from oncelog.core.topic.serving import TopicSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.segment_format import FIRST_GROUP, Body, SegmentHeader
 from oncelog.log_storage.segment_writer import CACHE_STEP_BYTES, CACHED_BYTES, DiskCalls, SegmentWriter
-from oncelog.log_storage.segments import FIRST_GROUP, Body, SegmentHeader
 from tests.contract.small_log import CLUSTER, add
 
 MIB = 1 << 20

@@ -7,8 +7,8 @@ import pytest
 from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument
 from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.store_status import WriteStatus
-from oncelog.stores.idempotency_store import RedisKeyServer
-from oncelog.stores.key_server import Guard, KeyReply, KeyServer
+from oncelog.stores.idempotency_backend import Guard, KeyReply, KeyServer
+from oncelog.stores.idempotency_redis import RedisKeyServer
 from oncelog.stores.redis_address import RedisAddress
 from tests.contract.redis_process import RedisProcess
 

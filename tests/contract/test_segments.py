@@ -10,7 +10,7 @@ from oncelog.core.errors import CorruptEntry, DamagedSegment, OncelogError, Stor
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
-from oncelog.log_storage.segments import (
+from oncelog.log_storage.segment_format import (
     FIRST_GROUP,
     RecordLocation,
     SegmentHeader,

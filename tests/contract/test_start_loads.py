@@ -27,7 +27,7 @@ def test_services_load_neither_cryptography_nor_redis_before_they_are_asked_for(
 
 def test_tokens_and_redis_do_load_them() -> None:
     """The control."""
-    assert loaded_by("oncelog.runtime.tokens", "oncelog.stores.idempotency_store") == set(HEAVY)
+    assert loaded_by("oncelog.runtime.tokens", "oncelog.stores.idempotency_redis") == set(HEAVY)
 
 
 #: What makes a start slow; --help needs none of it.

@@ -9,7 +9,7 @@ import pytest
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.names import parse_namespace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import (

@@ -11,8 +11,8 @@ from oncelog.core.coordination.id_claim import ABSENT_VERSION, ID_MAX, CounterRe
 from oncelog.core.errors import Fatal, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.topic.effects import TakeoverPhase
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.stores import paths
 from oncelog.stores.registry import StorageCookie
 from oncelog.topic_owner.cluster_stability import ClusterStability, until_stable

@@ -12,13 +12,13 @@ from oncelog.core.coordination.id_claim import ID_MAX, CounterRecord
 from oncelog.core.errors import BY_CODE, IdsExhausted, OncelogError, TopicLoading
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Phase
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
 from oncelog.stores.counter_store import Counter, CounterStore
-from oncelog.topic_owner.owner_series import waiting_topics
+from oncelog.topic_owner.metrics_export import waiting_topics
 from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire.owner_pb2 import TopicStatesRequest

@@ -14,7 +14,7 @@ from oncelog.core.coordination.balance import (
     ReadTopics,
     TopicsRead,
 )
-from oncelog.core.coordination.placement import pick_owner
+from oncelog.core.coordination.topic_placement import pick_owner
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 
 A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
 from oncelog.core.dedup.snapshot import SnapshotManifest, SnapshotReader, encode_chunks, encode_manifest
-from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState
+from oncelog.core.dedup.state import DedupState
 from oncelog.core.dedup.table import DedupTable, NothingNew
 from oncelog.core.errors import StaleSequence
 from oncelog.core.formats.entry import EntryKind

@@ -2,7 +2,8 @@
 
 import pytest
 
-from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState
+from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
+from oncelog.core.dedup.state import DedupState
 from oncelog.core.dedup.table import ACCEPT, Accept, BatchVerdict, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.errors import (
     InvalidBatch,

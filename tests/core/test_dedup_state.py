@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncelog.core.dedup.recent_batches import RECENT_DELTAS_BYTES_MAX, RecentBatch
-from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState, recent_batch_of
+from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX, RECENT_DELTAS_BYTES_MAX, RecentBatch
+from oncelog.core.dedup.state import DedupState, recent_batch_of
 from oncelog.core.errors import CorruptEntry, LogHole
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryKind

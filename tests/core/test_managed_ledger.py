@@ -20,8 +20,8 @@ from oncelog.core.ledger.managed_ledger import (
     MemberLost,
     SendAdds,
 )
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
     ClaimLedgerId,

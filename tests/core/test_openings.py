@@ -25,7 +25,7 @@ from oncelog.core.topic.events import (
     SessionClosed,
     TopicTimerFired,
 )
-from oncelog.core.topic.returning import RETURN_TIMER
+from oncelog.core.topic.reconnect_grace import RETURN_TIMER
 from tests.core.builders import CONTIGUOUS, PID, A, B, C, received
 from tests.core.test_topic import serving
 from tests.core.topic_world import Owner

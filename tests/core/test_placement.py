@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.coordination.placement import (
+from oncelog.core.coordination.topic_placement import (
     NoOwnerLive,
     NotifyOwner,
     OwnersView,
@@ -26,7 +26,7 @@ from oncelog.core.coordination.placement import (
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.members import pick_members
+from oncelog.core.ledger.member_selection import pick_members
 from oncelog.core.store_status import WriteStatus
 
 TOPIC = TopicId("0a" * 16)

@@ -8,7 +8,7 @@ from oncelog.core.coordination.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.managed_ledger import AckQuorumLost, MemberLost, SendAdds
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.effects import EndSession, LastAddConfirmed
 from oncelog.core.topic.events import DrainRequested

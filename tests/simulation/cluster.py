@@ -19,16 +19,16 @@ from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.verify.history import History
+from tests.simulation.byzantine_client import Stranger
 from tests.simulation.disk import Index
+from tests.simulation.end_of_log_client import Questioner
 from tests.simulation.metadata_server import MetadataParts, MetadataServer, StaleRoutes
 from tests.simulation.network import Network
 from tests.simulation.owner_server import OwnerParts, OwnerServer
 from tests.simulation.producer_client import ClientParts, Input, ProducerClient
-from tests.simulation.questioner import Questioner
 from tests.simulation.reader_client import ReaderClient, ReaderParts
 from tests.simulation.storage_server import NodeParts, StorageServer
 from tests.simulation.store import Store
-from tests.simulation.stranger import Stranger
 from tests.simulation.topic_shell import TopicShell
 from tests.simulation.watching import Watch
 from tests.simulation.workload import make_inputs

@@ -16,7 +16,7 @@ from oncelog.core.coordination.owner_suspicion import (
     SuspicionEvent,
 )
 from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.coordination.placement import (
+from oncelog.core.coordination.topic_placement import (
     NoOwnerLive,
     NotifyOwner,
     OwnersView,

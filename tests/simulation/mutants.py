@@ -35,12 +35,12 @@ from oncelog.core.topic.dedup_cursor import DedupCursor
 from oncelog.core.topic.effects import AnswerOpen
 from oncelog.core.topic.log import TopicLog
 from oncelog.core.topic.openings import Openings
-from oncelog.core.topic.returning import Returning
+from oncelog.core.topic.reconnect_grace import ReconnectGrace
 from oncelog.core.topic.sessions import Sessions
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from tests.simulation import owner_server, storage_server
 from tests.simulation.cluster import Rules
-from tests.simulation.questioner import Questioner
+from tests.simulation.end_of_log_client import Questioner
 from tests.simulation.storage_server import StorageServer
 
 
@@ -360,7 +360,7 @@ MUTANTS = (
     ),
     Mutant("granted again after the answer was lost", 0, 8, ((Openings, "_holds", _always(value=False)),)),
     Mutant("withdrawn openings are granted", 0, 2, ((Openings, "abandoned", _always(None)),)),
-    Mutant("names are free right after a takeover", 0, 3, ((Returning, "awaits", _always(value=False)),)),
+    Mutant("names are free right after a takeover", 0, 3, ((ReconnectGrace, "awaits", _always(value=False)),)),
     Mutant("snapshot without instances", 0, 0, ((dedup_snapshot, "_encode_producer", _without_instance),)),
     Mutant("recovery without writing back", 0, 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
     Mutant("question answered without a proof", 6, 161, ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),)),

@@ -23,7 +23,7 @@ from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.effects import AnswerOpen
 from oncelog.core.topic.events import ReceivedBatch, TopicAssigned
 from oncelog.core.topic.serving import TopicSettings

@@ -50,9 +50,7 @@ COMMANDS = {
         _of("oncelog.lab.demo.command", "demo"),
         extras=("lab",),
     ),
-    "admin": LazyCommand(
-        "Administer topics, namespaces, rights, owners and storage nodes.", _of("oncelog.cli.admin.app", "admin")
-    ),
+    "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "bench": LazyCommand(
         "Measure this machine and cluster, as ratios to their limits.",
         _of("oncelog.lab.bench.commands", "app"),

@@ -21,8 +21,8 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, Index, MessageId
 from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import check_producer_name, parse_topic
-from oncelog.core.producer.numbers import check_initial
 from oncelog.core.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
+from oncelog.core.producer.sequence_assignment import check_initial
 from oncelog.runtime.credentials import Credentials, Token
 
 BATCH_BYTES_MAX = 262_144

@@ -34,9 +34,7 @@ from crc32c import crc32c
 
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.log_storage.descriptor_reserve import DescriptorReserve
-from oncelog.log_storage.segment_scan import SegmentScan, ranges_to_cut, seal_is_due
-from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter, write_all
-from oncelog.log_storage.segments import (
+from oncelog.log_storage.segment_format import (
     DURABILITY_MARKER_BYTES,
     FIRST_GROUP,
     HEADER,
@@ -46,6 +44,8 @@ from oncelog.log_storage.segments import (
     aligned,
     damaged,
 )
+from oncelog.log_storage.segment_scan import SegmentScan, ranges_to_cut, seal_is_due
+from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter, write_all
 
 FORMAT = 1
 IDENTITY = "identity.json"

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncelog.core.storage.ledger import RecordKind
-from oncelog.log_storage.segments import ENTRY_KINDS, Body, RecordLocation, StoredRecord
+from oncelog.log_storage.segment_format import ENTRY_KINDS, Body, RecordLocation, StoredRecord
 
 
 class Unsynced(NamedTuple):

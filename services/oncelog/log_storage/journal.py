@@ -25,8 +25,7 @@ from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex, Unsynced
 from oncelog.log_storage.reader import RangePlan, SegmentReader
-from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
-from oncelog.log_storage.segments import (
+from oncelog.log_storage.segment_format import (
     ENTRY_KINDS,
     RECORD,
     RECORD_BYTES_MAX,
@@ -35,6 +34,7 @@ from oncelog.log_storage.segments import (
     SegmentRecord,
     group_total,
 )
+from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
 
 GROUP_BYTES_MAX = (
     4 * 1024 * 1024

@@ -45,8 +45,8 @@ from oncelog.core.storage.node import (
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
+from oncelog.log_storage.segment_format import ENTRY_KINDS, RECORD, RecordLocation, SegmentRecord
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import ENTRY_KINDS, RECORD, RecordLocation, SegmentRecord
 from oncelog.rpc.storage_codec import ReceivedAppend
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.tasks import start

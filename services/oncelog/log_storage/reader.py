@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.segments import RECORD, Body, RecordLocation, check_record
+from oncelog.log_storage.segment_format import RECORD, Body, RecordLocation, check_record
 
 OPEN_SEGMENTS_MAX = 256
 #: Records of one ledger at most this far apart are read by one call: a call costs about as much as copying 16 KiB.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from oncelog.log_storage.segments import (
+from oncelog.log_storage.segment_format import (
     FIRST_GROUP,
     GROUP,
     GROUP_ALIGN,

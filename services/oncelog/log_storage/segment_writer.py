@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.log_storage.segments import (
+from oncelog.log_storage.segment_format import (
     GROUP_ALIGN,
     SEAL,
     SEAL_BYTES,

@@ -12,8 +12,8 @@ from oncelog.core.errors import InvalidArgument, TooManyRequests
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.storage.answers import READ_ENTRIES_MAX
-from oncelog.log_storage.entry_frames import EntryFrames
 from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.log_storage.read_frames import EntryFrames
 from oncelog.rpc import storage_codec
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.rpc.storage_codec import (

@@ -27,9 +27,9 @@ from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.ephemerals import Registration
+from oncelog.stores.idempotency_keys import DatasetStore
 from oncelog.stores.joining import join_cluster
 from oncelog.stores.json_records import observe_damaged
-from oncelog.stores.key_store import DatasetStore
 from oncelog.stores.registry import LiveMetadata
 from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.zookeeper import ZooKeeperSession

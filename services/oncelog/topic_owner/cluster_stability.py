@@ -11,7 +11,7 @@ from typing import Protocol
 
 from oncelog.core.address import split_address
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 
 #: Longer than an upgrade waits between two restarts of one component (a storage node's preStop hook and two probes).
 STABLE_S = 8.0

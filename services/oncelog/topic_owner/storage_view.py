@@ -6,7 +6,7 @@ from dataclasses import replace
 from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.settings import variable

@@ -8,7 +8,7 @@ from itertools import count
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.events import DrainRequested, TopicAssigned
 from oncelog.core.topic.topic import Phase
 from oncelog.topic_owner.topic_runner import TopicRunner

@@ -26,7 +26,7 @@ from oncelog.core.formats.entry import body_of
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import AckQuorumLost, SendAdds
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.topic.effects import (

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from oncelog.core.coordination.placement import pick_owner
+from oncelog.core.coordination.topic_placement import pick_owner
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 
 #: Moves at a time: this many, or one of so many topics if that is more.

@@ -19,6 +19,9 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Generation, LedgerId, Position, SequenceId
 
+#: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
+#: exactly.
+RECENT_BATCHES_MAX = 64
 #: Longer id deltas are not kept in memory once they are durable; the entry is read when they are needed.
 RECENT_DELTAS_BYTES_MAX = 8192
 #: Approximate memory of the objects of one open or packed producer, besides their bytes.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX, BatchBudget
-from oncelog.core.dedup.recent_batches import RecentBatch, RecentBatches
+from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX, RecentBatch, RecentBatches
 from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
 from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, body_of, decode_opened
@@ -30,10 +30,6 @@ from oncelog.core.ids import (
     ProducerId,
     SequenceId,
 )
-
-#: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
-#: exactly.
-RECENT_BATCHES_MAX = 64
 
 
 def recent_batch_of(

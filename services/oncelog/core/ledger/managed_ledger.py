@@ -25,8 +25,8 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextEffect, NextLedger
 from oncelog.core.ledger.writer import Add, LedgerWriter, WriterState

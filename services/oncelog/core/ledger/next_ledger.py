@@ -17,7 +17,7 @@ from enum import Enum
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.members import StorageNodesUpdated, pick_members
+from oncelog.core.ledger.member_selection import StorageNodesUpdated, pick_members
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.store_status import WriteStatus
 

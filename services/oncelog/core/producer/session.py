@@ -43,7 +43,6 @@ from oncelog.core.producer.events import (
     SessionClosedByOwner,
     SessionDedupToggled,
 )
-from oncelog.core.producer.numbers import ProducerNumbers, check_initial
 from oncelog.core.producer.opening import (
     BATCH_OVERHEAD_BYTES,
     MESSAGE_BYTES_MAX,
@@ -62,6 +61,7 @@ from oncelog.core.producer.opening import (
     TimerKind,
 )
 from oncelog.core.producer.pending_batches import BatchReady, PendingBatch, PendingBatches, SendBatches
+from oncelog.core.producer.sequence_assignment import SequenceAssignment, check_initial
 
 
 class ProducerSessionState(Enum):
@@ -97,7 +97,7 @@ class ProducerSession:
         self.message_bytes_max = MESSAGE_BYTES_MAX
         #: whether deduplication is enabled for the topic, as the owner last reported
         self.deduplication = True
-        self.numbers = ProducerNumbers(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
+        self.numbers = SequenceAssignment(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
         self.opening = SessionOpening(settings, instance_id)
         self.pending = PendingBatches(
             checksum,

@@ -10,7 +10,7 @@ from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber
 from oncelog.core.ledger.managed_ledger import LedgerEvent
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.recovery import (
     LedgerRead,
     LedgerWritten,

@@ -38,7 +38,7 @@ from oncelog.core.topic.effects import AllocateProducerId, AnswerOpen, Step
 from oncelog.core.topic.events import OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
 from oncelog.core.topic.log import InFlight, TopicLog
 from oncelog.core.topic.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
-from oncelog.core.topic.returning import Returning
+from oncelog.core.topic.reconnect_grace import ReconnectGrace
 from oncelog.core.topic.sessions import BlockedOn, Sessions
 
 
@@ -52,7 +52,7 @@ class Openings:
         self.sessions = sessions
         self.waiting = OpeningQueue()
         self.granting = GrantsInFlight()
-        self.returning = Returning(owner_epoch, names_known=bool(sessions.log.table.state.producers))
+        self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
         #: {place: opening} of those that wait for a producer id, in order
         self._needing: dict[int, Opening] = {}
         #: ids that no request needed when they arrived

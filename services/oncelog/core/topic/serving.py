@@ -28,7 +28,7 @@ from oncelog.core.ledger.managed_ledger import (
     ManagedLedgerState,
     MemberLost,
 )
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
 from oncelog.core.topic.dedup_cursor import DedupCursor, SnapshotSettings, TakenOver
 from oncelog.core.topic.effects import LastAddConfirmed, StartTopicTimer, Step

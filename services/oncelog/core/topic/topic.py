@@ -31,7 +31,7 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, LedgerCloseAnswered, MemberLost
-from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
     DeleteLedgers,
@@ -85,7 +85,7 @@ from oncelog.core.topic.events import (
     TrimRequested,
 )
 from oncelog.core.topic.opening_queue import OpeningQueue, superseded
-from oncelog.core.topic.returning import RETURN_TIMER
+from oncelog.core.topic.reconnect_grace import RETURN_TIMER
 from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
 

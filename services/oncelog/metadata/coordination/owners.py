@@ -30,7 +30,7 @@ from oncelog.core.coordination.owner_suspicion import (
     StreamOpened,
     SuspicionEvent,
 )
-from oncelog.core.coordination.placement import OwnersView
+from oncelog.core.coordination.topic_placement import OwnersView
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owner_link import OwnerLink
 from oncelog.rpc.reachability import Reachability, reach

@@ -1,8 +1,8 @@
 """Placement of all topics: a look-up places a topic without an owner, and a lost owner's topics are placed at once.
 
 Rules
-- `core.coordination.placement` decides, one topic at a time (`topic_placer`). This module requests the decisions and
-  sends the assignments.
+- `core.coordination.topic_placement` decides, one topic at a time (`topic_placer`). This module requests the decisions
+  and sends the assignments.
 - The table of topics holds what this replica placed or looked up. When an owner is lost, these topics are moved first,
   without a read; then all topic records are read for topics that other replicas placed on that owner. A topic that no
   owner could take waits for its next look-up.
@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
-from oncelog.core.coordination.placement import NotifyOwner, PlacementRequested, TopicPlaced, UnloadRequested
+from oncelog.core.coordination.topic_placement import NotifyOwner, PlacementRequested, TopicPlaced, UnloadRequested
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, TopicNotFound
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owner_calls import OwnerCalls

@@ -1,4 +1,4 @@
-"""Placement of one topic: performs what `core.coordination.placement` decides, on the topic record (phase: acquire).
+"""Placement of one topic (phase: acquire): performs what `core.coordination.topic_placement` decides.
 
 All requests that arrive while a round runs get the result of that round. A round waits until the store answers: reads
 are repeated, a write never is.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.coordination.placement import (
+from oncelog.core.coordination.topic_placement import (
     BACKOFF_MS,
     NoOwnerLive,
     NotifyOwner,

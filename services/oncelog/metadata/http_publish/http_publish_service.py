@@ -27,8 +27,8 @@ from oncelog.metadata.http_publish.publish_body import (
     PublishLimits,
 )
 from oncelog.runtime.settings import MetadataSettings
-from oncelog.stores.key_server import KeyServer
-from oncelog.stores.key_store import DatasetStore, KeyStore
+from oncelog.stores.idempotency_backend import KeyServer
+from oncelog.stores.idempotency_keys import DatasetStore, KeyStore
 from oncelog.stores.policy_store import PolicyStore
 
 logger = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
     if not settings.redis_url and not settings.redis_url_file:
         return None
     # Imported here: with cryptography, it would nearly double the modules loaded at a start without Redis.
-    from oncelog.stores.idempotency_store import RedisKeyServer
+    from oncelog.stores.idempotency_redis import RedisKeyServer
     from oncelog.stores.redis_address import RedisAddress
 
     address = RedisAddress(

@@ -18,8 +18,8 @@ from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.stores.key_server import Lease
-from oncelog.stores.key_store import KeyStore
+from oncelog.stores.idempotency_backend import Lease
+from oncelog.stores.idempotency_keys import KeyStore
 
 #: If a process dies with a pending claim, a repeat of the request waits at most this long for its lease to expire.
 LEASE_MS = 3_000

@@ -46,7 +46,7 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.http_publish.keyed_producers import KeyedProducers, OpenKeyedProducer
 from oncelog.metadata.http_publish.named_producers import send
 from oncelog.metadata.http_publish.publish_body import Messages
-from oncelog.stores.key_store import KeyStore
+from oncelog.stores.idempotency_keys import KeyStore
 from oncelog.stores.policy_store import PolicyStore
 
 

@@ -1,4 +1,4 @@
-"""The interface of a server of idempotency keys; Redis implements it (`idempotency_store`).
+"""The interface of a server of idempotency keys; Redis implements it (`idempotency_redis`).
 
 This module does not import the Redis client, so that a process without Redis does not load it.
 """

@@ -16,8 +16,8 @@ from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, 
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
+from oncelog.stores.idempotency_backend import Guard, KeyReply, KeyServer, Lease
 from oncelog.stores.json_records import decode_record, encode_record
-from oncelog.stores.key_server import Guard, KeyReply, KeyServer, Lease
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from oncelog.core.ids import OwnerEpoch, ProducerId
 RETURN_TIMER = "return"
 
 
-class Returning:
+class ReconnectGrace:
     """For the time between a takeover and its end."""
 
     def __init__(self, owner_epoch: OwnerEpoch, *, names_known: bool) -> None:

@@ -25,7 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.store_status import WriteStatus
-from oncelog.stores.key_server import Guard, KeyReply, Lease
+from oncelog.stores.idempotency_backend import Guard, KeyReply, Lease
 from oncelog.stores.redis_address import RedisAddress
 
 TIMEOUT_S = 2.0

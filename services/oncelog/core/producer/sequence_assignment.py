@@ -20,7 +20,7 @@ def check_initial(initial: int | None) -> None:
 
 
 @dataclass(slots=True)
-class ProducerNumbers:
+class SequenceAssignment:
     """highest: the highest id assigned or accepted. stored: the highest id known to be stored.
 
     stored_before: the highest id stored before this instance's first grant; ids above it were stored by this instance.
