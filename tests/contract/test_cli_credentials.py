@@ -118,6 +118,29 @@ def test_incomplete_ca_and_invalid_names_are_refused(tmp_path: Path) -> None:
     assert oncelog("admin", "certificates", "create", "--dir", tmp_path / "x", "--dns", "a b").exit_code == 1
 
 
+def test_existing_key_is_not_overwritten(tmp_path: Path) -> None:
+    """All tokens that it signed would become invalid."""
+    key = tmp_path / "token.key"
+    done("admin", "tokens", "keygen", "--to", key)
+    before = key.read_bytes()
+    refused = oncelog("admin", "tokens", "keygen", "--to", key)
+    assert refused.exit_code == 1
+    assert f"{key} exists" in refused.output
+    assert "remove it first" in refused.output
+    assert key.read_bytes() == before
+
+
+@pytest.mark.parametrize("present", [["tls.crt", "tls.key"], ["tls.key"]])
+def test_certificate_of_another_ca_is_not_overwritten(tmp_path: Path, present: list[str]) -> None:
+    """Clients that trust the other CA could no longer connect."""
+    for name in present:
+        (tmp_path / name).write_text("of another CA")
+    refused = oncelog("admin", "certificates", "create", "--dir", tmp_path)
+    assert refused.exit_code == 1
+    assert f"{tmp_path} has {' and '.join(present)} but no CA" in refused.output
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(present, "of another CA")
+
+
 def test_commands_do_not_send_a_token_unencrypted(tmp_path: Path) -> None:
     """Nothing is asked of the cluster, not even whether it is there."""
     (tmp_path / "token").write_text("a.b.c")

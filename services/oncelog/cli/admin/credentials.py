@@ -45,6 +45,11 @@ def keygen(
 
     If the services should have only a public key, create an RSA or P-256 key pair with another tool.
     """
+    if to is not None and to.exists():
+        raise InvalidArgument(
+            f"{to} exists: a new key would invalidate all tokens of the old one; remove it first, or name another file",
+            field="to",
+        )
     _give(secrets.token_urlsafe(SECRET_BYTES), to)
 
 
@@ -111,6 +116,12 @@ def create_certificates(
         )
     if files["ca.crt"].exists():
         ca = KeyPair(files["ca.crt"].read_bytes(), files["ca.key"].read_bytes())
+    elif there := [name for name in ("tls.crt", "tls.key") if files[name].exists()]:
+        raise InvalidArgument(
+            f"{directory} has {' and '.join(there)} but no CA: add ca.crt and ca.key to renew the certificate, remove "
+            f"{' and '.join(there)}, or name another directory",
+            field="dir",
+        )
     else:
         ca = new_ca()
         write_pem(files["ca.key"], ca.key, secret=True)
