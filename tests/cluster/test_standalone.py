@@ -80,6 +80,20 @@ def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("data", ["orders.jsonl", "orders.jsonl/cluster"])
+def test_file_in_place_of_the_directory_is_refused(tmp_path: Path, data: str) -> None:
+    """In one sentence, and the file is kept."""
+    (tmp_path / "orders.jsonl").write_text("{}")
+    words = ("standalone", *SMALL, "--data", str(tmp_path / data))
+    done = subprocess.run(
+        command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
+    )
+    assert done.returncode == 1
+    assert f"error: {tmp_path / data} cannot be a directory" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "orders.jsonl").read_text() == "{}"
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """For the tests below, in their order: the last one kills what it consists of."""

@@ -18,7 +18,7 @@ from oncelog.cli.standalone.cluster_plan import ClusterPlan
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
 from oncelog.cli.standalone.status import ClusterStatus
 from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, Supervisor
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
 
@@ -72,6 +72,11 @@ def standalone(
         oncelog standalone --data ./data --storage-nodes 1 --owners 1
     """
     set_up_logs("warning")
+    try:
+        if data is not None:
+            _create(data)
+    except (InvalidArgument, OSError) as error:
+        raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
     with _directory(data) as directory:
         plan = ClusterPlan(directory, storage_nodes, owners, metadata, port, http_port, redis)
         code = _run(plan, output, temporary=data is None)
@@ -126,10 +131,18 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
     print(text, file=sys.stdout, flush=True)
 
 
+def _create(data: Path) -> None:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InvalidArgument(
+            f"{data} cannot be a directory, because a file is in its place: name another one with --data", field="data"
+        ) from error
+
+
 @contextmanager
 def _directory(data: Path | None) -> Iterator[Path]:
     if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
         yield data.resolve()
         return
     temporary = Path(tempfile.mkdtemp(prefix="oncelog-"))
