@@ -170,7 +170,10 @@ class AsyncClient:
         inclusive: bool = False,
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> AsyncReader:
-        """Open a reader of one topic. Creates no topic.
+        """Open a reader of one topic.
+
+        A missing topic is created where the namespace's policy allows it and the caller has the right `produce`,
+        except with start=LATEST.
 
         Args:
             topic: as in `create_producer`.
@@ -188,7 +191,7 @@ class AsyncClient:
         Raises:
             InvalidName: the topic's name is not valid.
             InvalidArgument: `start` is a message id of another topic, or an argument has a wrong type.
-            TopicNotFound: the topic does not exist.
+            TopicNotFound: the topic does not exist and was not created.
             PermissionDenied: the caller may not read the topic.
             DeadlineExceeded: no answer within operation_timeout.
             ClientClosed: the client is closed.

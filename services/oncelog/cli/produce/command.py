@@ -77,8 +77,9 @@ With --stdin sequence ids are assigned automatically, because standard input can
 again are stored again. To avoid this, save the input to a file and use --from-file. The bytes after the last newline of
 standard input are published as a line.
 
-If the cluster is unavailable, the command retries without a time limit. Ctrl-C stops reading, waits for pending
-messages and prints the progress. A second Ctrl-C exits immediately.
+If the cluster cannot be reached at the start, the command ends after --timeout with exit code 4. If it becomes
+unavailable later, the command retries without a time limit. Ctrl-C stops reading, waits for pending messages and prints
+the progress. A second Ctrl-C exits immediately.
 
     oncelog produce flights --from-file flights.csv --producer-name importer
 

@@ -27,7 +27,7 @@ def limits(
     data: opt.Data = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Measure the limits: the same processes and streams as the product, without any work."""
+    """Measure what this machine can move at most: the same processes and streams, which do nothing with the data."""
     large = LoadShape(batch_kib * 1024, window)
     settings = BenchSettings(runs=runs, seconds=seconds, message_bytes=message_bytes, large=large)
     quiet_grpc()
