@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from kazoo.hosts import collect_hosts
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.settings import (
@@ -76,6 +77,33 @@ def test_a_value_out_of_range_fails_and_is_named(name: str, text: str, complaint
     assert f"ONCELOG_{name}" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("hosts", "wrong"),
+    [
+        ("", ""),
+        ("h:x", "h:x"),
+        ("a:1,", ""),
+        (":2181", ":2181"),
+        ("h:0", "h:0"),
+        ("a:1,b:65536/path", "b:65536"),
+        ("[::1:1", "[::1:1"),
+    ],
+)
+@pytest.mark.parametrize("cls", ALL)
+def test_zookeeper_hosts_that_are_none_are_refused(cls: type[ProcessSettings], hosts: str, wrong: str) -> None:
+    """As a wrong setting, before kazoo ends the process as if by a bug."""
+    with pytest.raises(InvalidArgument) as caught:
+        load(cls, {"ONCELOG_ZOOKEEPER_HOSTS": hosts})
+    assert caught.value.message == f"ONCELOG_ZOOKEEPER_HOSTS: {wrong!r} is not host:port"
+
+
+@pytest.mark.parametrize("hosts", ["h", "a:1,b:2", "a:1, b:2", "[::1]:2181,[fd00::7]/a/b", "zookeeper-0.zk.svc:2181/x"])
+def test_zookeeper_hosts_that_kazoo_takes_are_taken(hosts: str) -> None:
+    """The port and the path may be absent."""
+    assert collect_hosts(hosts)[0]
+    assert load(MetadataSettings, {"ONCELOG_ZOOKEEPER_HOSTS": hosts}).zookeeper_hosts == hosts
+
+
 def test_tls_takes_all_three_files_or_none() -> None:
     """Two of them would serve plain text to somebody who believes otherwise."""
     files = {"ONCELOG_TLS_CERTIFICATE_FILE": "a", "ONCELOG_TLS_KEY_FILE": "b", "ONCELOG_TLS_CA_FILE": "c"}
@@ -83,6 +111,8 @@ def test_tls_takes_all_three_files_or_none() -> None:
     for missing in files:
         with pytest.raises(InvalidArgument, match=f"{missing} is missing"):
             load(MetadataSettings, {name: path for name, path in files.items() if name != missing})
+    with pytest.raises(InvalidArgument, match="CERTIFICATE_FILE and ONCELOG_TLS_CA_FILE are missing: TLS needs"):
+        load(MetadataSettings, {"ONCELOG_TLS_KEY_FILE": "b"})
 
 
 def test_one_body_fits_into_the_room_of_all() -> None:

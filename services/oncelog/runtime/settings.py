@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
+from urllib.parse import urlsplit
 
 from oncelog.core.address import host_fault, join_address
 from oncelog.core.errors import InvalidArgument
@@ -64,11 +65,13 @@ class ProcessSettings:
         if self.log_level.lower() not in LEVELS:
             raise InvalidArgument(f"{variable('log_level')} must be one of {', '.join(LEVELS)}", field="log_level")
         check_host("advertised_host", self.advertised_host)
+        _check_servers("zookeeper_hosts", self.zookeeper_hosts)
         given = {name: bool(getattr(self, name)) for name in _TLS_FILES}
         if any(given.values()) and not all(given.values()):
             missing = [name for name, there in given.items() if not there]
             names = " and ".join(map(variable, missing))
-            raise InvalidArgument(f"{names} is missing: TLS needs all three files or none", field=missing[0])
+            verb = "is" if len(missing) == 1 else "are"
+            raise InvalidArgument(f"{names} {verb} missing: TLS needs all three files or none", field=missing[0])
 
     def address(self, port: int) -> str:
         """host:port by which others reach `port` of this process."""
@@ -225,6 +228,18 @@ def check_host(field: str, host: str) -> None:
     """Raises InvalidArgument when `host` is set and others could not connect to it."""
     if host and (fault := host_fault(host)) is not None:
         raise InvalidArgument(f"{variable(field)}: {fault}", field=field)
+
+
+def _check_servers(field: str, servers: str) -> None:
+    """Raises InvalidArgument where kazoo, which parses alike, would raise ValueError or take port 0 for 2181."""
+    for server in servers.partition("/")[0].split(","):
+        try:
+            address = urlsplit(f"//{server}")
+            valid = bool((address.hostname or "").strip()) and address.port != 0
+        except ValueError:  # the port is not a number below 65536, or a bracket is missing
+            valid = False
+        if not valid:
+            raise InvalidArgument(f"{variable(field)}: {server[:100]!r} is not host:port", field=field)
 
 
 def variable(field_name: str) -> str:
