@@ -59,22 +59,27 @@ def distributions(*extras: str) -> set[str]:
 
 
 @cache
-def _absent() -> str:
-    """Modules of installed distributions that are not among the dependencies of the SDK and the command line."""
-    here = distributions()
+def _absent(*extras: str) -> str:
+    """Modules of installed distributions that `pip install oncelog[extras]` does not install."""
+    here = distributions(*extras)
     modules = {
         module
         for module, names in metadata.packages_distributions().items()
         if not {_key(name) for name in names} & here
     }
     # Packages without a module of their own at the top: their files lie in a namespace that others share.
-    modules |= {module for module in MODULES["services"] if "." in module}
+    if not extras:
+        modules |= {module for module in MODULES["services"] if "." in module}
     return ",".join(sorted(modules - {"oncelog", "__pycache__"}))
 
 
 def without_extras(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run the code in a new interpreter, as after `pip install oncelog`."""
-    command = [sys.executable, "-c", _WITHOUT, _absent(), code, *arguments]
+    return _with_extras((), code, *arguments)
+
+
+def _with_extras(extras: tuple[str, ...], code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", _WITHOUT, _absent(*extras), code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -128,6 +133,15 @@ def test_command_without_its_extra_names_the_installation(command: str, install:
     assert answer.returncode == 1, answer.stderr
     assert f"not installed: pip install '{install}'" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_spark_benchmark_needs_the_pipeline_besides_the_lab() -> None:
+    """Checked before a cluster is started and a million messages are published."""
+    answer = _with_extras(("lab",), _ONCELOG, "bench", "spark")
+    assert answer.returncode == 1, answer.stderr
+    assert "pandas" in answer.stderr
+    assert answer.stderr.endswith("not installed: pip install 'oncelog[lab,pipeline]'\n")
+    assert len(answer.stderr.splitlines()) == 1
 
 
 def test_what_is_installed_passes_the_check() -> None:

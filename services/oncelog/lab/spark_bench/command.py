@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncelog.cli.extras import check_installed
 from oncelog.cli.options import Output, OutputOption
+from oncelog.core.errors import Fatal
 from oncelog.lab.bench.options import AdminUrl, Data, MessageBytes, Runs, Url
 from oncelog.lab.bench.running import BenchStack, Tell, run_bench
+from oncelog.lab.running import failed
 from oncelog.lab.spark_bench.settings import SparkLoad, SparkSettings
 
 if TYPE_CHECKING:
@@ -32,6 +35,10 @@ def spark(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Measure Spark's source and sink against its own Parquet and text, in ten minutes or more."""
+    try:
+        check_installed("lab", "pipeline")
+    except Fatal as error:
+        raise failed(error) from error
     settings = SparkSettings(rows, message_bytes, runs, tuple(only or SparkLoad))
     run_bench(lambda stack, tell: spark_rows(stack, settings, data, tell), data, output, url, admin_url)
 
