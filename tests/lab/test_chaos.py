@@ -39,7 +39,7 @@ def test_killed_processes_lose_and_duplicate_nothing() -> None:
     [
         (("run", "--namespace", "none"), "kubectl"),
         (("run", "--kinds", "flood"), "the kinds are owner-kill"),
-        (("plan", "--storage-nodes", "2", "--kinds", "storage-kill"), "no storage to spare"),
+        (("plan", "--storage-nodes", "2", "--kinds", "storage-kill"), "loss of one storage process (it has 2)"),
         (("workload", "--url", "oncelog://x", "--admin-url", "http://127.0.0.1:1", "--topics", "0"), "--topics"),
     ],
 )

@@ -57,8 +57,8 @@ async def test_run_carries_out_the_schedule() -> None:
     assert report.perfect
     text = "\n".join(lines)
     for line in (
-        "left out: volume-full: its volumes are too large",
-        "left out: HTTP publishers",
+        "skipped volume-full: its volumes are too large",
+        "skipped HTTP publishers",
         "epoch 1",
         "recover 1 load_snapshot 2 replay 3",
     ):

@@ -43,6 +43,8 @@ def parse_url(url: str) -> tuple[str, ...]:
     for part in url.removeprefix(_scheme(url)).rstrip("/").split(","):
         match = _HOST.fullmatch(part.strip())
         port = DEFAULT_PORT if match is None or match[2] is None else int(match[2])
+        if not part.strip():
+            raise InvalidArgument(f"url has no host: write {_scheme(url)}host:port", field="url")
         if match is None or not 0 < port < 65_536:
             raise InvalidArgument(f"url: {part[:100]!r} is not host:port", field="url")
         addresses.append(f"{match[1]}:{port}")

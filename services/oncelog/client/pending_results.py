@@ -251,5 +251,7 @@ def _answered_ranges(answer: Complete, on_unverified: OnUnverified) -> list[Answ
 
 
 def _stale(answer: Complete) -> StaleSequence:
-    message = f"the sequence id is below the mark {answer.high_water} and was never stored"
+    mark = answer.high_water
+    below = f"the sequence id is below {mark}, the highest id of this producer"
+    message = f"{below}, and was never stored: use an id above {mark}"
     return StaleSequence(message, high_water=answer.high_water).of_send(stored=False)

@@ -116,7 +116,7 @@ def check_token(text: str) -> str:
     text = text.strip()
     if not text or len(text) > TOKEN_CHARACTERS_MAX or not text.isascii() or not text.isprintable() or " " in text:
         raise InvalidArgument(
-            f"not a token: it must be one line of 1 to {TOKEN_CHARACTERS_MAX} ASCII characters without blanks",
+            f"a token must be one line of 1 to {TOKEN_CHARACTERS_MAX} ASCII characters without spaces",
             field="token",
         )
     return text
@@ -126,7 +126,7 @@ def _parse_token(data: bytes) -> str:
     try:
         return check_token(data.decode("ascii"))
     except UnicodeDecodeError as error:
-        raise InvalidArgument("not a token: it must be ASCII text", field="token") from error
+        raise InvalidArgument("a token must be ASCII text", field="token") from error
 
 
 def parse_certificates(data: bytes) -> bytes:

@@ -119,7 +119,7 @@ class TopicRegistry:
                     async with asyncio.timeout(HAND_OVER_IDLE_MS / 1000):
                         await self._one_left.wait()
         except TimeoutError:
-            logger.info("no metadata service unloads further topics; closing the remaining %d", len(self))
+            logger.info("no metadata service took the last %d topics in time; closing them", len(self))
         return before - len(self)
 
     async def drain(self, *, deadline_ms: int) -> int:

@@ -170,7 +170,7 @@ class DedupTable:
             if contiguous and batch.first != accepted + 1:
                 return Refused(
                     SequenceGap(
-                        f"expected sequence id {accepted + 1}, got {batch.first}: resend from there",
+                        f"expected sequence id {accepted + 1}, got {batch.first}: resend from id {accepted + 1}",
                         expected=accepted + 1,
                     )
                 )
@@ -185,7 +185,11 @@ class DedupTable:
             return Refused(error, suspect=True)
         if not durable:
             return WAIT
-        return Refused(ProducerFenced(f"a newer instance, generation {current}, holds this producer", current=current))
+        return Refused(
+            ProducerFenced(
+                f"a newer instance has this producer name (generation {current}): stop this one", current=current
+            )
+        )
 
     def _check_known(
         self, producer: ProducerState, batch: BatchHeader, deltas: Buffer, accepted: SequenceId
@@ -287,8 +291,12 @@ class DedupTable:
 
 
 def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
-    which = "all ids" if whole else "some id"
-    message = f"{which} of {batch.first}..{batch.last}: below the mark {accepted} and never stored"
+    below = f"below {accepted}, the highest id of this producer"
+    if batch.first == batch.last:
+        message = f"sequence id {batch.first} is {below}, and was never stored: use an id above {accepted}"
+    else:
+        which = f"{'all' if whole else 'some'} of the sequence ids {batch.first}..{batch.last}"
+        message = f"{which} are {below}, and were never stored: use ids above {accepted}"
     return StaleSequence(message, high_water=accepted)
 
 

@@ -279,12 +279,19 @@ def _properties_section(properties: Mapping[str, str]) -> bytes:
     for key, value in properties.items():
         try:
             packed_key, packed_value = str.encode(key), str.encode(value)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise InvalidArgument(f"properties map strings to strings: {error}", field="properties") from error
+        except TypeError as error:
+            raise _not_a_string(key, value) from error
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"properties must be valid Unicode: {error}", field="properties") from error
         if len(packed_key) > 0xFFFF:
             raise InvalidArgument("a property's key has at most 65535 bytes", field="properties", limit=0xFFFF)
         out += _U16.pack(len(packed_key)) + packed_key + _U32.pack(len(packed_value)) + packed_value
     return bytes(out)
+
+
+def _not_a_string(key: object, value: object) -> InvalidArgument:
+    wrong, what = (value, f"properties[{key!r}]") if isinstance(key, str) else (key, "a key of properties")
+    return InvalidArgument(f"{what[:200]} must be a string, not {type(wrong).__name__}", field="properties")
 
 
 def split_lengths(content: memoryview, count: int, name: str) -> tuple["memoryview | array[int]", memoryview]:

@@ -70,7 +70,7 @@ class SequenceAssignment:
             return InvalidSequenceId("the ids of a contiguous producer must have no holes", field="sequence_ids")
         elif self.contiguous and ids.first > expected:
             return SequenceGap(
-                f"expected sequence id {expected}, got {ids.first}: resend from there", expected=expected
+                f"expected sequence id {expected}, got {ids.first}: resend from id {expected}", expected=expected
             )
         return None
 

@@ -31,7 +31,7 @@ from oncelog.core.errors import (
     SessionEnded,
     UnknownProducer,
 )
-from oncelog.core.formats.entry import ProducerOpened
+from oncelog.core.formats.entry import ProducerOpened, SequenceMode
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.ids import GENERATION_MAX, NO_SEQUENCE, Generation, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.topic.effects import AllocateProducerId, AnswerOpen, Step
@@ -125,12 +125,12 @@ class Openings:
         if foreign is not None:
             return foreign
         if generation < current:
-            return ProducerFenced(f"generation {current} has this producer now", current=current)
+            return ProducerFenced(_fenced_by(current), current=current)
         producer = self.table.state.producers[pid]
         if producer.instance_id != event.instance_id:
-            return ProducerFenced(f"generation {current} was granted to another instance", current=current)
+            return ProducerFenced(_fenced_by(current), current=current)
         if producer.mode is not event.mode:
-            return ModeMismatch(f"producer {producer.name!r} is {producer.mode.name.lower()}")
+            return _mode_mismatch(producer.name, producer.mode)
         self._go_on(event, pid, final=False)
         return None
 
@@ -167,14 +167,15 @@ class Openings:
         if foreign is not None:
             return foreign
         if self.table.mode_of(pid) is not event.mode:
-            return ModeMismatch(f"producer {event.name!r} is {self.table.mode_of(pid).name.lower()}")
+            return _mode_mismatch(event.name, self.table.mode_of(pid))
         if self._holds(event, pid):
             # A durable grant means that no older batch is in flight, and this generation has sent none.
             self._go_on(event, pid, final=self.table.settled(pid))
             return None
         if event.on_conflict is OnConflict.REFUSE:
             if self.sessions.connected(pid):
-                return ProducerBusy(f"producer {event.name!r} is connected")
+                message = f"another instance of {event.name!r} is connected"
+                return ProducerBusy(f"{message}: wait until it ends, or open with on_conflict='fence'")
             if self.returning.awaits(pid):
                 return None
         generation, durable = self.table.generation_of(pid)
@@ -262,7 +263,7 @@ class Openings:
 
     def _granted(self, grant: ProducerOpened, call: int | None) -> None:
         instance = ProducerInstance(grant.producer_id, grant.generation)
-        fenced = ProducerFenced(f"generation {grant.generation} has this producer now", current=grant.generation)
+        fenced = ProducerFenced(_fenced_by(grant.generation), current=grant.generation)
         if call is None:
             self.sessions.fence(instance, fenced)
         else:
@@ -316,3 +317,12 @@ class Openings:
         self._needing.clear()
         for event in self.waiting.take_all():
             self._step.emit(AnswerOpen(event.call, error))
+
+
+def _fenced_by(current: Generation) -> str:
+    return f"a newer instance has this producer name (generation {current}): stop this one"
+
+
+def _mode_mismatch(name: str | None, mode: SequenceMode) -> ModeMismatch:
+    own = mode.name.lower()
+    return ModeMismatch(f"producer {name!r} is {own}: open it with sequence_mode={own!r}, or use another name")

@@ -64,7 +64,7 @@ class Timeline:
             case "ready":
                 self.tell(f"workload: {', '.join(event['clients'])} on {', '.join(event['topics'])}")
                 for what, why in event["left_out"].items():
-                    self.tell(f"left out: {what}: {why}")
+                    self.tell(f"skipped {what}: {why}")
             case "takeover":
                 phases = " ".join(f"{phase} {ms:.0f}" for phase, ms in event["phases_ms"].items() if phase != "acquire")
                 self.tell(
@@ -89,7 +89,7 @@ def choose_kinds(
         if reason is None:
             chosen.append(kind)
         elif wanted is None:
-            tell(f"left out: {kind}: {reason}")
+            tell(f"skipped {kind}: {reason}")
         else:
             raise LabFailed(f"{kind} is not possible here: {reason}")
     return tuple(chosen)

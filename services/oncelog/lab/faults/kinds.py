@@ -84,11 +84,15 @@ def why_not(kind: FaultKind, counts: Mapping[Component, int]) -> str | None:
         return None
     if kind in WHOLE_CLUSTER:
         missing = [component for component in Component if counts.get(component, 0) and not spare[component]]
-        return f"there is no {missing[0]} to spare" if missing else None
+        return _not_to_lose(missing[0], counts) if missing else None
     component = VICTIM_COMPONENT[kind]
     if not counts.get(component, 0):
         return f"there is no {component} here"
-    return None if spare[component] else f"there is no {component} to spare: {counts[component]} in all"
+    return None if spare[component] else _not_to_lose(component, counts)
+
+
+def _not_to_lose(component: Component, counts: Mapping[Component, int]) -> str:
+    return f"the cluster does not survive the loss of one {component} process (it has {counts[component]})"
 
 
 def fits(kinds: Sequence[FaultKind], counts: Mapping[Component, int]) -> bool:

@@ -140,7 +140,9 @@ class TopicPlacer:
         except StoreUnavailable:
             written = WriteResult(WriteStatus.UNKNOWN)
         fields = {"topic": record.name, "owner": record.owner, "owner_epoch": record.owner_epoch}
-        logger.info("wrote a placement", extra={"fields": {**fields, "status": written.status.value}})
+        done = written.status is WriteStatus.OK
+        what = "topic assigned to an owner" if done else "the assignment of a topic to an owner was not confirmed"
+        logger.info(what, extra={"fields": {**fields, "status": written.status.value}})
         return written
 
     def _answer(self, placed: TopicPlaced | None) -> None:

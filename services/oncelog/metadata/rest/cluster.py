@@ -53,7 +53,7 @@ def routes(coordination: Coordination) -> APIRouter:
         writable, needed = sum(node.live and not node.read_only for node in nodes), max(o.ack_quorum for o in usable)
         if writable < needed:
             raise ServiceUnavailable(
-                f"only {writable} storage nodes take new messages, {needed} are required: start more or free disk space"
+                f"{writable} storage nodes accept new messages; {needed} are needed: start more or free disk space"
             )
         return BrokersHealth(status="ok", usable_owners=len(usable), writable_storage_nodes=writable)
 
