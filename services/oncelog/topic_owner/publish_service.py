@@ -89,7 +89,7 @@ class PublishService:
 
 
 @dataclass(slots=True)
-class _Outbox:
+class _AnswerOutbox:
     """What is to be sent."""
 
     answers: list[BatchAnswer] = field(default_factory=list)
@@ -188,7 +188,7 @@ class PublishStream:
         self._stream = stream
         self._sessions: dict[SessionNumber, _Session] = {}
         self._opening = OpenRequests()
-        self._out = _Outbox()
+        self._out = _AnswerOutbox()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._unanswered_bytes = 0
