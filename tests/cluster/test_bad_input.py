@@ -82,8 +82,8 @@ async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
         "ü",
     ],
 )
-async def test_topic_names_that_cannot_be(cluster: Cluster, client: oncelog.AsyncClient, name: str) -> None:
-    """InvalidName, and no topic comes to be."""
+async def test_invalid_topic_names_are_refused(cluster: Cluster, client: oncelog.AsyncClient, name: str) -> None:
+    """InvalidName, and no topic is created."""
     before = await cluster.get(NAMESPACE)
     with pytest.raises(InvalidName):
         await client.create_producer(name)
@@ -93,8 +93,8 @@ async def test_topic_names_that_cannot_be(cluster: Cluster, client: oncelog.Asyn
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "x" * 2_000, "ü" * 255 + "x", "new\nline", "nul\x00", "\ud800"])
-async def test_producer_names_that_cannot_be(cluster: Cluster, client: oncelog.AsyncClient, name: str) -> None:
-    """InvalidName from the SDK, and from the owner to whoever does not use it; no producer comes to be."""
+async def test_invalid_producer_names_are_refused(cluster: Cluster, client: oncelog.AsyncClient, name: str) -> None:
+    """InvalidName from the SDK, and from the owner for other clients. No producer is created."""
     with pytest.raises(InvalidName):
         await client.create_producer("named", producer_name=name)
     await client.create_producer("named", producer_name="importer")
@@ -106,8 +106,8 @@ async def test_producer_names_that_cannot_be(cluster: Cluster, client: oncelog.A
     assert [producer["name"] for producer in producers] == ["importer"]
 
 
-async def test_messages_over_the_limit(client: oncelog.AsyncClient) -> None:
-    """5 MiB pass and one byte more does not; what was sent before and after is stored."""
+async def test_messages_over_the_limit_are_refused(client: oncelog.AsyncClient) -> None:
+    """A message of 5 MiB is accepted, one byte more is refused. Messages sent before and after it are stored."""
     producer = await client.create_producer("large")
     largest = bytes(MESSAGE_BYTES_MAX)
     await producer.send(largest)
@@ -122,8 +122,8 @@ async def test_messages_over_the_limit(client: oncelog.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**63, 2**70, True, 1.0, "7", None])
-async def test_sequence_ids_that_cannot_be(client: oncelog.AsyncClient, wrong: object) -> None:
-    """InvalidSequenceId, before anything is sent; 0 and 2**63 - 1 are ids like others."""
+async def test_invalid_sequence_ids_are_refused(client: oncelog.AsyncClient, wrong: object) -> None:
+    """InvalidSequenceId, before anything is sent. 0 and 2**63 - 1 are valid ids."""
     topic = f"ids-{type(wrong).__name__}-{len(repr(wrong))}"
     producer = await client.create_producer(topic)
     await producer.send(b"least", sequence_id=0)
@@ -137,8 +137,8 @@ async def test_sequence_ids_that_cannot_be(client: oncelog.AsyncClient, wrong: o
     assert [message.sequence_id for message in await read_all(client, topic)] == [0, 2**63 - 1]
 
 
-async def test_automatic_ids_end_at_the_greatest(client: oncelog.AsyncClient) -> None:
-    """There is no id above it to give: an error, and no wrap-around."""
+async def test_automatic_ids_do_not_wrap_around(client: oncelog.AsyncClient) -> None:
+    """After the greatest id the producer raises an error."""
     producer = await client.create_producer("last-id", initial_sequence_id=2**63 - 3)
     results = [await producer.send(b"x") for _ in range(2)]
     assert [result.sequence_id for result in results] == [2**63 - 2, 2**63 - 1]
@@ -148,7 +148,7 @@ async def test_automatic_ids_end_at_the_greatest(client: oncelog.AsyncClient) ->
 
 
 async def test_automatic_and_explicit_ids_do_not_mix(client: oncelog.AsyncClient) -> None:
-    """SequenceIdRequired, in both directions; the producer goes on as it began."""
+    """SequenceIdRequired, in both directions. The producer continues in its original mode."""
     automatic, explicit = [await client.create_producer("mixed", producer_name=name) for name in ("auto", "given")]
     await automatic.send(b"auto")
     await explicit.send(b"given", sequence_id=7)
@@ -165,8 +165,8 @@ async def test_automatic_and_explicit_ids_do_not_mix(client: oncelog.AsyncClient
     assert [message.value for message in await read_all(client, "mixed")] == [b"auto", b"given"] * 2
 
 
-async def test_gaps_of_a_contiguous_producer(client: oncelog.AsyncClient) -> None:
-    """SequenceGap names the id that is expected; the other mode of the same name is refused."""
+async def test_gaps_of_a_contiguous_producer_are_refused(client: oncelog.AsyncClient) -> None:
+    """SequenceGap names the expected id. Opening the same name in the other mode is refused."""
     producer = await client.create_producer("gaps", producer_name="importer", sequence_mode="contiguous")
     await producer.send(b"0", sequence_id=0)
     with pytest.raises(SequenceGap) as caught:
@@ -178,8 +178,8 @@ async def test_gaps_of_a_contiguous_producer(client: oncelog.AsyncClient) -> Non
     assert [message.value for message in await read_all(client, "gaps")] == [b"0", b"1"]
 
 
-async def test_closed_and_fenced_producers(client: oncelog.AsyncClient) -> None:
-    """Each way of sending says which of the two it is."""
+async def test_closed_and_fenced_producers_report_their_state(client: oncelog.AsyncClient) -> None:
+    """Each way of sending reports whether the producer is closed or fenced."""
     closed = await client.create_producer("over", producer_name="closed")
     await closed.close()
     fenced = await client.create_producer("over", producer_name="fenced")
@@ -194,8 +194,10 @@ async def test_closed_and_fenced_producers(client: oncelog.AsyncClient) -> None:
     assert await read_all(client, "over") == []
 
 
-async def test_unknown_topic_where_none_is_created(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """TopicNotFound, as long as the namespace forbids it; then it is created as ever."""
+async def test_missing_topic_is_not_found_if_creation_is_disabled(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """TopicNotFound while the namespace disables creation. Once it is enabled, the topic is created on use."""
     await cluster.change("PUT", "/admin/v2/namespaces/public/closed", json={"auto_create_topics": False})
     topic = "public/closed/flights"
     with pytest.raises(TopicNotFound):
@@ -208,15 +210,15 @@ async def test_unknown_topic_where_none_is_created(cluster: Cluster, client: onc
     assert await cluster.get("/admin/v2/persistent/public/closed") == [topic]
 
 
-async def test_namespace_that_does_not_exist(client: oncelog.AsyncClient) -> None:
-    """An error that names it, not an endless wait."""
+async def test_missing_namespace_is_reported(client: oncelog.AsyncClient) -> None:
+    """The error names the namespace. The client does not wait forever."""
     with pytest.raises(OncelogError) as caught:
         await client.create_producer("nobody/nowhere/flights")
     assert caught.value.code == "namespace_not_found"
 
 
-async def test_metadata_services_of_two_clusters(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """An address that belongs elsewhere would mix two logs: WrongCluster."""
+async def test_metadata_services_of_two_clusters_are_refused(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """An address of another cluster would mix two logs: WrongCluster."""
 
     async def look_up(_request: metadata_pb2.LookupRequest) -> metadata_pb2.LookupAnswer:
         owner = cluster.serving("owner-1")
@@ -238,8 +240,8 @@ async def test_metadata_services_of_two_clusters(cluster: Cluster, client: oncel
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-async def test_batches_that_are_none(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Cut short, flipped, contradicting themselves: InvalidBatch ends that session; others of the stream go on."""
+async def test_malformed_batches_end_their_session_only(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Truncated, corrupted or inconsistent: InvalidBatch ends that session; other sessions of the stream continue."""
     topic = "batches"
     await client.create_producer(topic, producer_name="somebody")
     stats = await cluster.stats(topic)
@@ -276,7 +278,8 @@ async def test_batches_that_are_none(cluster: Cluster, client: oncelog.AsyncClie
 
 
 async def test_batches_over_the_limit_on_the_wire(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Whoever does not keep the limit is told, and stores nothing; a frame above gRPC's own limit ends the call."""
+    """A client that exceeds the limit gets an error, and nothing is stored. A frame above gRPC's own limit ends the
+    call."""
     await client.create_producer("wire-large", producer_name="importer")
     stats = await cluster.stats("wire-large")
     full = "public/default/wire-large"
@@ -327,8 +330,9 @@ def requests_of(cluster: Cluster, topic_id: str) -> dict[str, list[tuple[Method,
     return {name: [(method, method.encode_request(value)) for method, value in some] for name, some in asked.items()}
 
 
-async def test_garbage_and_truncated_frames_on_every_method(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """What is no message is INVALID_ARGUMENT; what still is one is answered as such, and never by a failed handler."""
+async def test_garbage_and_truncated_frames_fail_no_handler(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """A frame that cannot be parsed is INVALID_ARGUMENT. A frame that still parses is answered as a request. No
+    handler fails."""
     await (await client.create_producer("garbage")).send(b"x")
     own = random.Random(11)
     lookup = await cluster.stats("garbage")
@@ -345,8 +349,8 @@ async def test_garbage_and_truncated_frames_on_every_method(cluster: Cluster, cl
     assert [message.value for message in await read_all(client, "garbage")] == [b"x"]
 
 
-async def test_noise_on_every_port(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Bytes that are no HTTP at all: the connection ends, the process goes on."""
+async def test_noise_on_a_port_does_not_end_the_process(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Bytes that are not HTTP end the connection, and the process continues."""
     for process in cluster.processes.values():
         for what in ("address", "http", "health"):
             if process["role"] != "zookeeper" and what in process["serving"]:
@@ -370,7 +374,7 @@ async def test_noise_on_every_port(cluster: Cluster, client: oncelog.AsyncClient
         ("PATCH", "/{topic}", b"", "", 405, "method_not_allowed"),
     ],
 )
-async def test_malformed_requests_over_rest(
+async def test_malformed_requests_over_rest_change_nothing(
     cluster: Cluster,
     client: oncelog.AsyncClient,
     method: str,
@@ -380,7 +384,7 @@ async def test_malformed_requests_over_rest(
     status: int,
     code: str,
 ) -> None:
-    """A problem with the error's name; the switch and the topics stay as they were."""
+    """The response is a problem with the error's name. The switch and the topics stay unchanged."""
     await client.create_producer("rest")
     before = await cluster.get(NAMESPACE)
     headers = {"Content-Type": content_type} if content_type else {}

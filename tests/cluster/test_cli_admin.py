@@ -121,14 +121,14 @@ NODE = "0a1b" * 8
     ],
 )
 def test_command_sends_its_request(rest: RecordingServer, words: str, asked: Asked) -> None:
-    """Each command is one call of the REST interface, at the path that users of Pulsar know."""
+    """Each command is one REST call, at the path that Pulsar uses."""
     code, _, errors = admin(rest, *words.split())
     assert (code, errors) == (0, "")
     assert rest.asked == [asked]
 
 
-def test_unique_prefix_of_a_storage_node_is_enough(rest: RecordingServer) -> None:
-    """Tables show short names, and what is shown can be typed; an ambiguous one names nobody."""
+def test_unique_prefix_selects_a_storage_node(rest: RecordingServer) -> None:
+    """Tables show short names, and commands accept them. An ambiguous prefix is an error."""
     others = ["0a2c" * 8, "ffff" * 8]
     rest.answers["/admin/v2/storage-nodes"] = (200, [{"incarnation": one} for one in (NODE, *others)])
     assert admin(rest, "storage-nodes", "set-read-only", "0a1b0a1b")[0] == 0
@@ -140,15 +140,15 @@ def test_unique_prefix_of_a_storage_node_is_enough(rest: RecordingServer) -> Non
     assert rest.asked[-1] == ("GET", "/admin/v2/storage-nodes/bbbb", None)
 
 
-def test_cluster_switch_finds_the_cluster(rest: RecordingServer) -> None:
-    """The path needs the cluster's id, which nobody wants to type."""
+def test_cluster_switch_looks_up_the_cluster_id(rest: RecordingServer) -> None:
+    """The path needs the cluster's id, and the user should not have to type it."""
     rest.answers["/admin/v2/clusters"] = (200, ["c1"])
     assert admin(rest, "cluster", "set-deduplication", "--enable")[0] == 0
     assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/deduplication", True)
 
 
 def test_json_output_is_the_rest_response(rest: RecordingServer) -> None:
-    """A program gets what the REST interface says, nothing else."""
+    """A program gets the REST response unchanged."""
     answer = {"topic": "public/default/new", "takeovers": [{"ms": 1.5}], "owner": None}
     rest.answers[f"{TOPIC}/stats"] = (200, answer)
     _, output, _ = admin(rest, "topics", "stats", "new", "-o", "json")
@@ -156,7 +156,7 @@ def test_json_output_is_the_rest_response(rest: RecordingServer) -> None:
 
 
 def test_table_shows_every_value(rest: RecordingServer) -> None:
-    """People see nested facts as dotted names, and lists as tables of their own."""
+    """Nested values are shown with dotted names, and lists as separate tables."""
     answer = {"owner": None, "verdicts": {"stored": 7}, "takeovers": [{"ms": 1.5, "marks": {"A": 0.5}}]}
     rest.answers[f"{TOPIC}/stats"] = (200, answer)
     _, output, _ = admin(rest, "topics", "stats", "new")
@@ -165,7 +165,7 @@ def test_table_shows_every_value(rest: RecordingServer) -> None:
 
 
 def test_change_prints_nothing_with_json_output(rest: RecordingServer) -> None:
-    """A sentence for people is no JSON."""
+    """A confirmation in words would not be JSON."""
     words = ("namespaces", "set-deduplication", "orders", "--enable")
     assert admin(rest, *words)[1] == "deduplication of orders: on\n"
     assert admin(rest, *words, "-o", "json")[1] == ""
@@ -176,7 +176,7 @@ def test_change_prints_nothing_with_json_output(rest: RecordingServer) -> None:
     [(404, "topic_not_found", 1), (409, "conflict", 1), (503, "topic_loading", 4), (504, "deadline_exceeded", 4)],
 )
 def test_error_is_printed_with_its_code(rest: RecordingServer, status: int, code: str, exit_code: int) -> None:
-    """The exit code says whether trying again is right; the text is the problem's own."""
+    """The exit code shows whether a retry can help; the text is that of the problem."""
     rest.answers[f"{TOPIC}/stats"] = (status, {"code": code, "detail": "that is why", "status": status})
     got, output, errors = admin(rest, "topics", "stats", "new")
     assert (got, output) == (exit_code, "")
@@ -184,7 +184,7 @@ def test_error_is_printed_with_its_code(rest: RecordingServer, status: int, code
 
 
 def test_invalid_name_is_refused_without_a_request(rest: RecordingServer) -> None:
-    """A slash too many must not become another path."""
+    """An additional slash must not become another path."""
     code, _, errors = admin(rest, "topics", "stats", "a/b/c/d")
     assert code == 1
     assert "[invalid_name]" in errors
@@ -192,7 +192,7 @@ def test_invalid_name_is_refused_without_a_request(rest: RecordingServer) -> Non
 
 
 def test_server_that_is_not_oncelog_is_recognised(rest: RecordingServer) -> None:
-    """A wrong --admin-url that answers must not end in a trace."""
+    """A wrong --admin-url that responds must not cause a traceback."""
     rest.answers[f"{TOPIC}/stats"] = (500, "oops")
     code, _, errors = admin(rest, "topics", "stats", "new")
     assert code == 1
@@ -200,7 +200,7 @@ def test_server_that_is_not_oncelog_is_recognised(rest: RecordingServer) -> None
 
 
 def test_unreachable_server_is_a_retriable_error() -> None:
-    """Exit code 4, and the option to look at."""
+    """Exit code 4, and the message names the option to check."""
     with served() as gone:
         url = gone.url
     result = CliRunner().invoke(app, ["admin", "brokers", "list", "--admin-url", url])

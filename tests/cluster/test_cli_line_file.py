@@ -49,14 +49,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(data=contents, block_bytes=block_sizes)
 def test_every_line_is_read_with_its_offset(directory: Path, data: bytes, block_bytes: int) -> None:
-    """Whatever block boundaries cut: with or without a final newline, empty lines and carriage returns kept."""
+    """At any block boundary, with or without a final newline. Empty lines and carriage returns are kept."""
     with LineFile(written(directory, data), block_bytes, final=True) as file:
         assert read(file, 0) == lines_of(data)
 
 
 @given(data=contents, block_bytes=block_sizes)
 def test_line_after_each_line_is_its_successor(directory: Path, data: bytes, block_bytes: int) -> None:
-    """What a resumed run sends first is exactly the line after the last stored one; nothing after the last line."""
+    """A resumed run starts with the line after the last stored line; after the last line there is none."""
     offsets = list(lines_of(data))
     with LineFile(written(directory, data), block_bytes, final=True) as file:
         for offset, successor in pairwise(offsets):
@@ -69,7 +69,7 @@ def test_line_after_each_line_is_its_successor(directory: Path, data: bytes, blo
 
 @given(data=contents, block_bytes=block_sizes, count=st.integers(min_value=0, max_value=9))
 def test_offset_of_earlier_lines_is_found(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
-    """A replay of the last n lines begins at a line, n before, or at the beginning of the file."""
+    """A replay of the last n lines begins n lines earlier, or at the start of the file."""
     offsets = [*lines_of(data), len(data)]
     with LineFile(written(directory, data), block_bytes, final=True) as file:
         for index, offset in enumerate(offsets):
@@ -78,7 +78,7 @@ def test_offset_of_earlier_lines_is_found(directory: Path, data: bytes, block_by
 
 @given(data=contents, block_bytes=block_sizes)
 def test_offset_inside_a_line_is_refused(directory: Path, data: bytes, block_bytes: int) -> None:
-    """An id that is no line's beginning was not published from this file: sending on would mix two files."""
+    """An id that is not the start of a line was not published from this file: continuing would mix two files."""
     offsets = lines_of(data)
     with LineFile(written(directory, data), block_bytes, final=True) as file:
         for offset in range(len(data) + 2):
@@ -89,7 +89,7 @@ def test_offset_inside_a_line_is_refused(directory: Path, data: bytes, block_byt
 
 @given(data=contents, block_bytes=block_sizes, count=st.integers(min_value=1, max_value=9))
 def test_split_blocks_have_the_same_lines(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
-    """A paced run sends parts of blocks; each knows where what follows it begins."""
+    """A rate-limited run sends parts of blocks. Each part has the offset of the next one."""
     with LineFile(written(directory, data), block_bytes, final=True) as file:
         for block in file.blocks(0):
             if count < len(block):
@@ -102,7 +102,7 @@ def test_split_blocks_have_the_same_lines(directory: Path, data: bytes, block_by
 
 @given(data=contents, block_bytes=block_sizes)
 def test_only_complete_lines_are_read_if_the_file_may_grow(directory: Path, data: bytes, block_bytes: int) -> None:
-    """A last line without a newline may be half of one: it is told with its place, and not read."""
+    """A last line without a newline may be incomplete: it is reported with its offset, and not read."""
     complete = data[: data.rfind(b"\n") + 1]
     with LineFile(written(directory, data), block_bytes) as file:
         assert read(file, 0) == lines_of(complete)
@@ -111,10 +111,8 @@ def test_only_complete_lines_are_read_if_the_file_may_grow(directory: Path, data
 
 
 @given(data=contents, cut=st.integers(min_value=0, max_value=60), block_bytes=block_sizes)
-def test_file_that_grows_while_it_is_read_gives_all_lines(
-    directory: Path, data: bytes, cut: int, block_bytes: int
-) -> None:
-    """Wherever the writer had come to at the first run, also between a carriage return and its newline."""
+def test_growing_file_gives_all_lines(directory: Path, data: bytes, cut: int, block_bytes: int) -> None:
+    """Wherever the file ended at the first run, also between a carriage return and its newline."""
     path = written(directory, data[:cut])
     with LineFile(path, block_bytes) as file:
         found = read(file, 0)
@@ -125,13 +123,13 @@ def test_file_that_grows_while_it_is_read_gives_all_lines(
 
 
 def test_file_truncated_within_its_last_published_line_is_refused(tmp_path: Path) -> None:
-    """What is written after the cut would be taken for the rest of a line that is stored, and skipped."""
+    """Text written after the cut would be taken for the rest of the stored line, and skipped."""
     with LineFile(written(tmp_path, b"one\ntw")) as file, pytest.raises(InvalidArgument, match="has no newline"):
         file.after(4)
 
 
 def test_file_truncated_while_it_is_read_is_refused(tmp_path: Path) -> None:
-    """A run that ended as if nothing had happened would hide that the file was begun anew."""
+    """A normal end of the run would hide that the file was replaced."""
     path = written(tmp_path, b"one\ntwo\n")
     with LineFile(path, block_bytes=4) as file:
         blocks = file.blocks(0)
@@ -143,7 +141,7 @@ def test_file_truncated_while_it_is_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_reported_by_name(tmp_path: Path) -> None:
-    """The error that people meet first must say which file."""
+    """The error must name the file."""
     with pytest.raises(FileNotFoundError) as caught:
         LineFile(tmp_path / "missing.csv")
     assert caught.value.filename == str(tmp_path / "missing.csv")

@@ -50,7 +50,7 @@ def numbered(path: Path, count: int) -> Path:
 
 
 def test_file_is_published_once_by_repeated_runs(cluster: Standalone, tmp_path: Path) -> None:
-    """The promise in one command: again means on, and a replay is refused line by line."""
+    """A second run resumes, and a replay is refused line by line."""
     path = tmp_path / "lines"
     path.write_bytes(b"a\r\n\n\xff\nlast\n")
     first = produce(cluster, "once", path)
@@ -70,7 +70,7 @@ def test_file_is_published_once_by_repeated_runs(cluster: Standalone, tmp_path: 
 
 
 def test_run_on_a_grown_file_continues_after_the_last_line(cluster: Standalone, tmp_path: Path) -> None:
-    """A log that grows is published by running the command again."""
+    """A growing log file is published by running the command again."""
     path = numbered(tmp_path / "lines", 3)
     produce(cluster, "grows", path)
     with path.open("a") as file:
@@ -80,7 +80,7 @@ def test_run_on_a_grown_file_continues_after_the_last_line(cluster: Standalone, 
 
 
 def test_incomplete_last_line_is_published_once_it_is_complete(cluster: Standalone, tmp_path: Path) -> None:
-    """Half a line must not take the id of the whole one: what is written later would be lost."""
+    """An incomplete line must not use the id of the complete line, or its rest would be lost."""
     path = tmp_path / "lines"
     path.write_bytes(b"one\ntw")
     words = ("produce", "halves", "--from-file", str(path), "--producer-name", "importer")
@@ -102,7 +102,7 @@ def test_incomplete_last_line_is_published_once_it_is_complete(cluster: Standalo
 
 
 def test_another_file_under_the_same_name_is_refused(cluster: Standalone, tmp_path: Path) -> None:
-    """Offsets of another file would look like a resume, and its first lines be lost."""
+    """Offsets of another file would look like a resumed run, and its first lines would be lost."""
     produce(cluster, "other", numbered(tmp_path / "lines", 3))
     other = tmp_path / "others"
     other.write_text("one line that is longer than all of the other file\n")
@@ -114,7 +114,7 @@ def test_another_file_under_the_same_name_is_refused(cluster: Standalone, tmp_pa
 
 
 def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Standalone, tmp_path: Path) -> None:
-    """The demo in small: kill -9 of the producer, then of the owner under the next; every line is there once."""
+    """A small version of the demo: kill -9 of the producer, then of the owner. Every line is stored once."""
     path = numbered(tmp_path / "lines", 6000)
     words = ("produce", "crashes", "--from-file", str(path), "--producer-name", "importer", "--rate", "1500")
     own = environment() | {"ONCELOG_URL": cluster.url}
@@ -145,7 +145,7 @@ def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Standalon
 
 
 def test_interrupted_run_reports_its_progress(cluster: Standalone, tmp_path: Path) -> None:
-    """Ctrl-C: exit code 130, a true summary, and the next run completes the file."""
+    """Ctrl-C: exit code 130 and a correct summary. The next run completes the file."""
     path = numbered(tmp_path / "lines", 3000)
     words = ("produce", "stops", "--from-file", str(path), "--producer-name", "importer", "-o", "json")
     own = environment() | {"ONCELOG_URL": cluster.url}
@@ -168,7 +168,7 @@ def test_interrupted_run_reports_its_progress(cluster: Standalone, tmp_path: Pat
 
 
 def test_read_starts_and_ends_at_the_given_positions(cluster: Standalone, tmp_path: Path) -> None:
-    """--from a message id, inclusive or behind it, a time, and --limit."""
+    """--from with a message id (inclusive or exclusive) or a time, and --limit."""
     produce(cluster, "places", numbered(tmp_path / "lines", 10))
     messages = rows(cluster, "places")
     assert len(messages) == 10
@@ -187,7 +187,7 @@ def test_read_starts_and_ends_at_the_given_positions(cluster: Standalone, tmp_pa
 
 
 def test_follow_prints_new_messages(cluster: Standalone) -> None:
-    """--follow waits, prints each message when it is there, and ends with Ctrl-C."""
+    """--follow waits, prints each new message, and ends with Ctrl-C."""
     own = environment() | {"ONCELOG_URL": cluster.url}
     words = command("read", "tail", "--follow")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own) as follower:
@@ -202,7 +202,7 @@ def test_follow_prints_new_messages(cluster: Standalone) -> None:
 
 
 def test_unreachable_cluster_is_reported_with_advice(tmp_path: Path) -> None:
-    """The first thing that newcomers get wrong; exit code 4 means that trying again may help."""
+    """A common first mistake. Exit code 4 means that a retry may help."""
     path = numbered(tmp_path / "lines", 1)
     words = ("produce", "t", "--from-file", str(path), "--producer-name", "n", "--timeout", "0.5")
     nowhere = ("--url", "oncelog://127.0.0.1:1")
@@ -213,7 +213,7 @@ def test_unreachable_cluster_is_reported_with_advice(tmp_path: Path) -> None:
 
 
 def test_closed_output_ends_the_read(cluster: Standalone, tmp_path: Path) -> None:
-    """`oncelog read … | head` is no error."""
+    """`oncelog read … | head` is not an error."""
     produce(cluster, "piped", numbered(tmp_path / "lines", 50_000))
     own = environment() | {"ONCELOG_URL": cluster.url}
     with subprocess.Popen(command("read", "piped"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own) as reading:

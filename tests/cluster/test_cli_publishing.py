@@ -77,7 +77,8 @@ async def turns(count: int) -> None:
 
 @pytest.mark.asyncio
 async def test_acknowledged_offset_has_no_gaps() -> None:
-    """A later list that is answered first must not make an earlier one look stored: a resume would skip it."""
+    """A later batch that is acknowledged first must not make an earlier one look stored: a resumed run would skip
+    it."""
     producer, story = HeldProducer(), Story()
     publishing = Publishing(producer, story, None, 0)
     run = asyncio.create_task(publishing.run(blocks_of(2, 3)))
@@ -94,7 +95,7 @@ async def test_acknowledged_offset_has_no_gaps() -> None:
 
 @pytest.mark.asyncio
 async def test_batches_in_flight_are_limited() -> None:
-    """A cluster that does not answer must not make a large file fill the memory."""
+    """If the cluster does not respond, a large file must not fill the memory."""
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), None, 0)
     run = asyncio.create_task(publishing.run(blocks_of(*[1] * 200)))
@@ -112,7 +113,8 @@ async def test_batches_in_flight_are_limited() -> None:
 
 @pytest.mark.asyncio
 async def test_stop_waits_for_batches_in_flight() -> None:
-    """Ctrl-C: nothing more is read, and what is on the way is still counted, so that the reported progress is true."""
+    """After Ctrl-C nothing more is read. Batches in flight are still counted, so that the reported progress is
+    correct."""
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), 1.0, 0)
     run = asyncio.create_task(publishing.run(blocks_of(5)))
@@ -125,8 +127,8 @@ async def test_stop_waits_for_batches_in_flight() -> None:
 
 
 @pytest.mark.asyncio
-async def test_error_ends_the_run_with_true_progress() -> None:
-    """The summary after an error says what is stored: exactly what was acknowledged before it."""
+async def test_error_ends_the_run_with_correct_progress() -> None:
+    """The summary after an error counts exactly the messages that were acknowledged before it."""
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), None, 0)
     run = asyncio.create_task(publishing.run(blocks_of(2, 2)))
@@ -140,7 +142,7 @@ async def test_error_ends_the_run_with_true_progress() -> None:
 
 
 def test_pace_allows_its_rate() -> None:
-    """1000 lines a second: after 20 ms 20, and nothing twice."""
+    """At 1000 lines a second, 20 lines are allowed after 20 ms, and none of them twice."""
     pace = Pace(1000.0, 0.0)
     assert pace.grant(0.0) == 0
     assert pace.grant(0.0201) == 20
@@ -150,11 +152,11 @@ def test_pace_allows_its_rate() -> None:
 
 
 def test_pace_catches_up_by_one_second_at_most() -> None:
-    """After a long stall the cluster must not be met by everything that was not sent meanwhile."""
+    """After a long pause the backlog must not be sent to the cluster all at once."""
     pace = Pace(1000.0, 0.0)
     assert pace.grant(3600.0) == 1000
 
 
 def test_no_rate_means_no_limit() -> None:
-    """By default it goes as fast as it goes."""
+    """The default is no limit."""
     assert Pace(None, 0.0).grant(0.0) is None

@@ -15,7 +15,7 @@ async def values(blocks: AsyncIterator[LineBlock]) -> list[bytes]:
 
 @pytest.mark.asyncio
 async def test_lines_of_a_pipe_equal_those_of_a_file() -> None:
-    """The same definition of a line, wherever it comes from; such lines have no offsets."""
+    """Both sources split lines in the same way. Lines of a pipe have no offsets."""
     reading, writing = os.pipe()
     os.write(writing, b"a\r\n\nlast")
     os.close(writing)
@@ -25,7 +25,7 @@ async def test_lines_of_a_pipe_equal_those_of_a_file() -> None:
 
 @pytest.mark.asyncio
 async def test_line_is_passed_on_before_the_pipe_ends() -> None:
-    """`tail -F` never ends: what it printed must be sent now."""
+    """`tail -F` never ends: a printed line must be sent at once."""
     reading, writing = os.pipe()
     lines = lines_of_descriptor(reading)
     os.write(writing, b"first\nsec")

@@ -110,15 +110,15 @@ def words_of(answer: object) -> set[str]:
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_table_fits_80_columns(name: str) -> None:
-    """Whatever Kubernetes calls its pods."""
+    """Whatever names Kubernetes gives its pods."""
     lines = lines_of(ANSWERS[name], width=WIDTH, wide=False, now_ms=NOW_MS)
     assert [line for line in lines if len(line) > WIDTH] == []
     assert not re.search(r"\d{13}", "\n".join(lines).replace("21474", "")), "a time since 1970"
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_wide_shows_every_id_and_address_whole(name: str) -> None:
-    """On one line each; nothing is left out."""
+def test_wide_shows_complete_ids_and_addresses(name: str) -> None:
+    """Each on one line, without truncation."""
     lines = lines_of(ANSWERS[name], width=WIDTH, wide=True, now_ms=NOW_MS)
     shown = {word.strip(",") for line in lines for word in line.split()}
     missing = words_of(ANSWERS[name]) - shown
@@ -126,7 +126,7 @@ def test_wide_shows_every_id_and_address_whole(name: str) -> None:
 
 
 def test_tables_have_the_useful_columns() -> None:
-    """Short names, how long ago, how much room."""
+    """Short names, ages and free space."""
     assert lines_of(STORAGE, width=WIDTH, wide=False, now_ms=NOW_MS) == [
         "node      address                 state                      free",
         "01b20123  oncelog-storage-0:6651  live                   20.0 GiB",
@@ -142,7 +142,7 @@ def test_tables_have_the_useful_columns() -> None:
 
 
 def test_short_ids_are_as_long_as_necessary() -> None:
-    """Two nodes whose names begin alike are still told apart."""
+    """Two nodes whose names begin alike still have different short ids."""
     alike: list[object] = [
         {"incarnation": "a" * 12 + letter * 20, "retired": False, "address": "h:1"} for letter in "bc"
     ]
@@ -151,7 +151,7 @@ def test_short_ids_are_as_long_as_necessary() -> None:
 
 
 def test_table_that_is_too_wide_is_shown_as_blocks() -> None:
-    """A producer's name may have 255 characters: it goes over the line, and is not broken."""
+    """A producer's name may have 255 characters: it exceeds the line, and is not broken."""
     name = "importer/" + "x" * 100
     lines = lines_of([{"name": name, "producer_id": 7, "persisted": 9}], width=WIDTH, wide=False, now_ms=NOW_MS)
     assert f"name       {name}" in lines
@@ -160,7 +160,7 @@ def test_table_that_is_too_wide_is_shown_as_blocks() -> None:
 
 
 def test_long_value_continues_on_the_next_line() -> None:
-    """Words stay whole."""
+    """Words are not broken."""
     lines = lines_of(STATS, width=WIDTH, wide=False, now_ms=NOW_MS)
     at = next(number for number, line in enumerate(lines) if line.startswith("waiting"))
     assert lines[at + 1].startswith(" " * 20)
@@ -168,7 +168,7 @@ def test_long_value_continues_on_the_next_line() -> None:
 
 
 def test_sizes_and_times_are_formatted_for_people() -> None:
-    """Rounded down to the unit that one thinks in; the date, where a time is long ago or to come."""
+    """Sizes are rounded down to a readable unit. Times in the distant past or in the future are dates."""
     sizes = [size(number) for number in (0, 1023, 1536, 20 * 2**30, 5 * 2**50)]
     assert sizes == ["0 B", "1023 B", "1.5 KiB", "20.0 GiB", "5.0 PiB"]
     told = [ago(NOW_MS - ms, NOW_MS) for ms in (0, 59_999, 60_000, 7_200_000, 86_400_000 * 3, 86_400_000 * 40, -9_000)]
@@ -201,7 +201,7 @@ def assert_whole(text: str, *words: str) -> None:
 
 
 def test_faults_fit_80_columns() -> None:
-    """Kinds are names that one types: `--kinds storage-node-kill`."""
+    """Kinds have the names that --kinds takes: `--kinds storage-node-kill`."""
     figures = tuple(KindFigures(kind, 12, (1.0, 12_345.6), 11, 23_456.7, 0.123) for kind in FaultKind)
     verdict = LogVerdict(1, 1, 1, 1, 1, 1, 1, 1).to_json()
     report = ChaosReport(7, verdict, figures, (), None, 12.3)
@@ -216,7 +216,7 @@ def test_planned_faults_fit_80_columns() -> None:
 
 
 def test_bench_fits_80_columns() -> None:
-    """Figures stay in one line."""
+    """A figure is not split over lines."""
     row = BenchRow(
         "publish 100-byte messages, acknowledged on two of three",
         1_234_567.0,
@@ -235,7 +235,7 @@ def test_demo_fits_80_columns() -> None:
 
 
 def test_audit_fits_80_columns() -> None:
-    """Checks and positions stay whole."""
+    """Checks and positions are not split over lines."""
     topic = {
         "topic": "public/default/flights", "verdict": "violations", "end": {"position": "123456:789", "next_index": 9},
         "checks": [

@@ -32,8 +32,9 @@ async def ledgers_on_the_node(cluster: Cluster) -> int:
 
 
 @pytest.mark.hazard(3)
-async def test_deleted_topic_ends_everywhere_and_begins_empty_when_created_anew(cluster: Cluster) -> None:
-    """Producers and readers get an error that says why; ids, numbers and messages of the old do not come back."""
+async def test_recreated_topic_is_empty_and_old_clients_get_an_error(cluster: Cluster) -> None:
+    """Producers and readers of the deleted topic get an error with the reason. The new topic has none of its ids or
+    messages."""
     flights = rest_path("flights")
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         producer = await client.create_producer("flights", producer_name="importer")
@@ -70,8 +71,9 @@ async def test_deleted_topic_ends_everywhere_and_begins_empty_when_created_anew(
             await client.create_reader("flights", start=first.message_id)
 
 
-async def test_nothing_is_acknowledged_for_a_topic_whose_deletion_was_answered(cluster: Cluster) -> None:
-    """Its owner is paused, and wakes with batches in its socket. Until its session ends the answer is to try again."""
+async def test_deleted_topic_acknowledges_nothing(cluster: Cluster) -> None:
+    """Its owner is paused, and resumes with batches in its socket. Until its session ends, the response is a
+    retriable error."""
     path = rest_path("paused")
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         producer = await client.create_producer("paused", producer_name="importer")
@@ -100,8 +102,8 @@ async def test_nothing_is_acknowledged_for_a_topic_whose_deletion_was_answered(c
     await cluster.healed()
 
 
-async def test_partitioned_topic_can_be_created_as_soon_as_its_deletion_was_answered(cluster: Cluster) -> None:
-    """With its parts in use; each time anew."""
+async def test_partitioned_topic_can_be_recreated_after_its_deletion(cluster: Cluster) -> None:
+    """At once and repeatedly, while its partitions are in use."""
     path = rest_path("again") + "/partitions"
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         for _ in range(3):
@@ -113,8 +115,8 @@ async def test_partitioned_topic_can_be_created_as_soon_as_its_deletion_was_answ
             await cluster.change("DELETE", path)
 
 
-async def test_partitioned_topic_goes_with_its_parts(cluster: Cluster) -> None:
-    """Those that were used; the producer on one learns of it."""
+async def test_partitioned_topic_is_deleted_with_its_partitions(cluster: Cluster) -> None:
+    """All partitions that were used. The producer of one of them gets an error."""
     split = rest_path("split")
     await cluster.change("PUT", f"{split}/partitions", json=2)
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:

@@ -59,8 +59,10 @@ async def one_producer(client: oncelog.AsyncClient, topic: str) -> AsyncIterator
         yield loads
 
 
-async def test_owner_killed_twice_under_load_costs_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Every way of sending, and a reader at the end of the log: they go on by themselves, through two deaths."""
+async def test_killing_the_owner_twice_under_load_loses_no_message(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """Every way of sending, and a reader at the end of the log, continue without help after two kills."""
     topic = "killed-owner"
     async with Following.running(client, topic) as following:
         async with every_producer(cluster, client, topic) as loads:
@@ -78,7 +80,7 @@ async def test_owner_killed_twice_under_load_costs_no_message(cluster: Cluster, 
 
 
 async def test_unload_under_load_moves_the_topic(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """In good order: to the other owner, and back."""
+    """The topic is closed first and moves to the other owner, and back."""
     topic = "unloaded"
     async with every_producer(cluster, client, topic) as loads:
         owners = [await cluster.owner_of(topic)]
@@ -93,8 +95,8 @@ async def test_unload_under_load_moves_the_topic(cluster: Cluster, client: oncel
 
 
 async def test_terminated_owner_hands_its_topics_over(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """SIGTERM: the metadata services hear of it and move each topic: snapshot written, answered, ledgers closed; so the
-    next owner replays what came after the snapshot, and none is closed unasked."""
+    """After SIGTERM the metadata services move each topic: the owner writes a snapshot, answers requests and closes
+    ledgers. So the next owner replays only what follows the snapshot, and no ledger is closed needlessly."""
     topic = "drained"
     async with one_producer(client, topic) as loads:
         await loads.answered_more(2_000)
@@ -116,7 +118,7 @@ async def test_terminated_owner_hands_its_topics_over(cluster: Cluster, client: 
 
 
 async def test_open_topics_need_no_metadata_service(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """With one of two dead, look-ups go to the other; with both dead, what is open goes on."""
+    """With one of two dead, look-ups use the other; with both dead, open topics continue."""
     async with one_producer(client, "without-metadata") as loads:
         with cluster.held():
             await cluster.kill("metadata-1")
@@ -130,10 +132,10 @@ async def test_open_topics_need_no_metadata_service(cluster: Cluster, client: on
     others.check(await read_all(client, "by-the-other-replica"))
 
 
-async def test_metadata_services_restarted_one_by_one_move_no_topic(
+async def test_rolling_restart_of_metadata_services_moves_no_topic(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
-    """A rolling restart: open topics go on at the epoch that they had, and look-ups are answered by the other one."""
+    """Open topics continue at their epoch, and look-ups are answered by the other replica."""
     topic = "metadata-rolls"
     async with one_producer(client, topic) as loads:
         epoch = (await cluster.stats(topic))["owner_epoch"]
@@ -147,8 +149,10 @@ async def test_metadata_services_restarted_one_by_one_move_no_topic(
     loads.check(await read_all(client, topic))
 
 
-async def test_owner_killed_while_a_metadata_service_is_dead(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """The other replica alone sees the death and places the topic."""
+async def test_owner_killed_while_a_metadata_service_is_dead_is_replaced(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """The other replica alone detects the death and places the topic."""
     topic = "one-replica"
     async with one_producer(client, topic) as loads:
         owner = await cluster.owner_of(topic)
@@ -161,7 +165,8 @@ async def test_owner_killed_while_a_metadata_service_is_dead(cluster: Cluster, c
 
 
 async def test_open_topics_need_no_zookeeper(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Killed and back again: publishing and questions go on meanwhile, and whatever needs records goes on after."""
+    """ZooKeeper is killed and restarted: publishing and queries continue meanwhile, and operations that need records
+    continue afterwards."""
     async with one_producer(client, "without-zookeeper") as loads:
         with cluster.held():
             await cluster.kill("zookeeper")
@@ -183,8 +188,8 @@ async def test_open_topics_need_no_zookeeper(cluster: Cluster, client: oncelog.A
     late.check(await read_all(client, "after-zookeeper"))
 
 
-async def test_ports_that_clients_know_are_kept_for_the_dead(cluster: Cluster) -> None:
-    """A port that nobody uses is given away, and its server cannot come back for as long as the other one lives."""
+async def test_port_of_a_killed_server_stays_reserved(cluster: Cluster) -> None:
+    """Another process could take a free port, and the server could not restart there."""
     known = [*(cluster.serving(f"metadata-{n}", what) for n in (1, 2) for what in ("address", "http"))]
     known.append(cluster.serving("zookeeper"))
     with cluster.held():

@@ -52,8 +52,9 @@ async def read(url: str, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.hazard(22)
-async def test_keys_survive_the_process_that_published_them(tmp_path: Path) -> None:
-    """kill -9 with requests under way; every key is repeated at the other replica, and read back: each once."""
+async def test_keys_survive_a_killed_publishing_process(tmp_path: Path) -> None:
+    """kill -9 with requests in flight. Every key is repeated at the other replica, and each message is read back
+    once."""
     with (
         RedisProcess.running(tmp_path / "redis") as redis,
         Cluster.running(tmp_path, metadata=2, redis_url=redis.url) as cluster,

@@ -59,8 +59,8 @@ def parts_of(adds: Sequence[Add], fates: dict[EntryId, AppendStatus]) -> dict[En
     return {entry_id: data for entry_id, data in whole(adds).items() if fates.get(entry_id) is OK}
 
 
-async def test_killed_node_keeps_what_it_acknowledged_and_its_fences(one: StorageCluster) -> None:
-    """kill -9 during writes: every answer stands, also the fence, which needs no later sync."""
+async def test_killed_node_keeps_acknowledged_entries_and_fences(one: StorageCluster) -> None:
+    """kill -9 during writes: every acknowledgement stands, also that of the fence, which needs no later sync."""
     (node,) = one.nodes
     metadata = await one.create_ledger(1, [node])
     adds = adds_of(writer_of(metadata), 400, size=60_000)
@@ -148,8 +148,8 @@ async def test_first_add_waits_for_a_read_of_zookeeper(one: StorageCluster) -> N
 
 
 async def test_node_with_a_damaged_directory_refuses_to_start(one: StorageCluster) -> None:
-    """Acknowledged bytes are gone, and the node would report their entries as missing. Its last line says what to
-    do."""
+    """Acknowledged bytes are lost, and the node would report their entries as missing. Its last line names the
+    remedy."""
     (node,) = one.nodes
     metadata = await one.create_ledger(1, [node])
     adds = adds_of(writer_of(metadata), 50, size=5000)
@@ -206,7 +206,7 @@ async def test_second_process_on_a_directory_is_refused(one: StorageCluster) -> 
 async def test_directory_of_another_cluster_is_refused(
     one: StorageCluster, tmp_path: Path, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """A disk that was moved by mistake keeps its promises to its own cluster."""
+    """A disk that was moved by mistake still holds acknowledged entries of its own cluster."""
     (node,) = one.nodes
     node.send(signal.SIGTERM)
     assert await node.ended() == 0
@@ -243,7 +243,7 @@ async def test_stopped_node_delays_no_other_and_writing_continues(three: Storage
 
 
 async def test_ledger_is_recovered_with_one_member_dead(three: StorageCluster) -> None:
-    """Fence, read, write back, close: over processes and ZooKeeper, for a ledger whose writer is gone."""
+    """Fence, read, write back, close: over processes and ZooKeeper, for a ledger whose writer has ended."""
     metadata = await three.create_ledger(1, three.nodes)
     dead = three.nodes[0]
     async with linked(three.addresses) as (links, heard):

@@ -195,7 +195,7 @@ async def test_owner_that_refuses_to_unload_is_asked_again() -> None:
         assert own.old.unloaded
 
 
-async def test_no_topic_moves_to_an_owner_that_drains() -> None:
+async def test_no_topic_moves_to_a_draining_owner() -> None:
     """The draining owner has no topics left and is about to stop."""
     async with Uneven.running() as own:
         await own.new.streams[own.replica].write(own.new.hello(draining=True))
@@ -204,7 +204,7 @@ async def test_no_topic_moves_to_an_owner_that_drains() -> None:
         assert own.old.unloading == []
 
 
-async def test_next_replica_takes_over_when_the_elected_one_goes() -> None:
+async def test_next_replica_takes_over_after_the_elected_one_stops() -> None:
     """The remaining replica with the lowest number is elected."""
     async with World.running() as world:
         first, second = await world.replica(), await world.replica()
@@ -219,8 +219,8 @@ async def test_next_replica_takes_over_when_the_elected_one_goes() -> None:
             task.cancel()
 
 
-async def test_a_move_of_a_topic_that_went_elsewhere_meanwhile_does_nothing() -> None:
-    """The records read before are outdated by then."""
+async def test_outdated_move_of_a_topic_does_nothing() -> None:
+    """The topic has moved to another owner since its record was read."""
     async with World.running() as world:
         replica = await world.replica()
         owners = [await world.owner(replica), await world.owner(replica)]

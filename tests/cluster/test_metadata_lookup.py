@@ -40,7 +40,7 @@ from tests.contract.security_world import secured, token
 pytestmark = pytest.mark.asyncio
 
 
-async def test_first_look_up_creates_places_and_tells_the_owner() -> None:
+async def test_first_look_up_creates_and_assigns_the_topic() -> None:
     """A new topic needs no preparation."""
     async with World.running() as world:
         replica = await world.replica()
@@ -95,7 +95,7 @@ async def test_owner_without_a_stream_here_is_called() -> None:
         assert (owner.called, owner.assigned) == ([(answer.topic_id, 1)], [])
 
 
-async def test_who_asks_again_has_the_owner_told_again() -> None:
+async def test_repeated_look_up_resends_the_assignment() -> None:
     """An assignment can be lost with its stream, and nothing else would repeat it."""
     async with World.running() as world:
         replica = await world.replica()
@@ -111,7 +111,7 @@ async def test_who_asks_again_has_the_owner_told_again() -> None:
         assert set(owner.assigned) == {((await world.record()).topic_id, 1)}
 
 
-async def test_replica_that_did_not_place_a_topic_tells_its_owner_once() -> None:
+async def test_other_replica_sends_the_assignment_once() -> None:
     """The replica that placed the topic may have died before it sent the assignment."""
     async with World.running() as world:
         first, second = await world.replica(), await world.replica()
@@ -125,8 +125,8 @@ async def test_replica_that_did_not_place_a_topic_tells_its_owner_once() -> None
         assert len(owner.assigned) == 1
 
 
-async def test_missing_topic_is_not_created_unasked() -> None:
-    """Neither if the client does not request it, nor if the namespace disables it."""
+async def test_missing_topic_is_created_on_request_only() -> None:
+    """Not if the client does not request it, and not if the namespace disables it."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -153,7 +153,7 @@ async def test_bad_topic_name_is_refused(name: str) -> None:
         assert caught.value.details["field"] in {"topic", "namespace", "tenant"}
 
 
-async def test_partitioned_topic_is_told_by_its_parts() -> None:
+async def test_look_up_of_a_partitioned_topic_returns_its_partition_count() -> None:
     """It has no owner itself; a partition above the topic's count is not created on use."""
     async with World.running() as world:
         replica = await world.replica()
@@ -167,7 +167,7 @@ async def test_partitioned_topic_is_told_by_its_parts() -> None:
         assert (await replica.look_up("split-partition-2")).owner_incarnation == owner.incarnation
 
 
-async def test_parts_of_a_topic_that_somebody_created_are_made_also_where_use_makes_no_topics() -> None:
+async def test_partitions_are_created_on_use_even_if_topics_are_not() -> None:
     """A single partition cannot be created explicitly, so the partitioned topic would be useless otherwise."""
     async with World.running() as world:
         replica = await world.replica()
@@ -182,7 +182,7 @@ async def test_parts_of_a_topic_that_somebody_created_are_made_also_where_use_ma
                 await replica.look_up(name)
 
 
-async def test_damaged_record_stops_its_own_topic_alone() -> None:
+async def test_corrupt_record_affects_its_own_topic_only() -> None:
     """Nothing can be decided without the record, so the error is reported."""
     async with World.running() as world:
         replica = await world.replica()
@@ -211,7 +211,7 @@ async def test_lost_reply_to_a_placement_places_once() -> None:
         await until(lambda: owner.assigned, DEADLINE_S)
 
 
-async def test_look_up_waits_out_an_absence_of_the_store() -> None:
+async def test_look_up_waits_while_the_store_is_unavailable() -> None:
     """The look-up is answered when the connection is restored."""
     async with World.running() as world:
         replica = await world.replica()
@@ -231,7 +231,7 @@ async def test_look_up_waits_out_an_absence_of_the_store() -> None:
         (pb.OwnerHello(cluster_id=CLUSTER_ID, incarnation="a" * 32, address="nowhere"), InvalidArgument),
     ],
 )
-async def test_stream_of_a_stranger_is_refused(hello: pb.OwnerHello, error: type[Exception]) -> None:
+async def test_stream_of_another_cluster_is_refused(hello: pb.OwnerHello, error: type[Exception]) -> None:
     """An owner of another cluster would get topics that it cannot find."""
     async with World.running() as world:
         replica = await world.replica()
@@ -241,7 +241,7 @@ async def test_stream_of_a_stranger_is_refused(hello: pb.OwnerHello, error: type
             await anext(aiter(stream))
 
 
-async def test_ledgers_are_told_in_order_with_their_members() -> None:
+async def test_ledgers_are_returned_in_order_with_their_members() -> None:
     """Readers of closed ledgers connect to the storage nodes directly."""
     async with World.running() as world:
         replica = await world.replica()
@@ -277,7 +277,7 @@ async def test_ledgers_are_told_in_order_with_their_members() -> None:
             await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
 
 
-async def test_topics_of_a_namespace_are_listed_without_their_parts() -> None:
+async def test_topics_of_a_namespace_are_listed_without_partitions() -> None:
     """A client that selects topics by a pattern then requests the partitions of each."""
     async with World.running() as world:
         replica = await world.replica()

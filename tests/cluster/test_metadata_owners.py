@@ -43,7 +43,7 @@ async def placed(replica: Replica, owners: list[FakeOwner], topic: str = "flight
     return (one, other) if answer.owner_incarnation == one.incarnation else (other, one)
 
 
-async def test_topics_of_a_killed_owner_move_before_anybody_asks() -> None:
+async def test_topics_of_a_killed_owner_move_without_a_look_up() -> None:
     """Its stream closed and its port refuses connections: the topics move before its session ends."""
     async with World.running() as world:
         replica = await world.replica()
@@ -86,7 +86,7 @@ async def test_owner_whose_stream_broke_keeps_its_topics() -> None:
         assert (await world.record()).owner_epoch == 1
 
 
-async def test_owner_that_comes_back_on_a_new_stream_is_left_alone() -> None:
+async def test_owner_that_reconnects_keeps_its_topics() -> None:
     """The late end of the old stream proves nothing."""
     async with World.running() as world:
         prober = Prober()
@@ -116,7 +116,7 @@ async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
         assert (await world.moved_to(heir)).owner_epoch == 2
 
 
-async def test_topics_of_an_owner_whose_host_is_gone_move_before_its_session_ends() -> None:
+async def test_topics_move_before_the_session_ends_if_the_host_is_unreachable() -> None:
     """A deleted pod: its heartbeats were answered until the stream ended, and then there is no route."""
     async with World.running() as world:
         replica = await world.replica(reach=Prober(Reachability.UNREACHABLE))
@@ -127,7 +127,7 @@ async def test_topics_of_an_owner_whose_host_is_gone_move_before_its_session_end
         assert replica.coordination.owners.find(dying.incarnation) is not None
 
 
-async def test_attempt_that_waits_keeps_no_other_from_being_made() -> None:
+async def test_pending_probe_does_not_delay_the_next_one() -> None:
     """A probe sent while a pod's address disappears is never answered; the next one is answered at once."""
     async with World.running() as world:
         attempts, ends = count(1), asyncio.Event()
@@ -174,7 +174,7 @@ async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing
         assert (answer.owner_incarnation, answer.owner_epoch) == (owner.incarnation, 1)
 
 
-async def test_owner_that_died_before_a_replica_came_gets_no_topic_from_it() -> None:
+async def test_new_replica_places_no_topic_on_an_owner_without_a_stream() -> None:
     """Its session has not ended and it is not suspected here, but it has no stream, and others have one."""
     async with World.running() as world:
         first = await world.replica()
@@ -248,7 +248,7 @@ async def test_replicas_that_race_place_a_topic_once() -> None:
             assert (await replica.look_up(epoch=1)).owner_epoch == 2
 
 
-async def test_new_owner_on_the_same_port_proves_the_death_of_the_former() -> None:
+async def test_new_owner_on_the_same_port_proves_the_death_of_the_old_one() -> None:
     """A process that restarts within milliseconds takes over the port of the dead one."""
     async with World.running() as world:
         prober = Prober(Reachability.SILENT)
@@ -280,7 +280,7 @@ async def test_topics_of_the_only_owner_move_to_the_next_one_that_joins() -> Non
         assert (answer.owner_incarnation, answer.owner_epoch) == (successor.incarnation, 2)
 
 
-async def test_second_death_within_the_back_off_is_answered_after_it() -> None:
+async def test_second_death_within_the_backoff_is_handled_after_it() -> None:
     """Disagreeing replicas must not move a topic back and forth; a real second death costs only the back-off."""
     async with World.running() as world:
         replica = await world.replica()
@@ -309,7 +309,7 @@ async def test_draining_owner_hands_its_topics_over_one_by_one() -> None:
         assert {answer.owner_incarnation for answer in answers} == {heir.incarnation}
 
 
-async def test_draining_owner_closes_few_topics_at_a_time_and_first_those_that_are_waited_for() -> None:
+async def test_draining_owner_closes_few_topics_at_a_time_and_requested_ones_first() -> None:
     """Each topic pauses only for its own hand-over; a topic that a client waits for goes first."""
     async with World.running() as world:
         replica = await world.replica()
@@ -334,7 +334,7 @@ async def test_draining_owner_closes_few_topics_at_a_time_and_first_those_that_a
             await world.moved_to(heir, name)
 
 
-async def test_topics_that_another_replica_placed_are_handed_over_few_at_a_time_too() -> None:
+async def test_topics_of_another_replica_are_also_handed_over_few_at_a_time() -> None:
     """The replica that learns of the drain finds them in the records."""
     async with World.running() as world:
         replica, other = await world.replica(), await world.replica()
@@ -392,7 +392,7 @@ async def test_unloaded_topic_returns_to_the_only_owner() -> None:
         assert (await world.record()).owner_epoch == 2
 
 
-async def test_stopping_replica_refuses_what_it_cannot_finish() -> None:
+async def test_stopping_replica_refuses_requests_that_it_cannot_finish() -> None:
     """The client retries with another replica at once."""
     async with World.running() as world:
         replica = await world.replica()

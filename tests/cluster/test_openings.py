@@ -25,7 +25,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("what", ["zookeeper", "owner"])
 async def test_producers_that_open_during_a_pause_are_not_fenced(cluster: Cluster, what: str) -> None:
-    """Each asks again after 5 s. The owner executed all requests, and the older ones fenced the living instances."""
+    """Each client retries after 5 s. The owner once executed all the requests, and the older ones fenced the live
+    instances."""
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         topics = [f"{what}-{number % 3}" for number in range(PRODUCERS)]
         for topic in sorted(set(topics)):

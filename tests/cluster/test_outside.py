@@ -48,8 +48,8 @@ async def run(url: str, *words: str, given: bytes = b"") -> bytes:
     return done.stdout
 
 
-async def test_everything_goes_through_one_port(cluster: Cluster) -> None:
-    """Publish, read and administer by one URL; the relay before the port stands for `kubectl port-forward`."""
+async def test_clients_need_only_one_port(cluster: Cluster) -> None:
+    """Publish, read and administer through one URL. The relay before the port stands for `kubectl port-forward`."""
     async with CutProxy.running(port_of(cluster.serving("metadata-1"))) as relay:
         url = f"oncelog+proxy://{relay.address}"
         await run(url, "admin", "topics", "create", "lines")
@@ -61,8 +61,8 @@ async def test_everything_goes_through_one_port(cluster: Cluster) -> None:
         assert len(brokers) == 2
 
 
-async def test_the_owner_is_killed_and_a_client_outside_goes_on(cluster: Cluster) -> None:
-    """What it sends again under the same name is stored once, as inside."""
+async def test_outside_client_continues_after_the_owner_is_killed(cluster: Cluster) -> None:
+    """Messages that it sends again under the same name are stored once, as inside the cluster."""
     async with CutProxy.running(port_of(cluster.serving("metadata-1"))) as relay:
         url = f"oncelog+proxy://{relay.address}"
         async with await oncelog.connect(url, operation_timeout=DEADLINE_S) as client:
@@ -84,8 +84,9 @@ async def test_the_owner_is_killed_and_a_client_outside_goes_on(cluster: Cluster
     await cluster.healed()
 
 
-async def test_an_owner_behind_a_proxy_is_reached_by_what_it_advertises(cluster: Cluster, tmp_path: Path) -> None:
-    """NAT, or a NodePort: another host and another port than those that it listens on. Services reach it without."""
+async def test_owner_behind_a_proxy_is_reached_at_its_advertised_address(cluster: Cluster, tmp_path: Path) -> None:
+    """With NAT or a NodePort, host and port differ from those that the owner listens on. Services connect to it
+    directly."""
     port, listen = await free_port(), await free_port()
     zookeeper = cluster.processes["zookeeper"]["serving"]["address"]
     words = [sys.executable, "-m", "oncelog.topic_owner", "--zookeeper", zookeeper, "--write-quorum", "1"]

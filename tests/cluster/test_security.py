@@ -52,11 +52,9 @@ def client_of(cluster: Cluster, files: Path, role: str | None, scheme: str = "on
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("scheme", ["oncelog+tls://", "oncelog+proxy+tls://"])
-async def test_messages_go_the_whole_way_for_who_may_and_for_nobody_else(
-    cluster: Cluster, files: Path, scheme: str
-) -> None:
-    """Publish, read, statistics: through metadata, an owner and a storage node, each of which asks for a token. Through
-    the gateway it is the caller's own token that the owner sees."""
+async def test_only_authorized_clients_publish_and_read(cluster: Cluster, files: Path, scheme: str) -> None:
+    """Publish, read, statistics: through metadata, an owner and a storage node, each of which requires a token.
+    Behind the gateway the owner gets the caller's own token."""
     topic = f"{TOPIC}-{scheme.count('proxy')}"
     assert cluster.url.startswith("oncelog+tls://")
     await cluster.change("POST", f"{PERMISSIONS}/importer", json=["produce"])
@@ -81,16 +79,16 @@ async def test_messages_go_the_whole_way_for_who_may_and_for_nobody_else(
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_speaks_no_tls_is_not_answered(cluster: Cluster) -> None:
-    """Its token would be readable on the way."""
+async def test_client_without_tls_is_refused(cluster: Cluster) -> None:
+    """Its token would be readable on the network."""
     plain = cluster.url.replace("oncelog+tls://", "oncelog://")
     async with oncelog.AsyncClient(plain, token=token("root"), operation_timeout=1) as client:
         with pytest.raises(OncelogError):
             await client.create_reader(TOPIC)
 
 
-def test_commands_show_the_token_of_a_file(cluster: Cluster, files: Path) -> None:
-    """As people use it: variables for the cluster, the CA and the token."""
+def test_commands_send_the_token_of_a_file(cluster: Cluster, files: Path) -> None:
+    """With environment variables for the cluster, the CA and the token."""
     variables = {
         "ONCELOG_ADMIN_URL": f"https://{cluster.serving('metadata-1', 'http')}",
         "ONCELOG_TLS_CA_FILE": str(files / "ca.crt"),
@@ -118,8 +116,8 @@ def test_commands_show_the_token_of_a_file(cluster: Cluster, files: Path) -> Non
     assert "permission_denied" in refused.stderr
 
 
-def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(cluster: Cluster, tmp_path: Path) -> None:
-    """What people try first, in the order in which they read it."""
+def test_examples_of_the_rest_guide_get_the_documented_responses(cluster: Cluster, tmp_path: Path) -> None:
+    """In the order of the guide, as a new user would try them."""
     files = cluster.data.parent
     write_options(tmp_path, {ADMIN: token("root"), CHECKOUT: token(CHECKOUT)}, f'cacert = "{files / "ca.crt"}"')
     addresses = {"REST": f"https://{cluster.serving('metadata-1', 'http')}",
@@ -129,8 +127,8 @@ def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(cluster: C
 
 
 @pytest.mark.asyncio
-async def test_publishing_of_the_readme_stores_nothing_twice(cluster: Cluster) -> None:
-    """Each of its commands, twice, as it says: the second answer has the message ids of the first."""
+async def test_readme_publish_commands_store_each_message_once(cluster: Cluster) -> None:
+    """Each command runs twice: the second response has the message ids of the first."""
     commands = re.findall(r"^    (curl (?:.*\\\n)*.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert len(commands) == 2
     for call in (call_of(command, {}) for command in commands):

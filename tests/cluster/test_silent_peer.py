@@ -23,8 +23,8 @@ DEADLINE_S = 30.0
 
 
 @pytest.mark.asyncio
-async def test_stream_to_a_stopped_process_ends_by_itself(tmp_path: Path) -> None:
-    """A client of a frozen owner would otherwise wait on it long after the topic is served elsewhere."""
+async def test_stream_to_a_stopped_process_times_out(tmp_path: Path) -> None:
+    """A client of a frozen owner would otherwise wait long after the topic has moved to another owner."""
     method: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(METHOD, bytes, bytes, bytes, bytes)
     server = await LabChild.start(
         "the server",

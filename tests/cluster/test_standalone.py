@@ -39,11 +39,9 @@ def pids(cluster: Standalone) -> list[int]:
     return [process["pid"] for process in cluster.now()["processes"]]
 
 
-def test_cluster_resumes_after_a_restart_and_after_its_supervisor_was_killed(tmp_path: Path) -> None:
-    """--data is the whole cluster: the same messages, under the same ports where they were given.
-
-    kill -9 drains nobody, and what is left behind holds ports and directories: the next start waits for its end.
-    """
+def test_cluster_resumes_after_a_restart_and_after_a_killed_supervisor(tmp_path: Path) -> None:
+    """--data holds the whole cluster: the same messages, and the same ports if they were configured. After kill -9 no
+    process drains, and the remaining ones hold ports and directories: the next start waits until they end."""
     with standalone(tmp_path, *SMALL) as cluster:
         published(cluster, "one", "two")
         ports = [address.rpartition(":")[2] for address in (cluster.url, cluster.admin_url)]
@@ -64,7 +62,7 @@ def test_cluster_resumes_after_a_restart_and_after_its_supervisor_was_killed(tmp
 
 
 def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
-    """Without --data everything is gone at the end; Ctrl-C, as in a terminal, is a good end."""
+    """Without --data everything is deleted at the end. Ctrl-C in a terminal is a normal end."""
     own = environment() | {"TMPDIR": str(tmp_path)}
     words = ("standalone", *SMALL, "--port", "0", "--http-port", "0")
     with subprocess.Popen(
@@ -82,7 +80,7 @@ def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", ["orders.jsonl", "orders.jsonl/cluster"])
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path, data: str) -> None:
-    """In one sentence, and the file is kept."""
+    """With a message of one sentence, and the file is kept."""
     (tmp_path / "orders.jsonl").write_text("{}")
     words = ("standalone", *SMALL, "--data", str(tmp_path / data))
     done = subprocess.run(
@@ -101,8 +99,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield own
 
 
-def test_directory_has_one_cluster_at_a_time(cluster: Standalone) -> None:
-    """Two supervisors would restart each other's processes: the second one is refused at once."""
+def test_second_cluster_on_a_directory_is_refused(cluster: Standalone) -> None:
+    """Two supervisors would restart each other's processes."""
     words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(cluster.status["data"]))
     done = subprocess.run(
         command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
@@ -113,7 +111,7 @@ def test_directory_has_one_cluster_at_a_time(cluster: Standalone) -> None:
 
 
 def test_failed_start_reports_the_reason(cluster: Standalone, tmp_path: Path) -> None:
-    """A port in use: the error names the process and quotes it, and nothing is left running."""
+    """A port in use: the error names the process and quotes its output, and no process is left running."""
     taken = cluster.url.rpartition(":")[2]
     other = tmp_path / "other"
     words = ("standalone", *SMALL, "--port", taken, "--http-port", "0", "--data", str(other))
@@ -128,7 +126,8 @@ def test_failed_start_reports_the_reason(cluster: Standalone, tmp_path: Path) ->
 
 
 def test_killed_processes_are_restarted_and_reported(cluster: Standalone) -> None:
-    """An owner, a metadata service and ZooKeeper die; the cluster goes on, clients keep their address."""
+    """An owner, a metadata service and ZooKeeper are killed. The cluster continues, and clients keep their
+    address."""
     published(cluster, "one")
     for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):
         before = cluster.child(name)

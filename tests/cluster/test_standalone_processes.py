@@ -53,7 +53,8 @@ async def kept(program: str, tmp_path: Path, *, drain_s: float = _DEADLINE_S) ->
 
 @pytest.mark.asyncio
 async def test_process_is_ready_when_it_reports_its_addresses(tmp_path: Path) -> None:
-    """Started is not serving: clients are told of a cluster only when every part has announced its address."""
+    """A started process may not serve yet: the cluster is announced only when every process has reported its
+    address."""
     async with kept(OBEDIENT, tmp_path) as own:
         await until(lambda: own.child.state is ProcessState.SERVING, _DEADLINE_S)
         assert own.child.serving == {"address": "127.0.0.1:1"}
@@ -64,7 +65,7 @@ async def test_process_is_ready_when_it_reports_its_addresses(tmp_path: Path) ->
 
 @pytest.mark.asyncio
 async def test_killed_process_is_restarted_and_reported(tmp_path: Path) -> None:
-    """A cluster on one machine heals by itself, and never silently."""
+    """The supervisor restarts it without help, and always reports it."""
     async with kept(OBEDIENT, tmp_path) as own:
         await until(lambda: own.served, _DEADLINE_S)
         pid = own.served[0][0]
@@ -79,7 +80,7 @@ async def test_killed_process_is_restarted_and_reported(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_process_that_never_becomes_ready_restarts_with_backoff(tmp_path: Path) -> None:
-    """What cannot start must not eat the machine, and its last words are at hand."""
+    """Restarts must not use up the machine's CPU. The last output of the process is kept."""
     async with kept(HOPELESS, tmp_path) as own:
         await until(lambda: own.child.failures >= 3, _DEADLINE_S)
         assert own.said[:3] == [
@@ -90,7 +91,7 @@ async def test_process_that_never_becomes_ready_restarts_with_backoff(tmp_path: 
 
 @pytest.mark.asyncio
 async def test_process_that_does_not_drain_is_killed_at_the_deadline(tmp_path: Path) -> None:
-    """The end of the cluster has a deadline, whatever hangs; and a drain that was cut short is said."""
+    """Stopping the cluster has a deadline, and an incomplete drain is reported."""
     async with kept(DEAF, tmp_path, drain_s=0.2) as own:
         await until(lambda: own.child.state is ProcessState.SERVING, _DEADLINE_S)
     assert own.said[-1] == "owner-1 did not drain within 0 s and was killed"
@@ -99,7 +100,7 @@ async def test_process_that_does_not_drain_is_killed_at_the_deadline(tmp_path: P
 
 @pytest.mark.asyncio
 async def test_process_is_not_restarted_while_it_is_being_stopped(tmp_path: Path) -> None:
-    """Between a death and the restart the end may be wanted: then nothing starts any more."""
+    """A stop may be requested between a death and its restart: then no process is started."""
     async with kept(HOPELESS, tmp_path) as own:
         await until(lambda: own.child.state is ProcessState.WAITING, _DEADLINE_S)
     restarts = own.child.restarts

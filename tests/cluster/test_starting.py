@@ -90,9 +90,10 @@ def processes(folder: Path, zookeeper: str) -> Iterator[Any]:
         yield start
 
 
-async def test_cluster_comes_up_in_the_wrong_order(tmp_path: Path) -> None:
-    """Owner and storage node first, then ZooKeeper, then metadata. Whoever waits says for what, lives and is not ready;
-    all register the name that they are told to advertise. ZooKeeper gone for good: the storage node says so, too."""
+async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> None:
+    """Owner and storage node first, then ZooKeeper, then metadata. A waiting process reports what it waits for, stays
+    alive and is not ready. All register their advertised names. If ZooKeeper never returns, the storage node reports
+    that, too."""
     port = free_port()
     with processes(tmp_path, f"127.0.0.1:{port}") as start, ExitStack() as stack:
         node = start("log_storage", "--data", str(tmp_path / "node"), ONCELOG_SESSION_TIMEOUT_MS="2000")

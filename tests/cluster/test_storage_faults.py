@@ -70,7 +70,7 @@ async def refused(cluster: Cluster, name: str, error: str) -> dict[str, str]:
 
 
 async def test_killed_node_loses_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Each of the three, one after the other, under load. Then everything is read with each of them away."""
+    """Each of the three nodes in turn, under load. Then everything is read with each of them stopped."""
     topic = "killed-node"
     async with loaded(client, topic) as loads:
         for name in NODES:
@@ -95,8 +95,8 @@ async def test_stopped_node_loses_no_message(cluster: Cluster, client: oncelog.A
 
 
 @pytest.mark.hazard(8)
-async def test_wiped_node_is_a_new_one(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """It has lost what it acknowledged and fenced, so it is not asked for that (hazards 2, 8)."""
+async def test_wiped_node_is_a_new_node(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """It has lost its acknowledged entries and fences, so it is not asked for them (hazards 2, 8)."""
     topic = "wiped-node"
     before = cluster.serving("storage-1", "incarnation")
     async with loaded(client, topic) as loads:
@@ -115,7 +115,7 @@ async def test_wiped_node_is_a_new_one(cluster: Cluster, client: oncelog.AsyncCl
 async def test_two_dead_nodes_stop_acknowledgements_but_lose_nothing(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
-    """One copy is no ack quorum. When one of the two is back, everything pending is stored once, in order."""
+    """One copy is not an ack quorum. When one of the two is back, everything pending is stored once, in order."""
     topic = "two-dead"
     async with loaded(client, topic) as loads:
         with cluster.held():
@@ -143,9 +143,9 @@ async def open_ledger_state(cluster: Cluster, topic: str, state: str, *, negate:
 
 
 @pytest.mark.hazard(10)
-async def test_failed_write_rolls_every_session_back(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Id 6 is in flight on one session, joined on the next, with 7 after it: all three fail alike, and both are stored
-    once when they are sent again. Only then a duplicate is reported (hazard 10)."""
+async def test_failed_write_rolls_back_every_session(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Id 6 is in flight on one session and joined on the next, with 7 after it: all three fail, and both ids are
+    stored once when they are sent again. Only then is a duplicate reported (hazard 10)."""
     topic = "failed-write"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"5", sequence_id=5)

@@ -41,10 +41,11 @@ async def switch(cluster: Cluster, topic: str, *, on: bool) -> None:
 
 
 @pytest.mark.hazard(15)
-async def test_off_stores_duplicates_and_on_again_remembers_them(
+async def test_disabled_dedup_stores_duplicates_and_still_records_ids(
     cluster: Cluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Off skips the judging alone: what came meanwhile is known when it is on again, also after a takeover."""
+    """Disabling skips only the check: ids published meanwhile are known when it is enabled again, also after a
+    takeover."""
     topic = "off-and-on"
     producer = await client.create_producer(topic, producer_name="importer")
     first = await producer.send_many([b"%d" % number for number in range(5)], sequence_ids=range(5))
@@ -76,8 +77,10 @@ async def test_off_stores_duplicates_and_on_again_remembers_them(
     assert stored[5].value == b"4 again"
 
 
-async def test_partitioned_topic_is_switched_with_all_its_parts(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Those that are served already, and those that are first used afterwards."""
+async def test_switch_of_a_partitioned_topic_applies_to_all_partitions(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """To partitions that are open already, and to those that are first used afterwards."""
     topic = "switched-parts"
     whole = f"{rest_path(topic)}/deduplicationEnabled"
     await cluster.change("PUT", f"{rest_path(topic)}/partitions", json=2)
@@ -96,8 +99,8 @@ async def test_partitioned_topic_is_switched_with_all_its_parts(cluster: Cluster
 
 
 @pytest.mark.hazard(15)
-async def test_fences_hold_while_it_is_off(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Generations are no matter of sequence ids (hazard 15)."""
+async def test_fences_hold_while_dedup_is_disabled(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Generations do not depend on sequence ids (hazard 15)."""
     topic = "fenced-while-off"
     old = await client.create_producer(topic, producer_name="importer")
     await old.send(b"old", sequence_id=0)
@@ -109,8 +112,9 @@ async def test_fences_hold_while_it_is_off(cluster: Cluster, client: oncelog.Asy
     assert [message.value for message in await read_all(client, topic)] == [b"old", b"new"]
 
 
-async def test_nearest_level_decides_and_is_named(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Cluster, namespace, topic: each overrules the one before; unset, that one holds again; the owner follows."""
+async def test_most_specific_level_decides_and_is_named(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Cluster, namespace, topic: each overrides the one before. Once unset, the less specific level applies again.
+    The owner follows."""
     topic = "three-levels"
     (cluster_id,) = await cluster.get("/admin/v2/clusters")
     of_cluster = f"/admin/v2/clusters/{cluster_id}/deduplication"

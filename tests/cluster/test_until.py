@@ -9,14 +9,14 @@ from tests.cluster.until import until
 
 @pytest.mark.asyncio
 async def test_deadline_names_condition_and_last_answer() -> None:
-    """A test that waited in vain must say for what."""
+    """A test that times out must report what it waited for."""
     with pytest.raises(AssertionError, match=r"not within 0\.01 s: the owner .*last answer: 0"):
         await until(lambda: 0, 0.01, every_s=0.001, waiting_for="the owner")
 
 
 @pytest.mark.asyncio
 async def test_deadline_also_ends_a_condition_that_hangs() -> None:
-    """A server that accepts and never answers must not hang the suite."""
+    """A server that accepts and never responds must not block the suite."""
 
     async def condition() -> bool:
         await asyncio.Event().wait()

@@ -94,7 +94,8 @@ async def test_paused_owner_acknowledges_nothing_when_it_resumes(cluster: Cluste
 async def test_deposed_owner_that_never_writes_is_notified_by_its_clients(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
-    """A stale route leads back to it: a request with an epoch above its own makes it check and step down (hazard 6)."""
+    """A stale route leads to it: a request with a higher epoch than its own makes it check and step down (hazard
+    6)."""
     topic = "stale-route"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=0)
@@ -294,7 +295,8 @@ async def test_fenced_instance_stores_nothing_more(cluster: Cluster, client: onc
 
 @pytest.mark.hazard(11)
 async def test_unknown_producer_ids_are_never_accepted(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Unknown: open by name. Another id than the name's: expired. A generation never granted: wrong (hazard 11)."""
+    """An unknown id must be opened by name. An id that differs from the name's is expired. A generation that was
+    never granted is wrong (hazard 11)."""
     topic = "unknown"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"one", sequence_id=0)
@@ -315,8 +317,9 @@ async def test_unknown_producer_ids_are_never_accepted(cluster: Cluster, client:
 
 
 @pytest.mark.hazard(9)
-async def test_ids_that_were_never_stored_are_no_duplicates(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """{2, 3, 5} stored, then 4: an error for 4 alone, before and after a takeover that replays it (hazards 9, 14)."""
+async def test_skipped_ids_are_not_reported_as_duplicates(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """{2, 3, 5} are stored, then 4 is sent: an error for 4 alone, before and after a takeover that replays it
+    (hazards 9, 14)."""
     topic = "holes"
     producer = await client.create_producer(topic, producer_name="importer")
     result = await producer.send_many([b"2", b"3", b"5"], sequence_ids=[2, 3, 5])

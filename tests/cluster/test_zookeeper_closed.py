@@ -46,8 +46,8 @@ def lives(cluster: Cluster) -> dict[str, tuple[int, int]]:
     return {name: (process["pid"], process["restarts"]) for name, process in cluster.processes.items()}
 
 
-def test_processes_with_credentials_leave_nothing_open(cluster: Cluster) -> None:
-    """All of them, from the first start on: an anonymous client finds no node that it may read."""
+def test_processes_with_credentials_leave_no_node_readable(cluster: Cluster) -> None:
+    """All processes, from the first start on: an anonymous client finds no node that it may read."""
     publish(cluster, "flights", b"1")
 
     def open_to_all() -> list[str]:
@@ -68,8 +68,8 @@ def test_processes_with_credentials_leave_nothing_open(cluster: Cluster) -> None
     until_sync(lambda: open_to_all() == ["/zookeeper/config"], DEADLINE_S)
 
 
-def test_a_record_that_nobody_can_read_ends_no_process(cluster: Cluster) -> None:
-    """Deeply nested JSON in the cluster's policies ended both owners, again at each start."""
+def test_unreadable_record_does_not_end_a_process(cluster: Cluster) -> None:
+    """Deeply nested JSON in the cluster's policies once ended both owners, again at each start."""
     publish(cluster, "flights", b"2")
     before = lives(cluster)
     with client(cluster, CREDENTIALS) as own:

@@ -37,7 +37,8 @@ async def test_tenant_is_shown_and_deleted_if_empty() -> None:
 
 
 async def test_recreated_topic_is_a_different_topic() -> None:
-    """Under the same name, with another id, an owner told to let go, and none of the old policies."""
+    """It has the same name, another id and none of the old policies, and the old owner is instructed to close the
+    deleted topic."""
     async with serving() as admin:
         await admin.refused("DELETE", FLIGHTS, 404, "topic_not_found")
         await admin.change("PUT", FLIGHTS)

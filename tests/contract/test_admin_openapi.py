@@ -67,7 +67,7 @@ def references(node: object) -> Iterator[str]:
 
 
 async def test_every_request_is_described() -> None:
-    """What it does, what it takes, what it answers when it works and when it does not."""
+    """With its purpose, its parameters, and its responses for success and for errors."""
     document = await described()
     found: dict[str, set[str]] = {}
     for call, operation in operations(document):
@@ -89,7 +89,7 @@ async def test_every_request_is_described() -> None:
 
 
 async def test_openapi_document_is_valid() -> None:
-    """Version, title, unique operation ids, and no reference that leads nowhere."""
+    """Version, title, unique operation ids, and no dangling reference."""
     document = await described()
     assert document["openapi"].startswith("3.1")
     assert document["info"]["title"]
@@ -110,7 +110,7 @@ async def test_openapi_document_is_valid() -> None:
 
 
 async def test_described_requests_are_served() -> None:
-    """Each answers by something else than that it is not there."""
+    """None is answered as an unknown path or method."""
     async with serving() as admin:
         for call, _ in operations(await admin.get("/openapi.json")):
             method, path = call.split(" ")

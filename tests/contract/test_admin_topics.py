@@ -215,7 +215,7 @@ async def test_read_only_is_set_although_a_write_is_lost() -> None:
             assert (await registry.cookies())[node].read_only is (method == "PUT")
 
 
-async def test_read_only_needs_a_node_that_joined() -> None:
+async def test_read_only_is_refused_for_an_unknown_node() -> None:
     """Nothing is written for a mistyped incarnation."""
     async with serving() as admin:
         for method in ("PUT", "DELETE"):

@@ -18,7 +18,7 @@ DEADLINE_S = 30
 
 @pytest.mark.asyncio
 async def test_check_stores_its_message_once_on_each_run(cluster: FakeCluster, client: AsyncClient) -> None:
-    """A second check is a new message: it must not pass because of the first one, nor fail for it."""
+    """A second check sends a new message: an earlier check must not make it pass or fail."""
     for count in (1, 2):
         seen = await publish_twice(client, "checked", 20)
         assert (seen["ok"], seen["duplicate"], seen["copies"]) == (True, True, 1)
@@ -26,8 +26,8 @@ async def test_check_stores_its_message_once_on_each_run(cluster: FakeCluster, c
 
 
 @pytest.mark.asyncio
-async def test_check_is_a_command(cluster: FakeCluster) -> None:
-    """As the chart's test runs it: its answer on standard output, its verdict the exit code."""
+async def test_check_prints_its_result_and_sets_the_exit_code(cluster: FakeCluster) -> None:
+    """As the chart's test runs it."""
     words = (sys.executable, "-m", "oncelog.cli", "check", "--url", cluster.url, "-o", "json")
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(DEADLINE_S):
@@ -38,7 +38,7 @@ async def test_check_is_a_command(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("output", list(Output))
 def test_check_fails_if_the_message_is_stored_twice(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
-    """The control: a log without deduplication is not passed over."""
+    """The control: a log without deduplication must not pass."""
     seen: dict[str, object] = {"topic": "t", "producer_name": "p", "message_id": "1:1:0", "duplicate": False,
                                "copies": 2, "seconds": 0.1, "ok": False}  # fmt: skip
     assert report(seen, output) is Exit.FAILED

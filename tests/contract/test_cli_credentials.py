@@ -27,7 +27,7 @@ def mode_of(path: Path) -> int:
 
 
 def test_token_of_a_new_key_is_accepted_by_services(tmp_path: Path) -> None:
-    """The way from nothing to a cluster with authentication; nobody else may read what is secret."""
+    """Everything that a new cluster with authentication needs. Only the user may read the secret files."""
     key, token = tmp_path / "token.key", tmp_path / "root.token"
     done("admin", "tokens", "keygen", "--to", key)
     done("admin", "tokens", "create", "--role", "root", "--expires", "12h", "--key-file", key, "--to", token)
@@ -40,8 +40,8 @@ def test_token_of_a_new_key_is_accepted_by_services(tmp_path: Path) -> None:
     assert oncelog("admin", "tokens", "show", token, "--key-file", other).exit_code == 1
 
 
-def test_secrets_are_printed_alone(tmp_path: Path) -> None:
-    """For `$(…)` in a shell; and no two keys are alike."""
+def test_secrets_are_printed_without_other_text(tmp_path: Path) -> None:
+    """For `$(…)` in a shell. No two keys are equal."""
     first, second = (done("admin", "tokens", "keygen") for _ in range(2))
     assert first != second
     (tmp_path / "key").write_text(first)
@@ -65,7 +65,7 @@ def test_wrong_arguments_are_explained(tmp_path: Path, arguments: list[str], com
 
 
 def test_certificates_are_accepted_by_services_and_renewed_by_the_same_ca(tmp_path: Path) -> None:
-    """Clients go on with the CA that they have."""
+    """Clients keep the CA that they have."""
     made = tmp_path / "made"
     create = ("admin", "certificates", "create", "--dir", made, "--dns", "oncelog.example", "--dns", "192.0.2.7")
     done(*create)
@@ -82,7 +82,7 @@ def test_certificates_are_accepted_by_services_and_renewed_by_the_same_ca(tmp_pa
     ("name", "fits"), [("oncelog", True), ("oncelog.example", True), ("192.0.2.7", True), ("another.example", False)]
 )
 def test_certificate_is_valid_for_its_names_only(tmp_path: Path, name: str, fits: bool) -> None:
-    """A strict client, as those of other languages are, accepts it by each."""
+    """A strict client, like those of other languages, accepts it for each of its names."""
     done(
         "admin", "certificates", "create", "--dir", tmp_path, "--dns", "oncelog.example", "--dns", "192.0.2.7"
     )  # fmt: skip
@@ -111,7 +111,7 @@ def test_certificate_is_valid_for_its_names_only(tmp_path: Path, name: str, fits
 
 
 def test_incomplete_ca_and_invalid_names_are_refused(tmp_path: Path) -> None:
-    """Silently making another CA would lock every client out."""
+    """Silently creating another CA would lock out every client."""
     done("admin", "certificates", "create", "--dir", tmp_path)
     (tmp_path / "ca.key").unlink()
     assert "one of ca.crt and ca.key" in oncelog("admin", "certificates", "create", "--dir", tmp_path).output
@@ -142,7 +142,7 @@ def test_certificate_of_another_ca_is_not_overwritten(tmp_path: Path, present: l
 
 
 def test_commands_do_not_send_a_token_unencrypted(tmp_path: Path) -> None:
-    """Nothing is asked of the cluster, not even whether it is there."""
+    """No request is sent to the cluster, not even a connection check."""
     (tmp_path / "token").write_text("a.b.c")
     for command in (
         ("admin", "tenants", "list", "--admin-url", "http://192.0.2.7:8080"),

@@ -53,8 +53,8 @@ async def test_batch_is_stored_and_its_repeat_is_a_duplicate(world: PublishWorld
     assert world.values() == ["a", "b"]
 
 
-async def test_a_stale_id_says_nothing_about_its_neighbours(world: PublishWorld) -> None:
-    """The error has the result of each message. A sender that took id 5 for unstored would publish it twice."""
+async def test_stale_id_does_not_affect_other_results_of_its_batch(world: PublishWorld) -> None:
+    """The error has the result of each message. A sender that took id 5 as not stored would publish it twice."""
     replica = await world.replica()
     await replica.stored("a", "b", producer_name="shop", sequence_ids=[5, 9])
     problem = await replica.refused(
@@ -102,7 +102,7 @@ async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -
     assert (bytes(second.value), second.key, second.event_time_ms) == (b"plain", None, None)
 
 
-async def test_replicas_serve_one_producer_name_in_turns(world: PublishWorld) -> None:
+async def test_replicas_serve_one_producer_name_alternately(world: PublishWorld) -> None:
     """Each change of replica fences the other's producer, and each message is stored once, in order."""
     replicas = [await world.replica(), await world.replica()]
     for number in range(8):
@@ -212,7 +212,7 @@ async def test_concurrent_keys_are_stored_once_each(world: PublishWorld) -> None
 
 
 @pytest.mark.hazard(22)
-async def test_key_of_a_dead_process_is_settled_by_the_log(world: PublishWorld) -> None:
+async def test_log_decides_the_result_of_a_dead_process_key(world: PublishWorld) -> None:
     """Claimed and not sent, or sent and not recorded: in both cases it is stored once, with its message id."""
     dead, other = await world.replica(), await world.replica()
     await dead.stored("first", key="first")
@@ -228,7 +228,7 @@ async def test_key_of_a_dead_process_is_settled_by_the_log(world: PublishWorld) 
     assert world.values() == ["first", "a"]
 
 
-async def test_stored_message_whose_answer_was_not_recorded_is_found_by_the_log(world: PublishWorld) -> None:
+async def test_stored_message_without_a_recorded_answer_is_found_in_the_log(world: PublishWorld) -> None:
     """Redis fails between publish and record: the request and its repeat get the same message id."""
     replica, other = await world.replica(), await world.replica()
     await replica.stored("first", key="first")
@@ -247,7 +247,7 @@ async def test_stored_message_whose_answer_was_not_recorded_is_found_by_the_log(
 
 
 @pytest.mark.hazard(22)
-async def test_lost_reply_of_a_claim_publishes_nothing_and_the_repeat_publishes_once(world: PublishWorld) -> None:
+async def test_repeat_after_a_lost_claim_reply_publishes_once(world: PublishWorld) -> None:
     """The claim is written, but its id is never published: the key is mapped to a new id."""
     replica = await world.replica()
     await replica.stored("first", key="first")
@@ -335,7 +335,7 @@ async def test_invalid_input_is_refused_with_field_and_limit(world: PublishWorld
 
 
 async def test_request_continues_after_its_timeout(world: PublishWorld) -> None:
-    """Its sender gets an error that it continues, and the answer by repeating the request."""
+    """Its sender gets an error that says that it continues, and gets the answer by repeating the request."""
     replica = await world.replica(publish_timeout_ms=50)
     world.cluster.knobs.gate.clear()
     await replica.refused(504, "deadline_exceeded", "a", producer_name="shop", sequence_id=0)

@@ -37,7 +37,7 @@ def values_in(found: object) -> int:
 
 
 @given(content=JSON)
-def test_values_are_counted_as_the_parser_would_find_them(content: object) -> None:
+def test_values_are_counted_as_a_parser_counts_them(content: object) -> None:
     """Brackets, commas and quotes in strings do not count."""
     body = json.dumps(content, ensure_ascii=False).encode()
     check_json(body, values_max=max(1, values_in(content)))

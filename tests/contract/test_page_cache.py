@@ -79,7 +79,7 @@ def test_old_bytes_are_dropped_once_and_in_steps(writer: SegmentWriter, disk: Di
 
 
 def test_full_segment_is_dropped_completely(tmp_path: Path, disk: Disk) -> None:
-    """Nothing more is written to it, so later reads use the disk."""
+    """No more data is written to it, so later reads use the disk."""
     path = tmp_path / "segment"
     header = SegmentHeader(bytes(16), bytes(16), 1, previous_end=0, file_bytes=FILE_BYTES)
     writer = SegmentWriter(os.open(path, os.O_RDWR | os.O_CREAT), header, path, offset=FIRST_GROUP)
@@ -89,7 +89,7 @@ def test_full_segment_is_dropped_completely(tmp_path: Path, disk: Disk) -> None:
 
 
 def test_roll_drops_the_full_segment_from_the_page_cache(tmp_path: Path) -> None:
-    """With real files: otherwise each would stay until other pages push it out."""
+    """With real files: otherwise each segment would stay until other pages evict it."""
     disk = Disk()
     calls = DiskCalls(advise=disk.calls.advise)
     directory = StorageDirectory.open(tmp_path / "node", CLUSTER, segment_bytes=8 * MIB)

@@ -41,7 +41,7 @@ def calls_answered(told: list[Example]) -> set[tuple[str, str]]:
 
 
 def test_every_request_has_an_example() -> None:
-    """One that is answered well, and no others than those that exist."""
+    """Each request has a successful example, and no example shows a request that does not exist."""
     assert calls_answered(page()) == calls_there_are()
 
 
@@ -53,7 +53,7 @@ def test_request_without_an_example_is_found() -> None:
 
 
 def test_errors_of_the_table_are_shown_on_the_page() -> None:
-    """Those that every interface has are shown below it."""
+    """Errors that every interface has are shown below it."""
     shown = {read_json(example.body)["code"] for example in page() if example.status >= 400}
     rows = PAGE.read_text().partition("## Errors")[2].partition("\n\n")[2].partition("\n\n")[0].splitlines()[2:]
     listed = {code for row in rows for code in re.findall(r"`(\w+)`", row.split("|")[2])}
@@ -75,7 +75,7 @@ def verdict(written: str, said: str, variables: dict[str, str] | None = None, *,
 
 
 def test_response_as_written_is_accepted() -> None:
-    """Whatever stands where the page leaves something out; names are kept."""
+    """Any value matches where the page has an ellipsis. Names are kept for later examples."""
     variables: dict[str, str] = {}
     said = '{"id": "7", "at": [3], "name": "a to z", "all": ["7", "8", "9"], "more": {"x": 1, "y": 2}}'
     assert verdict(WRITTEN, said, variables) == []
@@ -100,12 +100,12 @@ def test_response_as_written_is_accepted() -> None:
     ],
 )
 def test_response_that_differs_is_reported(written: str, said: str, wrong: str) -> None:
-    """Where, and how."""
+    """With the place and the difference."""
     assert wrong in verdict(written, said)[0]
 
 
 def test_status_headers_and_text_are_compared() -> None:
-    """Lines of text come in order; without an ellipsis there are no others."""
+    """Lines of text are compared in order; without an ellipsis there must be no others."""
     assert verdict("{}", "{}", status=201) == ["status 201, written is 200"]
     example = Example(1, "", 200, {"retry-after": "1"}, "…\none …\n…\nthree")
     assert differences(example, Answer(200, {"retry-after": "1"}, "zero\none 1\ntwo\nthree"), {}) == []
@@ -115,7 +115,7 @@ def test_status_headers_and_text_are_compared() -> None:
 
 
 def test_commands_are_parsed_as_curl_parses_them() -> None:
-    """Names in double quotes only, lines that go on, a body that makes it a POST."""
+    """Variables in double quotes only, continued lines, and a body that makes the request a POST."""
     command = """curl -K a.curl -H "X: $REST" "$REST/x?y=1" \\\n  --json '{"a": "$REST"}'"""
     (example,) = examples(f"text\n```console\n$ {command}\nHTTP/1.1 200 OK\nx-y: 1\n[\n  1\n]\n```\n")
     assert (example.line, example.status, example.headers, example.body) == (3, 200, {"x-y": "1"}, "[\n  1\n]")

@@ -171,7 +171,7 @@ async def test_call_without_a_request_message_is_ended() -> None:
             await anext(stream)
 
 
-async def test_bug_of_the_application_is_answered_500() -> None:
+async def test_bug_of_the_application_returns_status_500() -> None:
     """As over HTTP."""
     async with asyncio.timeout(DEADLINE_S), serving() as (address, _):
         assert (await ask(address, RestRequest(method="GET", target="/bug"))).status == 500
