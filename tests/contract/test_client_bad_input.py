@@ -1,4 +1,4 @@
-"""The SDK and bad input: each wrong thing has an error of its own, at once, and costs nobody else anything."""
+"""Wrong input to the SDK: each mistake raises its own error at once and affects no other message."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ DEADLINE_S = 20
 
 
 async def test_contiguous_gap_fails_only_its_message(client: oncelog.AsyncClient) -> None:
-    """The producer lives on and takes the expected id."""
+    """The producer stays usable and accepts the expected id."""
     producer = await client.create_producer("flights", producer_name="importer", sequence_mode="contiguous")
     futures = [producer.send_nowait(b"x", sequence_id=i) for i in (0, 1, 3)]
     await asyncio.wait(futures, timeout=DEADLINE_S)
@@ -39,8 +39,8 @@ async def test_contiguous_gap_fails_only_its_message(client: oncelog.AsyncClient
         await producer.send_many([b"x", b"y"], sequence_ids=[3, 5])
 
 
-async def test_ids_are_all_given_or_none(client: oncelog.AsyncClient) -> None:
-    """Mixing is refused at once, in every way of sending, and costs nothing."""
+async def test_mixing_explicit_and_automatic_ids_is_refused(client: oncelog.AsyncClient) -> None:
+    """Refused at once in every way of sending; nothing is stored."""
     automatic = await client.create_producer("flights")
     await automatic.send(b"x")
     explicit = await client.create_producer("flights")
@@ -58,8 +58,8 @@ async def test_ids_are_all_given_or_none(client: oncelog.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**63, 1.5, "7", True])
-async def test_a_wrong_sequence_id_is_refused(client: oncelog.AsyncClient, wrong: int) -> None:
-    """Negative, too large, no integer: InvalidSequenceId, naming the field."""
+async def test_invalid_sequence_id_is_refused(client: oncelog.AsyncClient, wrong: int) -> None:
+    """A negative, too large or non-integer id raises InvalidSequenceId, which names the field."""
     producer = await client.create_producer("flights")
     with pytest.raises(InvalidSequenceId) as caught:
         await producer.send(b"x", sequence_id=wrong)
@@ -73,7 +73,7 @@ async def test_a_wrong_sequence_id_is_refused(client: oncelog.AsyncClient, wrong
 async def test_message_of_the_largest_size_is_stored_and_a_larger_one_refused(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
-    """5 MiB, as the owner grants it; the producer goes on."""
+    """The limit is the 5 MiB that the owner grants; the producer stays usable."""
     producer = await client.create_producer("flights")
     await producer.send(b"x" * MESSAGE_BYTES_MAX)
     with pytest.raises(MessageTooLarge) as caught:
@@ -98,7 +98,7 @@ async def test_message_of_the_largest_size_is_stored_and_a_larger_one_refused(
         {"value": b"x", "properties": [("k", "v")]},
     ],
 )
-async def test_wrong_argument_fails_only_its_message(
+async def test_invalid_argument_fails_only_its_message(
     cluster: FakeCluster, client: oncelog.AsyncClient, arguments: dict[str, object]
 ) -> None:
     """InvalidArgument naming the field, before the message joins a batch with others."""
@@ -133,9 +133,7 @@ async def test_lists_of_unequal_length_are_refused(client: oncelog.AsyncClient) 
         {"values": [b"a"], "properties": {"k": "v"}},
     ],
 )
-async def test_a_column_that_is_not_a_list_is_refused(
-    client: oncelog.AsyncClient, arguments: dict[str, object]
-) -> None:
+async def test_column_that_is_not_a_list_is_refused(client: oncelog.AsyncClient, arguments: dict[str, object]) -> None:
     """The error's field names the column."""
     producer = await client.create_producer("flights")
     with pytest.raises(InvalidArgument) as caught:
@@ -144,7 +142,7 @@ async def test_a_column_that_is_not_a_list_is_refused(
 
 
 async def test_closed_client_raises_client_closed(cluster: FakeCluster) -> None:
-    """Its producers too."""
+    """Producers of the closed client raise it too."""
     client = await oncelog.connect(cluster.url)
     producer = await client.create_producer("flights")
     await client.close()
@@ -155,8 +153,8 @@ async def test_closed_client_raises_client_closed(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1_000, "a/b", "nul\x00"])
-async def test_a_wrong_name_is_refused_before_anything_is_asked(client: oncelog.AsyncClient, name: str) -> None:
-    """Topic and producer names, with the field in the error."""
+async def test_invalid_name_is_refused_before_any_request(client: oncelog.AsyncClient, name: str) -> None:
+    """Topic and producer names; the error names the field."""
     with pytest.raises(InvalidName):
         await client.create_producer(name)
     if name != "a/b":
@@ -186,7 +184,7 @@ async def test_a_wrong_name_is_refused_before_anything_is_asked(client: oncelog.
         {"on_behalf_of": "importer"},
     ],
 )
-async def test_a_wrong_option_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
+async def test_invalid_producer_option_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
     """The error's field names the option."""
     with pytest.raises(InvalidArgument) as caught:
         await client.create_producer("flights", **options)  # type: ignore[arg-type]
@@ -197,15 +195,15 @@ async def test_a_wrong_option_is_refused(client: oncelog.AsyncClient, options: d
     "options",
     [{"start": 5}, {"start": None}, {"start": "earliest"}, {"inclusive": 1}, {"on_corrupt": None}, {"on_corrupt": []}],
 )
-async def test_a_wrong_option_of_a_reader_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
-    """Before anything is sent; `start=5` raised AttributeError."""
+async def test_invalid_reader_option_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
+    """Refused before a request is sent; `start=5` raised AttributeError."""
     with pytest.raises(InvalidArgument) as caught:
         await client.create_reader("flights", **options)  # type: ignore[arg-type]
     assert caught.value.details["field"] in options
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
-async def test_a_wrong_timeout_of_a_read_is_refused(client: oncelog.AsyncClient, timeout: float) -> None:
+async def test_invalid_read_timeout_is_refused(client: oncelog.AsyncClient, timeout: float) -> None:
     await client.create_producer("flights")
     reader = await client.create_reader("flights")
     for read in (reader.read_next, reader.read_batch):
@@ -226,7 +224,7 @@ async def test_a_wrong_timeout_of_a_read_is_refused(client: oncelog.AsyncClient,
         {"operation_timeout": "30"},
     ],
 )
-async def test_a_wrong_option_of_connect_is_refused(options: dict[str, object]) -> None:
+async def test_invalid_connect_option_is_refused(options: dict[str, object]) -> None:
     """The error's field names the option; `connect(None)` raised AttributeError."""
     with pytest.raises(InvalidArgument) as caught:
         await oncelog.connect(**{"url": "oncelog://127.0.0.1:1", **options})  # type: ignore[arg-type]
@@ -234,7 +232,7 @@ async def test_a_wrong_option_of_connect_is_refused(options: dict[str, object]) 
 
 
 @pytest.mark.parametrize("topic", [None, 7, b"flights"])
-async def test_a_topic_that_is_not_a_string_is_refused(client: oncelog.AsyncClient, topic: str) -> None:
+async def test_topic_that_is_not_a_string_is_refused(client: oncelog.AsyncClient, topic: str) -> None:
     for call in (client.create_producer, client.create_reader, client.last_message_id):
         with pytest.raises(InvalidName, match="topic"):
             await call(topic)
@@ -266,7 +264,7 @@ async def test_unreachable_cluster_raises_deadline_exceeded() -> None:
 @pytest.mark.parametrize(
     "url", ["", "pulsar://x", "oncelog://", "oncelog://a:b", "oncelog://a:99999", "oncelog://a,,b"]
 )
-async def test_a_wrong_url_is_refused(url: str) -> None:
-    """The form is in the message."""
+async def test_invalid_url_is_refused(url: str) -> None:
+    """The error message shows the expected form."""
     with pytest.raises(InvalidArgument):
         await oncelog.connect(url)

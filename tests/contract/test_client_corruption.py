@@ -1,4 +1,4 @@
-"""Entries that cannot be read: a reader stops at them and says what helps, or skips them and tells which."""
+"""Unreadable entries: a reader stops with advice, or skips the entry and reports it."""
 
 import asyncio
 import io
@@ -55,10 +55,8 @@ def numbered(*numbers: int) -> list[tuple[int, bytes]]:
     return [(number, b"%x" % number) for number in numbers]
 
 
-async def test_reader_stops_at_an_entry_that_lies_and_says_what_helps(
-    cluster: FakeCluster, client: oncelog.AsyncClient
-) -> None:
-    """It must not pass over the entry in silence when it is asked again, and the way that it names works."""
+async def test_reader_stops_at_a_malformed_entry_with_advice(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """A second read must not skip the entry silently, and the advice in the error must work."""
     lie(await filled(cluster, client), 2)
     reader = await client.create_reader("flights")
     assert [(await reader.read_next(timeout=DEADLINE_S)).index for _ in range(4)] == [0, 1, 2, 3]
@@ -70,10 +68,10 @@ async def test_reader_stops_at_an_entry_that_lies_and_says_what_helps(
     assert await rest(behind) == numbered(8, 9, 10, 11)
 
 
-async def test_reader_skips_an_entry_that_lies_and_tells_it(
+async def test_reader_skips_and_reports_a_malformed_entry(
     cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The messages behind it keep their index."""
+    """The messages behind the entry keep their index."""
     lie(await filled(cluster, client), 2)
     reader = await client.create_reader("flights", on_corrupt="skip")
     assert await rest(reader) == numbered(0, 1, 2, 3, 8, 9, 10, 11)
@@ -84,7 +82,7 @@ async def test_reader_skips_an_entry_that_lies_and_tells_it(
     assert "skipped entry 3:2 (messages 4 to 7)" in caplog.text
 
 
-async def test_reader_that_starts_inside_such_an_entry_tells_what_it_wanted_of_it(
+async def test_reader_started_inside_a_malformed_entry_reports_the_skipped_messages(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     lie(await filled(cluster, client), 2)
@@ -98,7 +96,7 @@ async def test_reader_that_starts_inside_such_an_entry_tells_what_it_wanted_of_i
 async def test_reader_skips_an_entry_whose_copies_are_all_damaged(
     cluster: FakeCluster, client: oncelog.AsyncClient, last: bool
 ) -> None:
-    """Its owner says which one; how many messages it held shows only in the index of the next one."""
+    """The owner names the entry; only the index of the next message shows how many messages it held."""
     topic = await filled(cluster, client)
     topic.unreadable = {3} if last else {2}
     reader = await client.create_reader("flights", on_corrupt="skip")
@@ -119,8 +117,8 @@ async def test_reader_stops_at_an_entry_whose_copies_are_all_damaged(
             await reader.read_next(timeout=DEADLINE_S)
 
 
-async def test_entry_that_the_owner_names_again_is_not_skipped_again() -> None:
-    """A reader that asked for the next entry, and hears of the same one, must not go round for ever."""
+async def test_entry_reported_twice_is_skipped_once() -> None:
+    """A reader that requests the next entry and gets a report of the same one must not loop forever."""
     corruption = Corruption("flights", OnCorrupt.SKIP)
     error = UnreadableEntry("entry 3:2 is damaged everywhere", ledger_id=3, entry_id=2)
     assert corruption.unreadable(error) == (3, 2)
@@ -129,16 +127,16 @@ async def test_entry_that_the_owner_names_again_is_not_skipped_again() -> None:
     assert corruption.skipped.total == 1
 
 
-async def test_only_raise_and_skip_are_choices(client: oncelog.AsyncClient) -> None:
+async def test_other_choices_than_raise_and_skip_are_refused(client: oncelog.AsyncClient) -> None:
     with pytest.raises(InvalidArgument, match="on_corrupt"):
         await client.create_reader("flights", on_corrupt="ignore")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-async def test_command_prints_what_it_skipped_and_ends(
+async def test_read_command_prints_skipped_entries_and_ends(
     cluster: FakeCluster, client: oncelog.AsyncClient, at: int
 ) -> None:
-    """Also where the last entry is the one that cannot be read: the end of now is behind it."""
+    """Also if the last entry is unreadable: the current end of the log is behind it."""
     lie(await filled(cluster, client), at)
     reader = await client.create_reader("flights", on_corrupt="skip")
     shown = io.StringIO()
@@ -162,8 +160,8 @@ async def test_command_prints_what_it_skipped_and_ends(
     assert skips.new() == []
 
 
-async def test_entry_that_holds_no_batch_is_skipped_too(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Its header is sound, so its place and its count are known."""
+async def test_entry_without_a_batch_is_skipped(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Its header is intact, so its position and message count are known."""
     topic = await filled(cluster, client)
     header, _ = topic.entries[2]
     header = header._replace(body_bytes=3)

@@ -1,4 +1,4 @@
-"""A topic deleted under a client: what is open on it ends, and what is opened anew knows nothing of the old."""
+"""A topic deleted while a client uses it: open producers and readers end; a new topic of the name is independent."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def delete(cluster: FakeCluster) -> None:
 async def test_producer_does_not_create_its_deleted_topic_again(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
-    """It would go on with its next id in an empty log, as if nothing were lost."""
+    """The producer would continue with its next id in an empty log, as if no message were lost."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"one")
     delete(cluster)
@@ -35,7 +35,7 @@ async def test_producer_does_not_create_its_deleted_topic_again(
 async def test_producer_does_not_continue_in_a_topic_created_again(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
-    """Made by somebody else meanwhile: the name is the same, the log is another."""
+    """Another client created the topic again: it has the same name but another log."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"one")
     delete(cluster)
@@ -46,10 +46,8 @@ async def test_producer_does_not_continue_in_a_topic_created_again(
     assert [header.count for header, _ in cluster.topic("flights").entries] == [0], "the grant of the other one alone"
 
 
-async def test_new_topic_is_opened_whatever_epochs_the_old_one_had(
-    cluster: FakeCluster, client: oncelog.AsyncClient
-) -> None:
-    """Epochs begin again with the topic: the client remembers where the old one was, and its higher epoch."""
+async def test_recreated_topic_is_opened_at_a_lower_epoch(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Epochs restart with a new topic, while the client still caches the old owner and its higher epoch."""
     for _ in range(3):
         await cluster.take_over()
     await (await client.create_producer("flights", producer_name="importer")).send(b"one")

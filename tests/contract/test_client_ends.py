@@ -1,4 +1,4 @@
-"""A client whose thread is not there, and connections that are gone: nobody waits for them, nothing stays of them."""
+"""Clients whose thread is gone, and lost connections: no call hangs and no memory stays in use."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ with oncelog.Client("oncelog://127.0.0.1:1") as client:
 
 
 def test_closed_client_raises_client_closed() -> None:
-    """Whatever is called; not that some event loop is closed, with a coroutine that nobody awaited."""
+    """Every method raises it, instead of an error about a closed event loop and a coroutine that was never awaited."""
     client = oncelog.Client(NOBODY)
     client.close()
     with pytest.raises(ClientClosed):
@@ -42,7 +42,7 @@ def test_closed_client_raises_client_closed() -> None:
 
 
 def test_client_of_a_forked_child_raises_client_closed() -> None:
-    """Its thread stayed in the parent: every call of the child, of a server that forks its workers, waited for ever."""
+    """The client's thread stays in the parent process, so each call in a forked worker waited forever."""
     script = [sys.executable, "-W", "ignore", "-c", FORKING]
     assert subprocess.run(script, check=True, capture_output=True, timeout=60).stdout == b"closed\n"
 
@@ -64,7 +64,7 @@ async def test_lost_connection_drops_its_unwritten_batches(cluster: FakeCluster)
 
 @pytest.mark.asyncio
 async def test_leaving_a_client_waits_for_pending_messages(cluster: FakeCluster) -> None:
-    """Its producers were not flushed: what was handed over with send_nowait is stored all the same."""
+    """Messages sent with send_nowait are stored although the producers were not flushed."""
     async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
         one, other = [await client.create_producer("flights", producer_name=name) for name in ("a", "b")]
         futures = [producer.send_nowait(b"%d" % i) for i in range(50) for producer in (one, other)]
@@ -74,7 +74,7 @@ async def test_leaving_a_client_waits_for_pending_messages(cluster: FakeCluster)
 
 @pytest.mark.asyncio
 async def test_close_without_flush_reports_unknown_outcomes(cluster: FakeCluster) -> None:
-    """flush=False, and leaving by an exception: what was sent may be stored, and its error says so."""
+    """After flush=False or an exception, sent messages may be stored, and their error states it."""
     for leave_by_exception in (False, True):
         client = await oncelog.connect(cluster.url, operation_timeout=20)
         producer = await client.create_producer("flights")
@@ -94,7 +94,7 @@ async def test_close_without_flush_reports_unknown_outcomes(cluster: FakeCluster
 
 @pytest.mark.asyncio
 async def test_close_without_answers_raises_deadline_exceeded(cluster: FakeCluster) -> None:
-    """An owner that answers nothing holds nobody up for ever, and what was not answered is not passed over."""
+    """An owner that does not respond must not block close, and unanswered messages must be reported."""
     client = await oncelog.connect(cluster.url, operation_timeout=1)
     producer = await client.create_producer("flights", producer_name="importer")
     cluster.knobs.gate.clear()

@@ -1,4 +1,4 @@
-"""What one part of a client learns of a takeover holds for all of it: answers from the past are refused (hazard 6)."""
+"""An epoch that one part of a client learns applies to the whole client: stale answers are refused (hazard 6)."""
 
 import asyncio
 
@@ -16,8 +16,8 @@ DEADLINE_S = 20
 TOPIC, OTHER = TopicId("a" * 32), TopicId("b" * 32)
 
 
-def test_lower_epoch_is_refused_for_its_own_topic_alone() -> None:
-    """A topic created anew has another id, and begins at epoch 1 again."""
+def test_lower_epoch_is_refused_only_for_its_topic() -> None:
+    """A topic created again has another id and starts at epoch 1."""
     epochs = OwnerEpochs()
     epochs.believe(TOPIC, OwnerEpoch(3))
     epochs.believe(TOPIC, OwnerEpoch(3))
@@ -27,8 +27,8 @@ def test_lower_epoch_is_refused_for_its_own_topic_alone() -> None:
     assert (epochs.highest(TOPIC), epochs.highest(OTHER)) == (3, 1)
 
 
-def test_follower_is_told_newer_epochs_while_it_follows() -> None:
-    """Each epoch once, no older one, and nothing after the end."""
+def test_subscriber_receives_only_newer_epochs_until_it_ends() -> None:
+    """Each epoch once, no older one, and none after the end."""
     epochs = OwnerEpochs()
     told: list[int] = []
     with epochs.followed(TOPIC, told.append):
@@ -40,10 +40,10 @@ def test_follower_is_told_newer_epochs_while_it_follows() -> None:
 
 
 @pytest.mark.asyncio
-async def test_tail_reader_leaves_a_deposed_owner_when_a_lookup_learns_of_the_new_one(
+async def test_tail_reader_leaves_a_deposed_owner_after_a_lookup_finds_the_new_one(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
-    """The deposed owner lives, says nothing, and would hold the reader for ever."""
+    """The deposed owner still runs but sends nothing, so the reader would wait forever."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"before")
     reader = await client.create_reader("flights")
@@ -62,7 +62,7 @@ async def test_tail_reader_leaves_a_deposed_owner_when_a_lookup_learns_of_the_ne
 
 @pytest.mark.asyncio
 async def test_cached_route_of_a_lower_epoch_is_not_used(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """A reader's look-up has met the new owner: the next question goes there, not where the last one went."""
+    """A reader's lookup found the new owner: the next request goes there, not to the cached owner."""
     producer = await client.create_producer("flights", producer_name="importer")
     first = await producer.send(b"1")
     assert await client.last_message_id("flights") == first.message_id
@@ -79,7 +79,7 @@ async def test_cached_route_of_a_lower_epoch_is_not_used(cluster: FakeCluster, c
 
 @pytest.mark.asyncio
 async def test_answer_of_a_lower_epoch_is_rejected(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """The epoch became known while the answer was on its way; the question is asked again, elsewhere."""
+    """The epoch became known before the answer arrived; the request is repeated at the new owner."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"1")
     deposed = await cluster.depose()
@@ -102,7 +102,7 @@ async def test_answer_of_a_lower_epoch_is_rejected(cluster: FakeCluster, client:
 async def test_producer_leaves_an_owner_that_a_reader_found_deposed(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
-    """What the former owner would say of a duplicate is from the past: the current one is asked."""
+    """The former owner's answer about a duplicate would be stale, so the current owner is asked."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"a", sequence_id=1)
     topic_id, deposed = cluster.topic("flights").topic_id, await cluster.depose()
@@ -118,7 +118,7 @@ async def test_producer_leaves_an_owner_that_a_reader_found_deposed(
 
 @pytest.mark.asyncio
 async def test_answer_of_a_deposed_owner_is_requested_again(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """The next owner becomes known while the batch is with the former one."""
+    """The next owner becomes known while the former one handles the batch."""
     producer = await client.create_producer("flights", producer_name="importer")
     cluster.knobs.gate.clear()
     seen = len(cluster.seen.frames)

@@ -1,4 +1,4 @@
-"""What producers and readers of one client share: one living stream to each owner, and none to the dead."""
+"""Producers and readers of one client share one live stream to each owner and keep none to dead owners."""
 
 import pytest
 
@@ -17,8 +17,8 @@ def route(port: int) -> Route:
     return Route(TopicId("t"), f"127.0.0.1:{port}", OwnerEpoch(1), Incarnation(f"{port:032x}"))
 
 
-async def test_connections_to_owners_that_are_gone_are_forgotten() -> None:
-    """Each owner that was replaced had an address of its own: a client that lives for months would keep them all."""
+async def test_connections_to_removed_owners_are_dropped() -> None:
+    """Each replaced owner had its own address: a client that runs for months would keep all of them."""
     network = Network(("127.0.0.1:1",), PLAIN)
     dead = [network.connection(route(port)) for port in (1, 2)]
     await until(lambda: not any(connection.alive for connection in dead), DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Messages are stored in the order in which they were given, also when they had to wait for room."""
+"""Messages are stored in the order of their send calls, also if they waited for room."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ async def test_sends_that_wait_for_room_are_not_overtaken(cluster: FakeCluster, 
     assert [int(value[:6]) for value in cluster.topic("flights").values()] == list(range(3_000))
 
 
-async def test_fair_lock_is_taken_until_all_waiters_had_it() -> None:
+async def test_fair_lock_stays_locked_until_all_waiters_had_it() -> None:
     """Between a lock's release and the first step of its next holder the lock looks free."""
     lock, waits = FairLock(), asyncio.Event()
 
@@ -56,7 +56,7 @@ async def test_fair_lock_is_taken_until_all_waiters_had_it() -> None:
 
 
 async def test_cancelled_waiter_leaves_the_fair_lock() -> None:
-    """Else nobody could send at once any more."""
+    """Otherwise no later send could take the lock at once."""
     lock, waits = FairLock(), asyncio.Event()
 
     async def wait() -> None:
@@ -73,8 +73,9 @@ async def test_cancelled_waiter_leaves_the_fair_lock() -> None:
 
 
 async def test_leaving_a_producer_waits_for_sends_without_room(cluster: FakeCluster) -> None:
-    """What was given without waiting and had no room yet was given too: all but the few messages on their way failed
-    with ProducerClosed where the application thought them flushed."""
+    """Sends that wait for room count as sent: most of them failed with ProducerClosed although the application
+    believed them flushed.
+    """
 
     def publish() -> list[int]:
         with oncelog.Client(cluster.url, operation_timeout=20) as client:
@@ -87,7 +88,7 @@ async def test_leaving_a_producer_waits_for_sends_without_room(cluster: FakeClus
 
 
 async def test_flush_waits_for_sends_that_wait_for_room(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """The same for a flush: everything given before is answered when it returns."""
+    """All messages sent before the flush are answered when it returns."""
     producer = await client.create_producer("flights", pending_bytes_max=2_000)
     cluster.knobs.gate.clear()
     given = [asyncio.create_task(producer.send(bytes(300))) for _ in range(100)]
@@ -109,7 +110,7 @@ class Told:
         self.events.append(event)
 
 
-async def test_many_producers_at_once_are_opened_in_frames_of_a_bounded_size(
+async def test_openings_of_many_producers_are_split_into_bounded_frames(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     """All in one, long names would make a frame that is larger than one may be: when an owner has died, all producers

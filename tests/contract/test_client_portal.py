@@ -1,4 +1,4 @@
-"""The loop under the SDK's synchronous face: what is handed to it late, what is left on it, and a fork."""
+"""The event loop below the synchronous SDK: late callbacks, unfinished tasks and forks."""
 
 import asyncio
 import concurrent.futures
@@ -18,7 +18,7 @@ async def own_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_what_comes_for_a_stopped_loop_is_no_error_and_is_done_later() -> None:
+def test_callback_for_a_stopped_loop_runs_later_without_an_error() -> None:
     """gRPC's poller, which all loops share, hands over the end of a call when its client is gone already: that was
     "Event loop is closed" in the log of the next client, amid its own events."""
     first = Portal()
@@ -32,16 +32,16 @@ def test_what_comes_for_a_stopped_loop_is_no_error_and_is_done_later() -> None:
     second.stop()
 
 
-def test_portals_at_once_have_a_loop_each() -> None:
-    """Only one that nobody runs is given out."""
+def test_concurrent_portals_have_separate_loops() -> None:
+    """Only a loop that no portal runs is reused."""
     portals = [Portal() for _ in range(3)]
     assert len({id(portal.run(own_loop())) for portal in portals}) == 3
     for portal in portals:
         portal.stop()
 
 
-def test_what_has_not_ended_is_cancelled_and_does_not_go_on_in_the_next() -> None:
-    """Its thread would wait for ever, and the next client's loop would work for a client that is closed."""
+def test_unfinished_tasks_are_cancelled_when_a_portal_ends() -> None:
+    """Otherwise their callers wait forever, and the next client's loop would run tasks of a closed client."""
     portal = Portal()
     waiting = portal.submit(asyncio.Event().wait())
     portal.stop()
@@ -56,8 +56,8 @@ def test_what_has_not_ended_is_cancelled_and_does_not_go_on_in_the_next() -> Non
     following.stop()
 
 
-def test_nothing_is_begun_after_the_end() -> None:
-    """On a loop that nobody runs it would not be answered."""
+def test_call_after_the_end_is_refused() -> None:
+    """A loop that does not run would never answer it."""
     portal = Portal()
     portal.stop()
     portal.stop()
@@ -66,8 +66,8 @@ def test_nothing_is_begun_after_the_end() -> None:
         portal.run(own_loop())
 
 
-def test_nothing_is_begun_while_it_ends() -> None:
-    """What was begun then would be left on the loop, and its caller would wait until somebody makes another client."""
+def test_call_during_the_end_is_refused() -> None:
+    """Its task would stay on the loop, and its caller would wait until another client is created."""
     ending, release = threading.Event(), threading.Event()
 
     async def stubborn() -> None:
@@ -108,6 +108,6 @@ again.stop()
 """
 
 
-def test_forked_child_leaves_the_loops_of_its_parent_alone() -> None:
-    """Both would wait on the same descriptors, and one would take the other's events."""
+def test_forked_child_does_not_use_loops_of_its_parent() -> None:
+    """Both processes would wait on the same descriptors and take each other's events."""
     subprocess.run([sys.executable, "-c", _FORKED], check=True, timeout=60)

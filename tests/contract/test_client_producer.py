@@ -1,4 +1,4 @@
-"""The SDK's producer over real gRPC, against the fake cluster: the face of it, and what it hides."""
+"""The SDK's producer over real gRPC, against the fake cluster."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def test_stored_message_has_its_message_id(cluster: FakeCluster, client: o
 
 
 async def test_messages_of_one_loop_pass_become_one_batch(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """No linger, no batch of one: what is given together goes together, each with a result of its own."""
+    """There is no linger: messages sent in one pass share a batch, and each has its own result."""
     producer = await client.create_producer("flights")
     results = await asyncio.gather(*[producer.send(b"%d" % i) for i in range(100)])
     assert [result.sequence_id for result in results] == list(range(100))
@@ -51,8 +51,10 @@ async def test_messages_of_one_loop_pass_become_one_batch(cluster: FakeCluster, 
     assert cluster.topic("flights").values() == [b"%d" % i for i in range(100)]
 
 
-async def test_a_list_is_split_and_answered_as_one(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Whole lists with explicit ids, dense and with holes; sending the list again stores nothing."""
+async def test_list_is_split_into_batches_and_answered_as_one(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """Lists with explicit ids, contiguous and with gaps; sending the list again stores nothing."""
     producer = await client.create_producer("flights", producer_name="importer", batch_bytes_max=1_000)
     values = [b"%04d" % i for i in range(1_000)]
     ids = [i * 3 for i in range(1_000)]
@@ -68,8 +70,10 @@ async def test_a_list_is_split_and_answered_as_one(cluster: FakeCluster, client:
     assert (len(empty), empty.first, list(empty.message_ids)) == (0, -1, [])
 
 
-async def test_a_straddling_list_is_exact_for_each_message(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """The known head is a duplicate at its old place, the tail is stored, in one batch."""
+async def test_partly_stored_list_has_an_exact_result_for_each_message(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """The stored head is a duplicate at its original position, the tail is stored, in one batch."""
     producer = await client.create_producer("flights", producer_name="importer")
     first = await producer.send_many([b"a", b"b"], sequence_ids=[1, 2])
     both = await producer.send_many([b"a", b"b", b"c"], sequence_ids=[1, 2, 3])
@@ -78,7 +82,9 @@ async def test_a_straddling_list_is_exact_for_each_message(cluster: FakeCluster,
     assert cluster.topic("flights").values() == [b"a", b"b", b"c"]
 
 
-async def test_order_of_giving_is_order_of_storing(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_messages_are_stored_in_the_order_of_their_send_calls(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
     """send, send_nowait and send_many of one producer never overtake each other."""
     producer = await client.create_producer("flights", batch_bytes_max=500)
     futures = [producer.send_nowait(b"%d" % i) for i in range(10)]
@@ -94,7 +100,7 @@ async def test_order_of_giving_is_order_of_storing(cluster: FakeCluster, client:
 async def test_restarted_producer_continues_and_fences_the_older_instance(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
-    """last_sequence_id tells where; the zombie is told ProducerFenced, for good."""
+    """last_sequence_id is where to continue; the older instance fails permanently with ProducerFenced."""
     zombie = await client.create_producer("flights", producer_name="importer")
     await zombie.send_many([b"a", b"b"])
     producer = await client.create_producer("flights", producer_name="importer")
@@ -110,8 +116,8 @@ async def test_restarted_producer_continues_and_fences_the_older_instance(
     assert cluster.topic("flights").values() == [b"a", b"b", b"c"]
 
 
-async def test_a_busy_name_can_be_respected(client: oncelog.AsyncClient) -> None:
-    """on_conflict="refuse" fences nobody."""
+async def test_opening_a_busy_name_with_refuse_fails(client: oncelog.AsyncClient) -> None:
+    """on_conflict="refuse" fences no producer."""
     holder = await client.create_producer("flights", producer_name="importer")
     with pytest.raises(ProducerBusy):
         await client.create_producer("flights", producer_name="importer", on_conflict="refuse")
@@ -120,7 +126,7 @@ async def test_a_busy_name_can_be_respected(client: oncelog.AsyncClient) -> None
 
 
 async def test_initial_sequence_id_is_the_last_one_used(client: oncelog.AsyncClient) -> None:
-    """The first sent is one above; -1 replays from 0."""
+    """The first message gets the next id; -1 restarts at 0."""
     producer = await client.create_producer("flights", producer_name="a", initial_sequence_id=99)
     assert (await producer.send(b"x")).sequence_id == 100
     replayed = await client.create_producer("flights", producer_name="a", initial_sequence_id=99)
@@ -149,7 +155,7 @@ async def test_application_does_not_notice_a_takeover_with_the_sync_client(
 
 
 async def test_resend_after_a_lost_answer_is_marked_resent(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Stored, answer lost, resent: one message, and the result says that the resend was the duplicate, its own."""
+    """The message is stored once, and its result states that the duplicate was the producer's own resend."""
     producer = await client.create_producer("flights")
     cluster.knobs.lose_answers = 1
     result = await producer.send(b"once")
@@ -162,7 +168,7 @@ async def test_resend_after_a_lost_answer_is_marked_resent(cluster: FakeCluster,
 async def test_batch_refused_with_a_retriable_error_is_resent(
     cluster: FakeCluster, client: oncelog.AsyncClient, error: OncelogError
 ) -> None:
-    """Retriable verdicts are handled inside."""
+    """The SDK retries; the application sees no error."""
     producer = await client.create_producer("flights")
     refusals = [error, error]
     cluster.knobs.refuse_batch = lambda _: refusals.pop() if refusals else None
@@ -172,7 +178,7 @@ async def test_batch_refused_with_a_retriable_error_is_resent(
 
 
 @pytest.mark.hazard(9)
-async def test_a_stale_id_fails_alone(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_stale_id_fails_only_its_message(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Hazard 9: an id below the mark that was never stored is an error, never an acknowledged loss; others go on.
 
     Those that share its batch have each a truth of its own: whoever was told "never stored" of 2 would store it twice.
@@ -219,8 +225,10 @@ async def test_list_with_a_stale_id_has_the_result_of_each_message(
     assert alone.value.stored is False
 
 
-async def test_whose_duplicate_a_repeated_list_is(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """The head was stored by a former instance; the tail by this one, whose answer was lost."""
+async def test_repeated_list_tells_own_resends_from_earlier_instances(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """A former instance stored the head; this one stored the tail, and the answer was lost."""
     former = await client.create_producer("flights", producer_name="importer")
     await former.send_many([b"0", b"1"], sequence_ids=[0, 1])
     producer = await client.create_producer("flights", producer_name="importer")
@@ -260,7 +268,7 @@ async def test_unverified_message_is_logged_as_a_warning(
 
 
 async def test_unverified_messages_can_be_errors(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """With on_unverified="raise", and of these messages alone; whether they are stored stays unknown."""
+    """With on_unverified="raise", only these messages fail; whether they are stored stays unknown."""
     producer = await client.create_producer("flights", producer_name="importer", on_unverified="raise")
     await _many_batches(producer, range(1_000, 1_000 + RECENT_BATCHES_MAX + 1))
     with pytest.raises(UnverifiedSequence) as caught:
@@ -276,8 +284,8 @@ async def test_unverified_messages_can_be_errors(cluster: FakeCluster, client: o
         await client.create_producer("flights", on_unverified="ignore")  # type: ignore[arg-type]
 
 
-async def test_list_with_a_wrong_row_does_not_claim_that_nothing_is_stored(client: oncelog.AsyncClient) -> None:
-    """What stands before the wrong row is stored: who believed stored=False would send it again."""
+async def test_list_with_an_invalid_row_has_an_unknown_outcome(client: oncelog.AsyncClient) -> None:
+    """Rows before the invalid one are stored: stored=False would make the application send them again."""
     producer = await client.create_producer("flights")
     values = [b"x" * 1_000 for _ in range(3_000)]
     with pytest.raises(InvalidArgument, match="of 3000 messages failed") as caught:
@@ -289,8 +297,10 @@ async def test_list_with_a_wrong_row_does_not_claim_that_nothing_is_stored(clien
     assert 0 < sum(map(len, result.failed_ranges)) < 3_000
 
 
-async def test_errors_say_whether_the_message_may_be_stored(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """False: nobody has seen it, or it was refused; None: it was sent, and nothing is known."""
+async def test_errors_report_whether_the_message_may_be_stored(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """False: it was never sent, or it was refused. None: it was sent, and the outcome is unknown."""
     producer = await client.create_producer("flights", producer_name="importer", pending_bytes_max=10_000)
     with pytest.raises(OncelogError) as too_large:
         producer.send_nowait(bytes(6 << 20))
@@ -315,7 +325,9 @@ async def test_errors_say_whether_the_message_may_be_stored(cluster: FakeCluster
 
 
 async def test_pending_memory_is_bounded(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """While the owner is silent: send_nowait refuses, send and send_many wait, and all is stored in the end."""
+    """While the owner does not respond, send_nowait refuses, and send and send_many wait; all messages are stored in
+    the end.
+    """
     producer = await client.create_producer("flights", pending_bytes_max=10_000, batch_bytes_max=1_000)
     cluster.knobs.gate.clear()
     given: list[asyncio.Future[oncelog.SendResult]] = []
@@ -336,7 +348,7 @@ async def test_pending_memory_is_bounded(cluster: FakeCluster, client: oncelog.A
 
 
 async def test_send_timeout_leaves_the_outcome_unknown(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """The caller is told DeadlineExceeded; the message may be stored later, in its place."""
+    """The caller gets DeadlineExceeded; the message may still be stored later, in order."""
     producer = await client.create_producer("flights", send_timeout=0.05)
     cluster.knobs.gate.clear()
     with pytest.raises(DeadlineExceeded):
@@ -349,7 +361,7 @@ async def test_send_timeout_leaves_the_outcome_unknown(cluster: FakeCluster, cli
 
 
 async def test_cancelled_send_may_still_be_stored(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Its batch goes on, and its neighbours get their results."""
+    """Its batch continues, and the other messages of the batch get their results."""
     producer = await client.create_producer("flights")
     first, second = producer.send_nowait(b"a"), producer.send_nowait(b"b")
     first.cancel()
@@ -358,7 +370,7 @@ async def test_cancelled_send_may_still_be_stored(cluster: FakeCluster, client: 
 
 
 async def test_close_flushes_and_refuses_later_sends(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Leaving the context waits for what was given; afterwards every call says ProducerClosed."""
+    """Leaving the context waits for pending messages; later calls raise ProducerClosed."""
     async with await client.create_producer("flights") as producer:
         future = producer.send_nowait(b"a")
     assert future.done()
@@ -373,7 +385,7 @@ async def test_close_flushes_and_refuses_later_sends(cluster: FakeCluster, clien
 
 
 async def test_leaving_by_an_exception_does_not_wait(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """What is pending fails with ProducerClosed."""
+    """Pending messages fail with ProducerClosed."""
     producer = await client.create_producer("flights")
     cluster.knobs.gate.clear()
     future = producer.send_nowait(b"a")
@@ -402,7 +414,7 @@ async def test_every_column_and_compression_round_trip(cluster: FakeCluster, cli
 
 
 async def test_many_producers_share_one_stream(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Their batches travel in common frames, and each is answered by itself."""
+    """Their batches share frames, and each batch has its own answer."""
     producers = await asyncio.gather(*[client.create_producer(f"topic-{i % 5}") for i in range(50)])
     frames_before = len(cluster.seen.frames)
     for _ in range(5):

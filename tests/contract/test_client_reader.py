@@ -1,4 +1,4 @@
-"""The SDK's reader over real gRPC, against the fake cluster: any start, any takeover, nothing lost, nothing twice."""
+"""The SDK's reader over real gRPC, against the fake cluster: any start, any takeover, each message exactly once."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ async def rest(reader: oncelog.AsyncReader) -> list[bytes]:
     return values
 
 
-async def test_every_message_comes_with_all_its_facts(client: oncelog.AsyncClient) -> None:
+async def test_messages_have_all_their_fields(client: oncelog.AsyncClient) -> None:
     """Field by field, and in columns."""
     sent = await filled(client)
     reader = await client.create_reader("flights")
@@ -58,8 +58,8 @@ async def test_every_message_comes_with_all_its_facts(client: oncelog.AsyncClien
 
 
 @pytest.mark.parametrize("number", [0, 4, 9])
-async def test_reading_begins_at_an_index(client: oncelog.AsyncClient, number: int) -> None:
-    """The message of this number, wherever it is in its entry, and all behind it."""
+async def test_reader_starts_at_an_index(client: oncelog.AsyncClient, number: int) -> None:
+    """The first message is the one with this index, wherever it is in its entry."""
     await filled(client, 10)
     reader = await client.create_reader("flights", start=oncelog.Index(number))
     assert await reader.has_message_available()
@@ -69,7 +69,7 @@ async def test_reading_begins_at_an_index(client: oncelog.AsyncClient, number: i
 
 
 async def test_reader_waits_for_an_index_beyond_the_end(client: oncelog.AsyncClient) -> None:
-    """What comes before it is not read, though the owner begins at its end."""
+    """Messages before the index are not returned, although the owner sends from its end."""
     await filled(client, 3)
     reader = await client.create_reader("flights", start=oncelog.Index(5))
     assert not await reader.has_message_available()
@@ -80,7 +80,7 @@ async def test_reader_waits_for_an_index_beyond_the_end(client: oncelog.AsyncCli
 
 
 async def test_iteration_ends_when_the_reader_is_closed(client: oncelog.AsyncClient) -> None:
-    """`async for` follows the log until somebody closes it."""
+    """`async for` follows the log until the reader is closed."""
     await filled(client, 7)
     seen = []
     async with await client.create_reader("flights") as reader:
@@ -95,8 +95,8 @@ async def test_iteration_ends_when_the_reader_is_closed(client: oncelog.AsyncCli
 
 @pytest.mark.parametrize("at", range(10))
 @pytest.mark.parametrize("inclusive", [True, False])
-async def test_a_reader_starts_at_any_message(client: oncelog.AsyncClient, at: int, inclusive: bool) -> None:
-    """With it or behind it, also at the ends of entries; ids survive their bytes."""
+async def test_reader_starts_at_or_after_any_message(client: oncelog.AsyncClient, at: int, inclusive: bool) -> None:
+    """Also at the ends of entries; a message id survives its conversion to bytes."""
     sent = await filled(client)
     stored = sent.message_ids[at]
     assert stored is not None
@@ -105,7 +105,7 @@ async def test_a_reader_starts_at_any_message(client: oncelog.AsyncClient, at: i
     assert await rest(reader) == [b"%d" % i for i in range(at if inclusive else at + 1, 10)]
 
 
-async def test_latest_is_fixed_when_the_reader_is_made(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_latest_is_fixed_when_the_reader_is_created(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Messages stored after create_reader returned are seen, even when the owner changes before it was reached."""
     sent = await filled(client)
     late = await client.create_reader("flights", start=oncelog.LATEST)
@@ -127,7 +127,7 @@ async def test_last_message_id_creates_no_topic(client: oncelog.AsyncClient) -> 
 
 
 async def test_latest_of_an_empty_topic_is_its_beginning(client: oncelog.AsyncClient) -> None:
-    """Nothing is there, so everything is new."""
+    """The topic has no message yet, so every message is new."""
     await client.create_producer("flights")
     reader = await client.create_reader("flights", start=oncelog.LATEST)
     assert await client.last_message_id("flights") is None
@@ -136,8 +136,8 @@ async def test_latest_of_an_empty_topic_is_its_beginning(client: oncelog.AsyncCl
     assert await rest(reader) == [b"0", b"1", b"2"]
 
 
-async def test_a_reader_starts_at_a_time(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """At the first entry appended at or after it; a time to come waits for it."""
+async def test_reader_starts_at_a_time(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """At the first entry appended at or after the time; a future time is waited for."""
     await filled(client)
     times = [header.append_time_ms for header, _ in cluster.topic("flights").entries]
     reader = await client.create_reader("flights", start=datetime.fromtimestamp(times[2] / 1000, UTC))
@@ -147,8 +147,8 @@ async def test_a_reader_starts_at_a_time(cluster: FakeCluster, client: oncelog.A
     assert not await future.has_message_available()
 
 
-async def test_has_message_available_is_exact(client: oncelog.AsyncClient) -> None:
-    """A message that was acknowledged is available, at once, to whoever asks; none when all were read."""
+async def test_has_message_available_is_true_only_for_unread_messages(client: oncelog.AsyncClient) -> None:
+    """An acknowledged message is available at once; after the last one was read, none is."""
     producer = await client.create_producer("flights")
     reader = await client.create_reader("flights")
     for i in range(20):
@@ -159,7 +159,7 @@ async def test_has_message_available_is_exact(client: oncelog.AsyncClient) -> No
 
 
 async def test_reading_up_to_a_message_ends_behind_it(client: oncelog.AsyncClient) -> None:
-    """Also when its batch was handed out before, and when there is nothing behind it."""
+    """Also if its batch was returned before, and if it is the last message."""
     sent = await filled(client)
     reader = await client.create_reader("flights")
     last = sent.message_ids[-1]
@@ -172,7 +172,7 @@ async def test_reading_up_to_a_message_ends_behind_it(client: oncelog.AsyncClien
 
 
 async def test_read_with_a_timeout_raises_deadline_exceeded(client: oncelog.AsyncClient) -> None:
-    """timeout in seconds; the reader goes on being usable."""
+    """The timeout is in seconds; the reader stays usable."""
     reader = await client.create_reader("flights")
     with pytest.raises(DeadlineExceeded):
         await reader.read_next(timeout=0.01)
@@ -185,7 +185,7 @@ async def test_read_with_a_timeout_raises_deadline_exceeded(client: oncelog.Asyn
 
 
 async def test_reader_continues_through_takeovers(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """It takes up where the last entry was received: nothing twice, nothing lost, names still known."""
+    """It continues behind the last received entry: no message twice or lost, producer names still known."""
     await filled(client, 200)
     reader = await client.create_reader("flights")
     seen = []
@@ -205,8 +205,8 @@ async def test_reader_continues_through_takeovers(cluster: FakeCluster, client: 
     assert not resumed.inclusive
 
 
-async def test_what_waits_in_a_reader_is_bounded(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """The owner sends no more than was permitted, however long the log is; reading lets the rest come."""
+async def test_unread_bytes_in_a_reader_are_bounded(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The owner sends only as much as the reader permits; reading permits more."""
     producer = await client.create_producer("flights")
     values = [bytes([i % 256]) * 200_000 for i in range(80)]
     await producer.send_many(values)
@@ -222,8 +222,8 @@ async def test_what_waits_in_a_reader_is_bounded(cluster: FakeCluster, client: o
     assert seen == values
 
 
-async def test_skipped_messages_are_not_seen(client: oncelog.AsyncClient) -> None:
-    """The known head of a straddling batch is in the entry, and no reader gives it."""
+async def test_skipped_messages_are_not_returned(client: oncelog.AsyncClient) -> None:
+    """The stored head of a partly duplicate batch is in the entry, and no reader returns it."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send_many([b"a", b"b"], sequence_ids=[1, 2])
     await producer.send_many([b"a", b"b", b"c"], sequence_ids=[1, 2, 3])
@@ -234,8 +234,8 @@ async def test_skipped_messages_are_not_seen(client: oncelog.AsyncClient) -> Non
     assert not await reader.has_message_available()
 
 
-async def test_an_id_of_another_topic_is_refused(client: oncelog.AsyncClient) -> None:
-    """Hazard 3: also of an earlier topic of the same name; an id that was typed names no topic and is taken."""
+async def test_message_id_of_another_topic_is_refused(client: oncelog.AsyncClient) -> None:
+    """Hazard 3: also of an earlier topic of the same name; an id without a topic, as typed by hand, is accepted."""
     sent = await filled(client)
     foreign = sent.message_ids[3]
     assert foreign is not None
@@ -261,7 +261,7 @@ async def test_reader_does_not_continue_in_a_topic_created_again(
 
 
 async def test_damaged_entry_raises_corrupt_entry(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Never skipped, never half a batch: CorruptEntry, after everything before it."""
+    """The entry is never skipped or returned in part: CorruptEntry comes behind all earlier messages."""
     await filled(client)
     topic = cluster.topic("flights")
     header, data = topic.entries[2]
@@ -272,7 +272,9 @@ async def test_damaged_entry_raises_corrupt_entry(cluster: FakeCluster, client: 
         await reader.read_next(timeout=DEADLINE_S)
 
 
-async def test_wrong_input_and_a_closed_client(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+async def test_invalid_input_and_a_closed_client_raise_their_errors(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
     """Each by its own error."""
     with pytest.raises(InvalidName):
         await client.create_reader("")

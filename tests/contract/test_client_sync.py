@@ -1,4 +1,4 @@
-"""The SDK's synchronous face, against the fake cluster on a loop of its own: the same behaviour, from threads."""
+"""The synchronous SDK, against the fake cluster on a separate loop: the same behaviour, from threads."""
 
 import asyncio
 import threading
@@ -41,22 +41,22 @@ def running() -> Iterator[Running]:
 
 
 def test_leaving_a_client_waits_for_pending_messages(running: Running) -> None:
-    """Also of producers that nobody flushed or closed."""
+    """Also for producers that were not flushed or closed."""
     with oncelog.Client(running.cluster.url) as client:
         producer = client.create_producer("flights", producer_name="importer")
         futures = [producer.send_nowait(b"%d" % i) for i in range(50)]
     assert [future.result(0).sequence_id for future in futures] == list(range(50))
 
 
-def test_reading_begins_at_an_index(running: Running) -> None:
-    """The same as without a loop."""
+def test_reader_starts_at_an_index(running: Running) -> None:
+    """As with the asynchronous reader."""
     with oncelog.Client(running.cluster.url) as client:
         client.create_producer("flights").send_many([b"%d" % i for i in range(10)])
         assert client.create_reader("flights", start=oncelog.Index(7)).read_next(timeout=DEADLINE_S).value == b"7"
 
 
-def test_everything_works_without_an_event_loop(running: Running) -> None:
-    """The SDK's face, synchronously: the README's lines without await."""
+def test_sdk_works_without_an_event_loop(running: Running) -> None:
+    """The lines of the README without await."""
     with oncelog.Client(running.cluster.url) as client:
         with client.create_producer("flights", producer_name="importer") as producer:
             result = producer.send(b"one", sequence_id=1)
@@ -81,7 +81,7 @@ def test_everything_works_without_an_event_loop(running: Running) -> None:
         assert str(client.last_message_id("flights")) == str(many.message_ids[-1])
 
 
-def test_iteration_is_the_same_without_await(running: Running) -> None:
+def test_iteration_works_without_await(running: Running) -> None:
     """Message by message out of batches; it ends when the reader is closed."""
     with oncelog.Client(running.cluster.url) as client:
         producer = client.create_producer("flights", batch_bytes_max=100)
@@ -97,8 +97,8 @@ def test_iteration_is_the_same_without_await(running: Running) -> None:
             reader.read_next()
 
 
-def test_errors_are_the_same(running: Running) -> None:
-    """Raised in the caller's thread, as themselves."""
+def test_errors_are_raised_in_the_calling_thread(running: Running) -> None:
+    """With the same classes as in the asynchronous SDK."""
     with oncelog.Client(running.cluster.url) as client:
         producer = client.create_producer("flights")
         with pytest.raises(InvalidSequenceId):
@@ -107,7 +107,7 @@ def test_errors_are_the_same(running: Running) -> None:
             producer.send_nowait(b"x", sequence_id=-1).result(DEADLINE_S)
 
 
-def test_several_threads_may_share_a_producer(running: Running) -> None:
+def test_threads_can_share_a_producer(running: Running) -> None:
     """Each thread's messages keep their order; none is lost."""
     with oncelog.Client(running.cluster.url) as client:
         producer = client.create_producer("flights")
@@ -152,8 +152,8 @@ def test_closing_ends_the_thread_and_may_be_repeated(running: Running) -> None:
     assert threading.active_count() <= before
 
 
-def test_the_package_is_light_until_the_sdk_is_used() -> None:
-    """The cluster's own processes import `oncelog` too: no gRPC before a name of the SDK is touched."""
+def test_package_does_not_import_grpc_before_the_sdk_is_used() -> None:
+    """The cluster's own processes import `oncelog` too."""
     import subprocess
     import sys
 
@@ -164,8 +164,7 @@ def test_the_package_is_light_until_the_sdk_is_used() -> None:
 
 
 def test_threads_that_share_a_reader_share_its_messages(running: Running) -> None:
-    """Each message goes to one thread, none to two or to nobody: the rest of a batch was lost when another thread got
-    the next one."""
+    """Each message goes to exactly one thread: the rest of a batch was lost when another thread got the next batch."""
     each, got = 5_000, list[int]()
     with oncelog.Client(running.cluster.url) as client:
         producer, reader = client.create_producer("flights"), client.create_reader("flights")

@@ -1,4 +1,4 @@
-"""The span of mark 1: made with the application's own tracer provider."""
+"""The span of the SDK's phase, made with the application's own tracer provider."""
 
 import pytest
 from opentelemetry import trace
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_each_batch_is_a_span_of_the_applications_provider(client: oncelog.AsyncClient) -> None:
-    """Whoever traces an application sees where its batches were packed; the SDK sets up nothing of its own."""
+    """An application that uses tracing sees where its batches were built; the SDK sets up no provider."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

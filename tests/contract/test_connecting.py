@@ -1,4 +1,4 @@
-"""Connections to peers that take their time: they come about in the end, and nobody waits for one that does not."""
+"""Slow connections are established in the end, and callers do not wait for a peer that never connects."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -43,8 +43,8 @@ async def first_answer(channels: Channels, address: str) -> int:
     raise AssertionError("no stream was ever answered")
 
 
-async def test_a_peer_whose_handshake_is_slow_is_reached_in_the_end() -> None:
-    """On a starved machine a connection took longer than 0.8 s every time, so that it never came about."""
+async def test_peer_with_a_slow_handshake_is_reached() -> None:
+    """On an overloaded machine each attempt took longer than 0.8 s, so no connection was ever established."""
     async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:
         proxy.delay_s = SLOWER_S
         channels = Channels()
@@ -54,7 +54,7 @@ async def test_a_peer_whose_handshake_is_slow_is_reached_in_the_end() -> None:
             await channels.close()
 
 
-async def test_calls_of_a_lasting_channel_reach_a_slow_peer_too() -> None:
+async def test_calls_on_a_long_lived_channel_reach_a_slow_peer() -> None:
     """Metadata services keep one channel to each owner, and clients one to each metadata service."""
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -76,8 +76,8 @@ async def test_calls_of_a_lasting_channel_reach_a_slow_peer_too() -> None:
         await until(through, DEADLINE_S)
 
 
-async def test_a_call_gives_up_before_the_attempt_does() -> None:
-    """A topic whose owner is frozen goes to another one meanwhile: whoever waits for the frozen one asks too late."""
+async def test_call_fails_before_its_connection_attempt_ends() -> None:
+    """The topic of a frozen owner moves meanwhile: a caller that waits for the frozen owner would look up too late."""
     async with (
         asyncio.timeout(DEADLINE_S),
         serving(append=echo) as (_, served),
@@ -92,8 +92,8 @@ async def test_a_call_gives_up_before_the_attempt_does() -> None:
         assert proxy.taken < 4, "attempts are allowed more and more time, calls are not"
 
 
-async def test_a_connection_that_stood_makes_the_next_attempt_short_again() -> None:
-    """A good peer that dies is noticed as fast as if nothing had ever been slow."""
+async def test_established_connection_resets_the_attempt_timeout() -> None:
+    """The death of a healthy peer is noticed as fast as before any slow attempt."""
     async with (
         asyncio.timeout(DEADLINE_S),
         serving(append=echo) as (_, served),
@@ -107,8 +107,8 @@ async def test_a_connection_that_stood_makes_the_next_attempt_short_again() -> N
         assert proxy.given_up >= 1
 
 
-async def test_refused_attempts_leave_the_allowance_as_it_is() -> None:
-    """Nothing is slow where nobody listens."""
+async def test_refused_attempts_do_not_change_the_attempt_timeout() -> None:
+    """A refusal is not a slow handshake."""
     async with asyncio.timeout(DEADLINE_S), Channel("127.0.0.1:1") as channel:
         connecting: Connecting = channel._connecting
         for _ in range(3):
@@ -121,7 +121,7 @@ async def test_refused_attempts_leave_the_allowance_as_it_is() -> None:
 
 
 async def test_errors_name_the_address_its_origin_and_the_reason() -> None:
-    """ "Is the cluster running?" helped nobody whose network does not lead to an owner."""
+    """ "Is the cluster running?" did not help a user whose network has no route to an owner."""
     async with asyncio.timeout(DEADLINE_S), Channel("127.0.0.1:1", origin="advertised by topic owner 7") as channel:
         with pytest.raises(ServiceUnavailable) as refused:
             await anext(channel.stream(APPEND))
@@ -135,8 +135,8 @@ async def test_errors_name_the_address_its_origin_and_the_reason() -> None:
             await channel.call(FENCE, REQUEST, timeout_ms=20_000)
 
 
-async def test_a_producer_and_a_reader_reach_an_owner_whose_handshake_is_slow() -> None:
-    """As an application meets it: it only takes longer."""
+async def test_producer_and_reader_reach_an_owner_with_a_slow_handshake() -> None:
+    """The application only waits longer."""
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster:
         assert cluster.owner is not None
         async with slowly(cluster.owner.address) as proxy:
@@ -149,8 +149,8 @@ async def test_a_producer_and_a_reader_reach_an_owner_whose_handshake_is_slow() 
                 assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
 
 
-async def test_a_reader_that_waits_in_vain_says_what_it_does_not_reach() -> None:
-    """An advertised address that leads nowhere: the look-up succeeds, and nothing else ever does."""
+async def test_reader_timeout_names_the_unreachable_address() -> None:
+    """The advertised address is wrong: the lookup succeeds, but no read does."""
     async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster:
         assert cluster.owner is not None
         async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:

@@ -1,4 +1,4 @@
-"""Connections that a takeover or a hand-over needs are there before it begins: names and handshakes cost it no time."""
+"""Connections for a takeover or a hand-over exist before it starts, so that it waits for no name or handshake."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,8 +47,8 @@ async def doorman() -> AsyncIterator[Doorman]:
 
 
 @pytest.mark.asyncio
-async def test_an_owner_connects_to_a_storage_node_when_it_sees_it() -> None:
-    """Twice at the same time: for adds, and for calls and reads."""
+async def test_owner_connects_to_a_storage_node_when_it_registers() -> None:
+    """Two connections: one for adds, one for calls and reads."""
     async with doorman() as storage_node:
         links = StorageLinks(lambda *_: None, lambda *_: None)
         links.update_addresses({A: f"127.0.0.1:{storage_node.port}"}, ahead=True)
@@ -59,8 +59,8 @@ async def test_an_owner_connects_to_a_storage_node_when_it_sees_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_metadata_connects_to_an_owner_when_it_sees_it() -> None:
-    """In Kubernetes the name of a pod goes before the pod does: an unloading that begins then still reaches it."""
+async def test_metadata_connects_to_an_owner_when_it_registers() -> None:
+    """In Kubernetes a pod's name disappears before the pod: an unload that starts then still reaches the owner."""
     async with doorman() as owner:
         calls = OwnerCalls()
         await calls.owners_changed([LiveOwner(A, "127.0.0.1", {"grpc": owner.port}, 0)])

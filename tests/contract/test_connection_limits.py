@@ -165,7 +165,7 @@ async def grpc_server(security: Security, **limits: int) -> AsyncIterator[tuple[
 
 
 @pytest.mark.parametrize("path", [FENCE.path, READ.path, "/oncelog.wire.v1.LogStorage/Nothing"])
-async def test_the_token_is_checked_before_a_request_is_received(tmp_path: Path, path: str) -> None:
+async def test_token_is_checked_before_a_request_is_received(tmp_path: Path, path: str) -> None:
     """40 incomplete calls without a token once held 640 MiB. They are refused by their headers."""
     async with (
         grpc_server(secured(tmp_path)) as (address, callers),
@@ -178,7 +178,7 @@ async def test_the_token_is_checked_before_a_request_is_received(tmp_path: Path,
         assert callers == []
 
 
-async def test_a_unary_call_without_a_request_is_refused(tmp_path: Path) -> None:
+async def test_unary_call_without_a_request_is_refused(tmp_path: Path) -> None:
     """All methods are streams for gRPC, so it does not detect a missing request itself."""
     headers = (("authorization", bearer(ROOT)["Authorization"]),)
     async with (
