@@ -11,12 +11,12 @@ GRANTS = {"importer": ("produce",), "auditor": ("consume", "a right of a later v
 
 
 @pytest.mark.parametrize(("role", "right"), list(product([*GRANTS, "stranger", ""], Right)))
-def test_a_right_is_what_was_granted_and_nothing_else(role: str, right: Right) -> None:
+def test_a_granted_right_implies_no_other_right(role: str, right: Right) -> None:
     """No right implies another one, and a role that is not named has none."""
     assert may(Caller(role), GRANTS, right) == (right in GRANTS.get(role, ()))
 
 
-def test_any_of_the_rights_is_enough() -> None:
+def test_one_of_several_accepted_rights_is_enough() -> None:
     """A look-up is for who publishes or reads."""
     assert may(Caller("auditor"), GRANTS, Right.PRODUCE, Right.CONSUME)
     assert not may(Caller("keeper"), GRANTS, Right.PRODUCE, Right.CONSUME)
@@ -29,12 +29,12 @@ def test_a_superuser_needs_no_grant() -> None:
         require_superuser(caller)
 
 
-def test_without_a_right_named_only_superusers_pass() -> None:
+def test_call_without_a_required_right_is_for_superusers_only() -> None:
     """A call that nobody gave a rule to."""
     assert not may(Caller("keeper"), GRANTS)
 
 
-def test_a_refusal_names_the_role_the_right_and_the_place() -> None:
+def test_refusal_names_the_role_the_right_and_the_resource() -> None:
     """Whoever is refused asks an administrator for exactly that."""
     with pytest.raises(PermissionDenied, match="role auditor has no right to produce in namespace a/b"):
         require(Caller("auditor"), GRANTS, Right.PRODUCE, what="namespace a/b")

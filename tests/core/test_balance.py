@@ -80,7 +80,7 @@ def test_topics_follow_a_new_owner() -> None:
     assert len({move.topic_id for move in moves}) == len(moves), "none twice"
 
 
-def test_nothing_moves_before_the_owners_have_settled() -> None:
+def test_no_topic_moves_before_the_owners_are_stable() -> None:
     """An owner that restarts repeatedly gets its topics back only when it stays."""
     world = World(40, A, B)
     for _ in range(20):
@@ -192,7 +192,7 @@ def test_counts_without_a_move_are_examined_again_later() -> None:
     assert core.handle(OwnersCounted(uneven, again_ms)) == [ReadTopics()]
 
 
-def test_resting_topics_are_examined_each_time() -> None:
+def test_recently_moved_topics_are_examined_each_time() -> None:
     """They move as soon as their resting time is over, without a change of the counts."""
     core, uneven = settled(A, B), {A: 4, B: 0}
     topics = belonging_to(B, 4, A, B)

@@ -28,7 +28,7 @@ ASCENDING = st.lists(
 
 
 @given(ids=ASCENDING, payload=st.binary(max_size=200))
-def test_batch_survives_its_bytes(ids: list[int], payload: bytes) -> None:
+def test_batch_round_trips_through_bytes(ids: list[int], payload: bytes) -> None:
     """Ids with holes of any size, and the payload, verbatim."""
     data = batch(ids, pid=7, generation=3, payload=payload)
     header = decode_batch(data, checksum)
@@ -40,7 +40,7 @@ def test_batch_survives_its_bytes(ids: list[int], payload: bytes) -> None:
     assert header.dense == (ids[-1] - ids[0] == len(ids) - 1)
 
 
-def test_dense_batch_spends_nothing_on_ids() -> None:
+def test_dense_batch_stores_no_id_deltas() -> None:
     """The common case costs no byte per message and no list."""
     data = batch(range(10, 20), payload=b"")
     header = decode_batch(data, checksum)
@@ -67,7 +67,7 @@ def test_truncated_batch_is_refused(ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("ids", [[0, 1, 2], [0, 5, 6], [3, 2**40, 2**40 + 200]])
-def test_flipped_bit_is_seen(ids: list[int]) -> None:
+def test_flipped_bit_is_detected(ids: list[int]) -> None:
     """Each bit of header, ids and payload is covered by the checksum, magic and compression included."""
     data = batch(ids)
     for bit in range(8 * len(data)):
@@ -78,7 +78,7 @@ def test_flipped_bit_is_seen(ids: list[int]) -> None:
 
 
 @given(data=st.binary(max_size=160))
-def test_any_bytes_are_refused_or_read(data: bytes) -> None:
+def test_arbitrary_bytes_are_refused_or_decoded(data: bytes) -> None:
     """What came from a socket raises InvalidBatch and nothing else."""
     for candidate in (data, batch([0, 5])[:8] + data):
         try:
@@ -118,7 +118,7 @@ def shaped(*, first: int, last: int, count: int, deltas: bytes = b"") -> bytes:
         shaped(first=0, last=SEQUENCE_ID_MAX, count=3, deltas=b"\xff" * 9 + b"\x7f" + b"\1"),
     ],
 )
-def test_numbers_that_contradict_each_other_are_refused(data: bytes) -> None:
+def test_contradictory_header_numbers_are_refused(data: bytes) -> None:
     """A right checksum over wrong numbers: the producer's bug, or somebody's wish."""
     with pytest.raises(InvalidBatch):
         decode_batch(data, checksum)
@@ -133,7 +133,7 @@ def test_header_is_read_without_its_payload() -> None:
         decode_ids(header, deltas_of(header, data[:HEADER_BYTES]))
 
 
-def test_endless_number_is_refused_at_once() -> None:
+def test_unterminated_varint_is_refused_at_once() -> None:
     """Without a bound one hostile column would grow one number for ever."""
     header = BatchHeader(
         ProducerId(1), Generation(1), SequenceId(0), SequenceId(9), 2, 0, 0, 1, 4_000_000, 0, 0
@@ -161,7 +161,7 @@ def test_id_deltas_are_bounded_before_they_are_decoded(count: int, ids_bytes: in
         peek_batch(header_with(count, ids_bytes))
 
 
-def test_the_largest_batch_of_ids_with_holes_passes() -> None:
+def test_largest_batch_of_ids_with_holes_is_accepted() -> None:
     """The bound is above what the SDK packs."""
     ids = range(0, 2 * SPARSE_IDS_MAX, 2)
     header = peek_batch(batch(list(ids)))

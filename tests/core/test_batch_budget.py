@@ -81,13 +81,13 @@ def test_least_recently_active_producers_lose_their_batches_first() -> None:
     assert state.budget.bytes <= state.budget.bytes_max
 
 
-def test_producer_alone_is_never_below_its_64_batches() -> None:
+def test_only_producer_always_keeps_64_batches() -> None:
     """However small the budget is: its resends are answered exactly."""
     state = fold(log_of([(1, [n]) for n in range(100)], producers=1).entries, DedupState(1))
     assert len(state.producers[ProducerId(1)].recent_batches) == RECENT_BATCHES_MAX
 
 
-def test_packed_before_evicted() -> None:
+def test_batches_are_packed_before_any_is_evicted() -> None:
     """Over the budget, the batches that take most give way to the form that takes little."""
     turns = [(pid, [n]) for pid in range(1, 11) for n in range(64)]
     entries = log_of(turns, producers=10).entries
@@ -98,7 +98,7 @@ def test_packed_before_evicted() -> None:
     assert fold(entries).budget.bytes > 12_000
 
 
-def test_snapshot_and_replay_are_the_fold_with_any_budget() -> None:
+def test_snapshot_and_replay_equal_the_fold_with_any_budget() -> None:
     """The law of the fold: above each producer's floor, a state that began from a snapshot says what the log says."""
     for seed in range(30):
         rng = random.Random(seed)
@@ -127,7 +127,7 @@ def test_snapshot_and_replay_are_the_fold_with_any_budget() -> None:
             assert plain(state) == plain(whole)
 
 
-def test_idle_producer_is_not_written_again() -> None:
+def test_packing_and_eviction_do_not_mark_a_producer_as_changed() -> None:
     """Packing and forgetting change nothing that a delta would have to say."""
     state = fold(log_of([(pid, [n]) for pid in (1, 2) for n in range(40)], producers=2).entries, DedupState(700))
     state.dirty.clear()
@@ -136,7 +136,7 @@ def test_idle_producer_is_not_written_again() -> None:
     assert state.dirty == {}
 
 
-def test_next_owner_forgets_in_the_same_order() -> None:
+def test_next_owner_evicts_in_the_same_order() -> None:
     """A base has its producers in the order of activity, also where that is not the order in which they came."""
     turns = [(pid, [n]) for pid in (3, 1, 4, 2) for n in range(30)]
     state = fold(log_of(turns, producers=4).entries)

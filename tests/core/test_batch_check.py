@@ -40,7 +40,7 @@ def batch(payload: bytes, count: int, *, packed: bytes | None = None, raw_bytes:
     )  # fmt: skip
 
 
-def test_sound_batches_pass() -> None:
+def test_valid_batches_are_accepted() -> None:
     """With one column or all, compressed or not, with holes between ids."""
     for payload in (encode_values(ROWS), FULL):
         assert check_batch(batch(payload, 3), checksum, LIMITS).count == 3
@@ -106,7 +106,7 @@ def test_a_zip_bomb_is_refused_before_it_is_decompressed() -> None:
         check_batch(batch(b"", 1, packed=bomb, raw_bytes=90_000), checksum, LIMITS)
 
 
-def test_what_passes_can_be_read_and_what_is_refused_cannot() -> None:
+def test_check_accepts_exactly_the_batches_that_readers_can_decode() -> None:
     """The check and the reader agree on every damaged payload."""
     rng = random.Random(7)
     verdicts = {True: 0, False: 0}

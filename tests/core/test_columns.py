@@ -44,7 +44,7 @@ def test_values_round_trip(values: list[bytes]) -> None:
 
 
 @given(st.integers(1, 20), st.integers(1, 20))
-def test_values_of_one_width_need_no_list_of_offsets(width: int, count: int) -> None:
+def test_values_of_equal_width_need_no_list_of_offsets(width: int, count: int) -> None:
     """The fast path: offsets are a range; slices of it are still right."""
     values = [bytes([i]) * width for i in range(count)]
     read = decode_columns(encode_values(values), count).values
@@ -54,7 +54,7 @@ def test_values_of_one_width_need_no_list_of_offsets(width: int, count: int) -> 
     assert [bytes(each) for each in read[1:]] == values[1:]
 
 
-def test_the_layout_is_the_documented_one() -> None:
+def test_layout_matches_the_documentation() -> None:
     """Two values, by hand: the format is a promise to other programs."""
     expected = bytes((1, 0, 0, 0)) + struct.pack("<I", 11) + struct.pack("<II", 1, 2) + b"abc"
     assert encode_values([b"a", b"bc"]) == expected
@@ -102,7 +102,7 @@ def test_packing_in_pieces_loses_nothing(values: list[bytes], bytes_max: int, hi
 
 
 @pytest.mark.parametrize("wrong", ["text", 7, None, [1]])
-def test_a_value_that_is_no_bytes_is_refused(wrong: object) -> None:
+def test_value_of_another_type_than_bytes_is_refused(wrong: object) -> None:
     """With the field's name, not a TypeError from inside."""
     bad: Sequence[bytes] = [b"good", wrong]  # type: ignore[list-item]
     with pytest.raises(InvalidArgument) as caught:
@@ -128,7 +128,7 @@ def test_bad_times_and_properties_are_refused() -> None:
 
 
 @given(st.binary(max_size=200), st.integers(-1, 2**32 - 1))
-def test_garbage_is_invalid_batch_or_readable(data: bytes, count: int) -> None:
+def test_arbitrary_bytes_are_refused_or_decoded(data: bytes, count: int) -> None:
     """Never another exception, and never an allocation that the bytes do not justify."""
     try:
         read = decode_columns(data, count)

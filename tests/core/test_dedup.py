@@ -106,7 +106,7 @@ def test_unknown_producer_is_refused() -> None:
 
 
 @pytest.mark.hazard(12)
-def test_generation_above_mine_means_that_i_am_deposed() -> None:
+def test_higher_generation_means_that_this_owner_is_deposed() -> None:
     """Another owner granted it; the producer is not at fault."""
     assert refused(DedupWorld().check([0], generation=2), NotOwner).suspect
 
@@ -127,7 +127,7 @@ def test_old_generation_waits_for_a_grant_in_flight() -> None:
     refused(world.check([0]), ProducerFenced)
 
 
-def test_grant_that_failed_fences_nobody() -> None:
+def test_failed_grant_fences_no_instance() -> None:
     """The older instance goes on."""
     world = DedupWorld()
     world.grant(generation=2)
@@ -135,7 +135,7 @@ def test_grant_that_failed_fences_nobody() -> None:
     assert world.check([0]) == ACCEPT
 
 
-def test_new_name_in_flight_is_known_and_vanishes_with_its_write() -> None:
+def test_name_in_flight_is_bound_until_its_write_fails() -> None:
     """A second opener must find the binding; after the failure there is none."""
     world = DedupWorld()
     world.grant("q", pid=2, mode=CONTIGUOUS)
@@ -148,7 +148,7 @@ def test_new_name_in_flight_is_known_and_vanishes_with_its_write() -> None:
 
 
 @pytest.mark.hazard(4)
-def test_one_id_never_stands_for_two_names() -> None:
+def test_producer_id_is_never_bound_to_two_names() -> None:
     """Binding an id that the topic knows is an error of ours, whether it is durable or in flight."""
     world = DedupWorld()
     world.grant("q", pid=2)
@@ -168,7 +168,7 @@ def test_monotonic_accepts_holes_of_any_size() -> None:
     world.write(range(10**17, 10**17 + 3))
 
 
-def test_contiguous_accepts_exactly_the_next() -> None:
+def test_contiguous_accepts_only_the_next_id() -> None:
     """A gap is refused, so that a later batch never overtakes a failed one."""
     world = DedupWorld(CONTIGUOUS)
     assert refused(world.check([1]), SequenceGap).error.details == {"expected": 0}
@@ -208,7 +208,7 @@ def test_batch_in_flight_is_joined() -> None:
     assert verdict.settles_at > world.table.state.position
 
 
-def test_duplicate_settles_with_the_last_of_its_writes() -> None:
+def test_duplicate_is_answered_after_the_last_of_its_writes() -> None:
     """One part durable, the next in flight: both are answered when both are durable."""
     world = DedupWorld().stored(range(3))
     world.write(range(3, 6))
@@ -217,13 +217,13 @@ def test_duplicate_settles_with_the_last_of_its_writes() -> None:
     assert verdict.settles_at == at(2)
 
 
-def test_straddling_batch_is_stored_behind_its_known_prefix() -> None:
+def test_partly_duplicate_batch_stores_only_its_new_tail() -> None:
     """Exact per message: the head is told as duplicate, the tail is new."""
     world = DedupWorld().stored(range(3))
     assert world.check(range(5)) == Accept(3, (ResultRange(DUPLICATE, 3, at(1), 0),))
 
 
-def test_straddle_of_durable_in_flight_and_new() -> None:
+def test_batch_may_contain_durable_in_flight_and_new_ids() -> None:
     """The prefix spans a durable batch, one in flight with holes, and the next write is only the rest."""
     world = DedupWorld().stored(range(3))
     world.write([4, 6])
@@ -257,7 +257,7 @@ def test_contiguous_below_the_recent_batches_is_an_exact_duplicate() -> None:
     assert known(world.check(range(3))) == [ResultRange(DUPLICATE, 2, None, 0), ResultRange(DUPLICATE, 1, at(3), 0)]
 
 
-def test_verdict_on_what_is_below_needs_no_waiting() -> None:
+def test_batch_below_the_recent_batches_is_answered_at_once() -> None:
     """No position to wait for: answered now, whatever is in flight."""
     world = DedupWorld().stored(*([i] for i in range(RECENT_BATCHES_MAX + 1)))
     world.write([1000])
@@ -269,7 +269,7 @@ def test_verdict_on_what_is_below_needs_no_waiting() -> None:
 # --- ids that only the entry knows ------------------------------------------------------------------------------------
 
 
-def test_ids_that_are_not_remembered_are_asked_for() -> None:
+def test_ids_that_are_not_in_memory_are_read_from_the_entry() -> None:
     """A batch with holes from a snapshot: read the entry, learn, check again."""
     world = DedupWorld().stored([0, 5, 9])
     recent = world.table.state.producers[PID].recent_batches[0]
@@ -281,7 +281,7 @@ def test_ids_that_are_not_remembered_are_asked_for() -> None:
     refused(world.check([4]), StaleSequence)
 
 
-def test_ids_in_flight_are_always_remembered() -> None:
+def test_ids_in_flight_are_always_in_memory() -> None:
     """Their entry is not in the log yet: nobody could read it."""
     ids = list(range(0, 40_000, 2))
     world = DedupWorld()
@@ -308,7 +308,7 @@ def test_failed_write_rolls_everything_back() -> None:
     world.write(range(3, 6))
 
 
-def test_part_of_what_is_in_flight_becomes_durable() -> None:
+def test_failure_rolls_back_only_entries_that_are_not_durable() -> None:
     """Entries become durable from the front; a failure then drops only the rest."""
     world = DedupWorld(CONTIGUOUS)
     world.write(range(2))
@@ -337,7 +337,7 @@ def test_disabled_dedup_skips_only_the_check_of_sequence_ids() -> None:
     assert world.check([3], generation=2) == ACCEPT
 
 
-def test_switched_on_with_writes_in_flight() -> None:
+def test_enabling_dedup_counts_the_writes_in_flight() -> None:
     """Unchecked batches in flight count like any others."""
     world = DedupWorld(dedup_enabled=False)
     world.write([5])
@@ -348,7 +348,7 @@ def test_switched_on_with_writes_in_flight() -> None:
     assert known(world.check([5])) == [ResultRange(DUPLICATE, 1, at(1), 0)]
 
 
-def test_id_stored_with_dedup_disabled_is_never_called_unstored() -> None:
+def test_id_stored_while_dedup_is_disabled_is_never_stale() -> None:
     """Found by the simulation: 4 was stored while dedup was off, and its resend was refused as never stored."""
     world = DedupWorld()
     world.write([2, 3, 5])

@@ -87,7 +87,7 @@ class Cursor:
 # --- when -------------------------------------------------------------------------------------------------------------
 
 
-def test_snapshot_after_so_many_entries() -> None:
+def test_snapshot_is_written_after_a_number_of_entries() -> None:
     """Not before, and never within the gap after the last one."""
     cursor = Cursor().send(4, after_ms=300)
     (taken,) = cursor.snapshots()
@@ -98,7 +98,7 @@ def test_snapshot_after_so_many_entries() -> None:
     assert [taken.is_base for taken in cursor.snapshots()] == [True, False]
 
 
-def test_snapshot_after_some_time_with_a_change() -> None:
+def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
     """A topic at rest writes none."""
     cursor = Cursor().send(1)
     cursor.owner.tick(9_999).run()
@@ -116,7 +116,7 @@ def test_unused_topic_writes_no_snapshot() -> None:
     assert owner.emitted(SnapshotTaken) == []
 
 
-def test_replayed_entries_count() -> None:
+def test_replayed_entries_count_towards_the_next_snapshot() -> None:
     """An owner after the other, each dying before its first snapshot, must not let the replay grow."""
     cursor = Cursor(replace(SNAPSHOTS, entries_max=100)).send(60)
     second = Owner(cursor.world, "o2", replace(SETTINGS, snapshot=replace(SNAPSHOTS, entries_max=60))).take_over()
@@ -124,7 +124,7 @@ def test_replayed_entries_count() -> None:
     assert len(second.emitted(SnapshotTaken)) == 1
 
 
-def test_manifest_follows_its_chunks() -> None:
+def test_manifest_is_written_after_its_chunks_are_confirmed() -> None:
     """It is appended when every chunk is confirmed: a snapshot exists once its manifest is durable."""
     cursor = Cursor()
     cursor.send(4, after_ms=300)
@@ -171,7 +171,7 @@ def test_no_snapshot_begins_while_a_failed_cursor_ledger_closes() -> None:
     assert [taken.is_base for taken in cursor.snapshots()][:2] == [True, True]
 
 
-def test_lost_cursor_ledger_is_a_suspicion() -> None:
+def test_lost_cursor_ledger_makes_the_owner_check_its_record() -> None:
     """Fenced by another: the record decides, and until then no snapshot is tried."""
     cursor = Cursor().send(4, after_ms=300)
     writer = cursor.serving.cursor.ledgers.writer

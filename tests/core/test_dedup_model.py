@@ -144,7 +144,7 @@ STEPS = st.lists(
 
 @pytest.mark.hazard(9)
 @given(source=SOURCES, steps=STEPS)
-def test_monotonic_producer_in_any_order(source: list[int], steps: list[tuple[str, int, int]]) -> None:
+def test_monotonic_producer_may_send_in_any_order(source: list[int], steps: list[tuple[str, int, int]]) -> None:
     """Pieces sent out of order leave ids behind that can never be stored: stale, and never called stored."""
     model = Model(MONOTONIC, source)
     for step in steps:
@@ -180,7 +180,7 @@ def test_replaying_producer_is_complete_after_its_replay(source: list[int], step
 
 @pytest.mark.parametrize("mode", [MONOTONIC, CONTIGUOUS])
 @pytest.mark.parametrize("seed", range(3))
-def test_many_batches_beyond_the_recent_ones(mode: SequenceMode, seed: int) -> None:
+def test_answers_stay_correct_below_the_recent_batches(mode: SequenceMode, seed: int) -> None:
     """Hundreds of batches: floors, forgotten ids and resends from far below."""
     rng = random.Random(seed)
     source = list(range(600)) if mode is CONTIGUOUS else sorted(rng.sample(range(3000), 600))

@@ -76,7 +76,7 @@ LOGS = st.lists(
 
 @example(log=random_log([(3, 0, [0]), (3, 2, [0, 2]), (3, 2, [0])]), cuts=[2])  # an id of a run with holes, again
 @given(log=LOGS, cuts=st.lists(st.integers(0, 60), max_size=4).map(sorted))
-def test_snapshot_and_replay_are_the_fold(log: LogOf, cuts: list[int]) -> None:
+def test_snapshot_and_replay_equal_the_fold(log: LogOf, cuts: list[int]) -> None:
     """snapshot(P) + replay(P..end) == fold(whole log), for a base and any deltas on it."""
     state, written = DedupState(), list[tuple[int, bytes]]()
     done = 0
@@ -133,7 +133,7 @@ def number_of(reader: SnapshotReader) -> int | None:
     return reader.manifest.number
 
 
-def test_newest_of_a_chain_is_read() -> None:
+def test_newest_snapshot_of_a_chain_is_read() -> None:
     """Base and deltas, and the base's position as the bound of a trim."""
     base, first, second = chain()
     reader = read(base + first + second)
@@ -142,7 +142,7 @@ def test_newest_of_a_chain_is_read() -> None:
 
 
 @pytest.mark.hazard(16)
-def test_snapshot_without_its_manifest_never_happened() -> None:
+def test_snapshot_without_a_manifest_is_ignored() -> None:
     """The manifest is the commit record; the chunks of one that failed are not taken for the next one's."""
     base, first, second = chain()
     assert number_of(read(base[:-1])) is None
@@ -150,14 +150,14 @@ def test_snapshot_without_its_manifest_never_happened() -> None:
     assert number_of(read(first[:-1] + base + first + second)) == 3
 
 
-def test_broken_chain_of_deltas_ends_there() -> None:
+def test_chain_of_deltas_ends_at_the_first_broken_one() -> None:
     """A delta counts only on the very snapshot it was taken after."""
     base, first, second = chain()
     assert number_of(read(base + second)) == 1
     assert number_of(read(first + second)) is None
 
 
-def test_delta_on_another_snapshot_is_no_delta() -> None:
+def test_delta_of_another_snapshot_is_ignored() -> None:
     """It names the very producers that are there, but what changed between is not in it."""
     log = LogOf()
     log.granted(grant("p", pid=1))
@@ -186,7 +186,7 @@ def test_missing_and_foreign_chunks_are_not_counted() -> None:
     assert number_of(read([other[0], *base[1:]])) is None
 
 
-def test_damaged_chunk_is_seen() -> None:
+def test_damaged_chunk_is_detected() -> None:
     """Each flipped bit: the snapshot before it stays, untouched."""
     base, first, _ = chain()
     kind, body = first[0]
@@ -202,7 +202,7 @@ def test_damaged_chunk_is_seen() -> None:
         assert number_of(reader) == 1
 
 
-def test_manifest_that_counts_other_producers_is_passed_over() -> None:
+def test_manifest_with_a_wrong_producer_count_is_ignored() -> None:
     """A chain whose base misses some would be a partial map; the snapshot before it is not touched."""
     base, first, _ = chain()
     manifest = decode_manifest(first[-1][1])._replace(producers_count=9)
@@ -218,7 +218,7 @@ def test_foreign_entry_is_corrupt(kind: int) -> None:
 
 
 @given(data=st.binary(max_size=120))
-def test_any_bytes_are_no_snapshot(data: bytes) -> None:
+def test_arbitrary_bytes_are_a_corrupt_snapshot(data: bytes) -> None:
     """CorruptEntry and nothing else."""
     chunk = encode_chunks(1, some_state().producers.values())[0]
     for candidate in (data, chunk[: len(chunk) - len(data)] + data, chunk + data):
@@ -229,7 +229,7 @@ def test_any_bytes_are_no_snapshot(data: bytes) -> None:
                 continue
 
 
-def test_chunks_stay_below_their_bound() -> None:
+def test_chunks_stay_below_their_size_limit() -> None:
     """No producer count is a size cliff."""
     producers = [
         ProducerState(f"name {i}", ProducerId(i), Generation(1), SequenceMode.MONOTONIC) for i in range(1, 20_001)
@@ -247,7 +247,7 @@ def test_empty_snapshot_is_one_chunk() -> None:
     assert number_of(reader) == 1
 
 
-def test_state_at_the_log_position() -> None:
+def test_snapshot_has_the_state_at_its_log_position() -> None:
     """The snapshot is of exactly its position."""
     state = some_state()
     reader = read(snapshot(state, 1))

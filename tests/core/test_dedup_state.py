@@ -19,12 +19,12 @@ def log_with(*batches: list[int] | range) -> LogOf:
     return log
 
 
-def test_fold_of_nothing() -> None:
+def test_fold_of_an_empty_log_is_empty() -> None:
     """Before every entry of every topic."""
     assert (DedupState().position, DedupState().next_index) == (BEFORE_ALL, 0)
 
 
-def test_fold_takes_marks_and_recent_batches() -> None:
+def test_fold_records_marks_and_recent_batches() -> None:
     """The persisted mark is the last id, each batch is remembered, and activity is the entry's time."""
     log = log_with(range(3), [5, 9])
     log.stored([12], now_ms=77)
@@ -40,7 +40,7 @@ def test_fold_takes_marks_and_recent_batches() -> None:
     assert (state.position, state.next_index) == (at(3), 6)
 
 
-def test_stamp_skips_the_known_prefix() -> None:
+def test_skip_first_excludes_the_known_prefix() -> None:
     """A batch stored with skip_first is remembered by its tail only, at the right place in its entry."""
     log = log_with(range(3))
     log.stored([1, 2, 3, 7], skip_first=2)
@@ -48,7 +48,7 @@ def test_stamp_skips_the_known_prefix() -> None:
     assert recent == RecentBatch(SequenceId(3), SequenceId(7), 2, at(2), 2, b"\3")
 
 
-def test_claimed_count_costs_nothing() -> None:
+def test_large_claimed_count_takes_no_time() -> None:
     """A batch of a few bytes may claim four billion messages in a row: to walk over them, where it begins below the
     mark, stopped the owner and all its topics for minutes."""
     many = 2**32 - 2
@@ -57,7 +57,7 @@ def test_claimed_count_costs_nothing() -> None:
     assert recent == RecentBatch(SequenceId(1), SequenceId(many), many, at(1), 1, b"")
 
 
-def test_stamp_is_a_fact() -> None:
+def test_skip_first_is_applied_whatever_the_mark() -> None:
     """What the owner said is to be ignored has no place in this entry, whatever the mark."""
     log = log_with(range(3))
     log.stored([5, 6, 7], skip_first=1)
@@ -85,7 +85,7 @@ def test_batch_without_deduplication_only_counts() -> None:
     assert (state.producers, state.next_index, state.dirty) == ({}, 1, {})
 
 
-def test_latest_batches_are_kept_and_the_rest_is_a_floor() -> None:
+def test_latest_batches_are_kept_and_older_ones_raise_the_floor() -> None:
     """One batch more than the bound pushes the oldest below the floor."""
     log = log_with(*([3 * i] for i in range(RECENT_BATCHES_MAX + 2)))
     producer = fold(log.entries).producers[PID]
@@ -93,7 +93,7 @@ def test_latest_batches_are_kept_and_the_rest_is_a_floor() -> None:
     assert producer.recent_batches[0].first == 6
 
 
-def test_long_deltas_stay_in_their_entry() -> None:
+def test_long_id_deltas_are_not_kept_in_memory() -> None:
     """A batch of a million holes must not stay in memory; read once, its ids are known."""
     ids = list(range(0, 2 * (RECENT_DELTAS_BYTES_MAX + 2), 2))
     log = log_with(ids)
@@ -104,7 +104,7 @@ def test_long_deltas_stay_in_their_entry() -> None:
     assert state.producers[PID].recent_batches[0].deltas == deltas
 
 
-def test_learning_ids_of_a_batch_with_an_offset() -> None:
+def test_loaded_ids_of_a_batch_respect_its_offset() -> None:
     """The ids read are those of the whole entry, the batch is its tail."""
     log = log_with(range(3))
     log.stored([1, 2, 5, 9], skip_first=2)
@@ -115,7 +115,7 @@ def test_learning_ids_of_a_batch_with_an_offset() -> None:
     assert state.producers[PID].recent_batches[-1] == known
 
 
-def test_learning_for_nobody_changes_nothing() -> None:
+def test_loaded_ids_of_a_forgotten_batch_are_ignored() -> None:
     """The batch was forgotten meanwhile, or its producer."""
     state = fold(log_with([0, 5]).entries)
     before = list(state.producers[PID].recent_batches)
@@ -127,7 +127,7 @@ def test_learning_for_nobody_changes_nothing() -> None:
 # --- what stops it ----------------------------------------------------------------------------------------------------
 
 
-def test_missing_messages_are_a_hole() -> None:
+def test_missing_messages_are_reported_as_a_hole() -> None:
     """The entry's first message is not the next one."""
     log = log_with(range(3), range(3, 6))
     del log.entries[1]
@@ -135,14 +135,14 @@ def test_missing_messages_are_a_hole() -> None:
         fold(log.entries)
 
 
-def test_entry_does_not_come_twice() -> None:
+def test_repeated_entry_is_refused() -> None:
     """Nor an older one: a control entry has no message number that could tell."""
     log = log_with()
     with pytest.raises(LogHole):
         fold([*log.entries, *log.entries])
 
 
-def test_batch_of_a_stranger_is_corrupt() -> None:
+def test_batch_of_an_unknown_producer_is_corrupt() -> None:
     """A producer that was never granted, or a generation that was not."""
     for pid, generation in ((2, 1), (1, 2)):
         log = log_with()
@@ -161,7 +161,7 @@ def test_batch_of_a_stranger_is_corrupt() -> None:
         grant("p", generation=2)._replace(topic_id=TopicId("00" * 16)),
     ],
 )
-def test_grant_against_the_log_is_corrupt(second: object) -> None:
+def test_grant_that_contradicts_the_log_is_corrupt(second: object) -> None:
     """One id for two names, one name with two ids, a generation again, another topic's."""
     log = log_with()
     log.granted(second)  # type: ignore[arg-type]

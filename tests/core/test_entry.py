@@ -42,7 +42,7 @@ def read(data: bytes) -> EntryHeader:
     return decode_entry(data, ledger_id=LedgerId(7), entry_id=EntryId(0), checksum=checksum)
 
 
-def test_entry_survives_its_bytes() -> None:
+def test_entry_round_trips_through_bytes() -> None:
     """Every field comes back, and the body is a slice of the same bytes."""
     assert read(DATA) == HEADER
     assert bytes(body_of(DATA)) == b"the body 012"
@@ -59,7 +59,7 @@ def test_truncated_entry_is_corrupt() -> None:
         read(DATA + b"\0")
 
 
-def test_flipped_bit_is_seen() -> None:
+def test_flipped_bit_is_detected() -> None:
     """The kind and the format are covered too: a chunk must not pass for messages."""
     for bit in range(8 * len(DATA)):
         damaged = bytearray(DATA)
@@ -68,7 +68,7 @@ def test_flipped_bit_is_seen() -> None:
             read(bytes(damaged))
 
 
-def test_another_entry_is_not_the_one_asked_for() -> None:
+def test_entry_other_than_the_requested_one_is_corrupt() -> None:
     """Intact bytes in the wrong place are damage."""
     for ledger_id, entry_id in ((8, 0), (7, 1)):
         with pytest.raises(CorruptEntry, match="expected entry"):
@@ -88,7 +88,9 @@ def test_header_is_read_without_its_body() -> None:
     instance_id=st.just(b"") | st.binary(min_size=16, max_size=16).filter(any),
     role=st.text(max_size=300),
 )
-def test_grant_survives_its_bytes(name: str, mode: SequenceMode, persisted: int, instance_id: bytes, role: str) -> None:
+def test_grant_round_trips_through_bytes(
+    name: str, mode: SequenceMode, persisted: int, instance_id: bytes, role: str
+) -> None:
     """Any name, a mark of -1, with and without an instance id and a role."""
     opened = ProducerOpened(
         TOPIC,
@@ -104,7 +106,7 @@ def test_grant_survives_its_bytes(name: str, mode: SequenceMode, persisted: int,
 
 
 @given(data=st.binary(max_size=80))
-def test_any_bytes_are_no_grant(data: bytes) -> None:
+def test_arbitrary_bytes_are_a_corrupt_grant(data: bytes) -> None:
     """Cut, damaged, with a name that is no text: CorruptEntry and nothing else."""
     for candidate in (data, encode_opened(grant("name"))[:-4] + data):
         try:
@@ -113,7 +115,7 @@ def test_any_bytes_are_no_grant(data: bytes) -> None:
             continue
 
 
-def test_name_that_is_no_text_is_corrupt() -> None:
+def test_name_that_is_not_utf8_is_corrupt() -> None:
     """The same, for certain."""
     with pytest.raises(CorruptEntry, match="UTF-8"):
         decode_opened(encode_opened(grant("ab"))[:-2] + b"\xff\xff")

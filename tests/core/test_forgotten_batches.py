@@ -17,7 +17,7 @@ def recent(first: int, last: int, entry_id: int, *, deltas: bytes | None) -> Rec
     return RecentBatch(SequenceId(first), SequenceId(last), count, at(entry_id), 0, deltas)
 
 
-def test_ids_of_a_trimmed_entry_are_below_the_mark() -> None:
+def test_ids_of_a_trimmed_entry_are_not_verified() -> None:
     """Found by the simulation: a batch restored from a snapshot without its ids pointed into a trimmed ledger, and the
     producer that sent them again waited for ever."""
     producer = ProducerState("p", ProducerId(1), Generation(1), SequenceMode.MONOTONIC)

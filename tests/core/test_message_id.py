@@ -18,7 +18,7 @@ def at(ledger: int, entry: int, index: int, *, topic: TopicId = TOPIC, partition
     return MessageId(topic, partition, LedgerId(ledger), EntryId(entry), index)
 
 
-def test_ids_of_one_topic_are_ordered_by_place() -> None:
+def test_ids_of_one_topic_are_ordered_by_position() -> None:
     """Ledger, then entry, then index in the entry; EARLIEST and LATEST enclose all."""
     ordered = [EARLIEST, at(0, 0, 0), at(0, 0, 1), at(0, 1, 0), at(1, 0, 0), LATEST]
     for (i, a), (j, b) in itertools.product(enumerate(ordered), repeat=2):
@@ -46,7 +46,7 @@ def test_bytes_round_trip(ledger: int, entry: int, index: int, partition: int) -
     assert hash(again) == hash(found)
 
 
-def test_the_ends_and_typed_ids_round_trip() -> None:
+def test_earliest_latest_and_ids_without_a_topic_round_trip() -> None:
     """EARLIEST, LATEST and an id without a topic survive both forms."""
     for found in (EARLIEST, LATEST, MessageId.parse("3:4:5")):
         assert MessageId.from_bytes(found.to_bytes()) == found
@@ -55,14 +55,14 @@ def test_the_ends_and_typed_ids_round_trip() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_garbage_is_invalid_argument(data: bytes) -> None:
+def test_arbitrary_bytes_are_an_invalid_argument(data: bytes) -> None:
     """Bytes from elsewhere never become an id, nor another exception."""
     with pytest.raises(InvalidArgument):
         MessageId.from_bytes(data)
 
 
 @given(st.integers(0, ID_BYTES - 1), st.integers(1, 255))
-def test_a_flipped_byte_is_noticed(place: int, mask: int) -> None:
+def test_flipped_byte_is_detected(place: int, mask: int) -> None:
     """An id damaged in the application's store is refused, not believed."""
     data = bytearray(at(7, 8, 9).to_bytes())
     data[place] ^= mask
@@ -89,7 +89,7 @@ def test_text_is_ledger_entry_index() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, True, 1.5, "7"])
-def test_an_index_is_a_number(number: object) -> None:
+def test_index_of_another_type_is_refused(number: object) -> None:
     """Told where it is written, not by the owner."""
     with pytest.raises(InvalidArgument):
         Index(number)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def test_an_illegal_topic_name_is_refused_by_field(text: str, field: str) -> Non
     assert len(caught.value.message) < 200
 
 
-def test_a_limit_is_told() -> None:
+def test_error_contains_the_limit() -> None:
     """Over the limit, the error carries the limit."""
     with pytest.raises(InvalidName) as caught:
         parse_topic("t/n/" + "x" * 256)
@@ -77,7 +77,7 @@ def test_a_limit_is_told() -> None:
     assert parse_topic("x" * 255).local == "x" * 255
 
 
-def test_a_namespace_is_read_and_refused() -> None:
+def test_namespace_is_parsed_or_refused() -> None:
     """`default` is short for public/default."""
     assert parse_namespace("default") == NamespaceName("public", "default")
     assert str(parse_namespace("a/b")) == "a/b"

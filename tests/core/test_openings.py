@@ -156,7 +156,7 @@ def test_fenced_instance_that_presents_itself_is_refused() -> None:
 
 
 @pytest.mark.hazard(11)
-def test_presented_instance_that_the_log_forgot_is_expired() -> None:
+def test_presented_instance_that_the_log_does_not_contain_is_expired() -> None:
     """Its state is gone, or the name is another producer's by now: presenting again would never end."""
     _, owner = serving()
     assert refusal(owner, present=instance(1)) is ProducerExpired
@@ -252,7 +252,7 @@ def test_repeat_at_the_next_owner_finds_its_grant(name: str | None, on_conflict:
     assert (again.instance, again.name, again.final) == (first.instance, first.name, True)
 
 
-def test_instances_are_distinguished() -> None:
+def test_instances_are_distinguished_by_their_ids() -> None:
     """By their ids, and those without one always."""
     _, owner = serving()
     assert [owner.open(instance_id=i).instance.generation for i in (X, Y, X, NO_INSTANCE, NO_INSTANCE)] == [
@@ -375,7 +375,7 @@ def test_opening_with_refuse_waits_for_the_holder_after_a_takeover() -> None:
     assert isinstance(after.answers[newcomer], ProducerBusy)
 
 
-def test_holder_that_does_not_come_back_loses_its_name() -> None:
+def test_holder_that_does_not_reconnect_loses_its_name() -> None:
     """After the time that it had."""
     world, owner = serving()
     owner.open(instance_id=X)
@@ -398,7 +398,7 @@ def test_other_openings_do_not_wait_after_a_takeover() -> None:
     assert after.open("new", on_conflict=OnConflict.REFUSE).instance.generation == 1
 
 
-def test_holder_that_came_back_and_closed_is_not_awaited() -> None:
+def test_holder_that_reconnected_and_closed_is_not_awaited() -> None:
     """It is not awaited a second time."""
     world, owner = serving()
     holder = owner.open(instance_id=X)
@@ -408,7 +408,7 @@ def test_holder_that_came_back_and_closed_is_not_awaited() -> None:
     assert after.open("p", instance_id=Y, on_conflict=OnConflict.REFUSE).instance.generation == 2
 
 
-def test_holder_may_come_back_after_a_failed_write() -> None:
+def test_holder_may_reconnect_after_a_failed_write() -> None:
     """That ended its session, and a newcomer could be quicker."""
     world, owner = serving()
     holder = owner.open(instance_id=X)

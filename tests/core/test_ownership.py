@@ -97,7 +97,7 @@ def ok(version: int) -> TopicRecordWritten:
     return TopicRecordWritten(WriteStatus.OK, version)
 
 
-def test_only_the_record_makes_an_owner() -> None:
+def test_ownership_needs_the_record() -> None:
     """A notification is no proof. If the record names another owner, or does not exist, ownership ends at once."""
     for record in (THEIRS, None):
         ownership = Recorded()

@@ -87,7 +87,7 @@ def test_only_the_topics_of_a_lost_owner_move() -> None:
     assert all(20 < list(before.values()).count(node) < 90 for node in NODES)
 
 
-def test_without_owners_none_is_chosen() -> None:
+def test_no_owner_is_chosen_when_none_is_live() -> None:
     """The shell then answers that no owner is live."""
     assert pick_owner(TOPIC, ()) is None
 

@@ -53,13 +53,13 @@ from tests.core.producer_world import (
 CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 
-def test_a_batch_before_the_first_grant_is_our_own_bug() -> None:
+def test_batch_before_the_first_grant_is_an_internal_error() -> None:
     """Nobody holds a producer that was not reported open."""
     with pytest.raises(InvariantViolated):
         new_producer().handle(ready(1))
 
 
-def test_a_batch_is_packed_with_what_was_granted() -> None:
+def test_batch_is_packed_with_the_granted_id_and_generation() -> None:
     """Ids go on after the log's last one; the bytes decode to exactly what was given."""
     producer = opened(last=41)
     effects = producer.handle(ready(1, 3))
@@ -90,7 +90,7 @@ def test_an_impossible_initial_id_is_refused(wrong: int) -> None:
         new_producer(initial_sequence_id=wrong)
 
 
-def test_a_contiguous_producer_cannot_begin_behind_a_gap() -> None:
+def test_contiguous_producer_cannot_start_after_a_gap() -> None:
     """initial_sequence_id above the log's last would be refused for ever: told at once."""
     producer = new_producer(initial_sequence_id=10, mode=CONTIGUOUS)
     producer.handle(OpenWanted())
@@ -101,7 +101,7 @@ def test_a_contiguous_producer_cannot_begin_behind_a_gap() -> None:
     assert producer.error.details == {"expected": 5}
 
 
-def test_ids_are_not_mixed() -> None:
+def test_explicit_and_automatic_ids_are_not_mixed() -> None:
     """Once explicit, always explicit, and the reverse; the refused batch costs nothing."""
     for given, other in ((explicit(5), None), (None, explicit(5))):
         producer = opened()
@@ -112,7 +112,7 @@ def test_ids_are_not_mixed() -> None:
         assert sent_requests(producer.handle(ready(3, ids=None if given is None else explicit(6)))) == [3]
 
 
-def test_the_last_id_is_the_last() -> None:
+def test_automatic_ids_stop_at_the_largest_id() -> None:
     """Automatic ids stop at 2**63 - 1 by an error, not by overflow."""
     producer = opened(initial_sequence_id=SEQUENCE_ID_MAX - 2)
     assert sent_requests(producer.handle(ready(1, 2))) == [1]
@@ -135,7 +135,7 @@ def test_explicit_ids_of_a_contiguous_producer_leave_no_gap() -> None:
     assert isinstance(holes.error, InvalidSequenceId)
 
 
-def test_the_window_bounds_what_is_in_flight() -> None:
+def test_window_limits_the_batches_in_flight() -> None:
     """More is sent only as answers come, always in order, and one batch is always allowed."""
     producer = opened(in_flight_count_max=2)
     sent = [sent_requests(producer.handle(ready(request))) for request in (1, 2, 3, 4)]
@@ -160,7 +160,7 @@ def test_pending_memory_is_bounded() -> None:
     assert sent_requests(producer.handle(ready(3))) == [3]
 
 
-def test_a_batch_over_the_owners_limit_is_refused_here() -> None:
+def test_batch_over_the_owners_limit_is_refused_by_the_client() -> None:
     """The limit of the grant; nothing is sent, the producer goes on."""
     producer = opened()
     producer.message_bytes_max = 100
@@ -172,7 +172,7 @@ def test_a_batch_over_the_owners_limit_is_refused_here() -> None:
     assert sent_requests(producer.handle(ready(2))) == [2]
 
 
-def test_everything_pending_is_resent_in_order_with_the_same_bytes() -> None:
+def test_pending_batches_are_resent_in_order_with_the_same_bytes() -> None:
     """After answers in another order and a lost stream: what is unanswered, oldest first, byte for byte."""
     producer = opened(in_flight_count_max=3)
     sent = {}
@@ -203,7 +203,7 @@ def test_a_changed_generation_repacks_the_batch_under_its_ids() -> None:
     assert after == before._replace(generation=Generation(4))
 
 
-def test_an_owner_that_answers_nothing_is_given_up() -> None:
+def test_session_of_a_silent_owner_ends_after_a_timeout() -> None:
     """While answers come the deadline moves on; with nothing in flight it rests; silence ends the session."""
     producer = opened()
     deadline = SessionTimerFired(TimerKey(TimerKind.ANSWER, 1))
@@ -236,7 +236,7 @@ def test_a_send_timeout_fails_the_result_and_keeps_the_batch() -> None:
     assert producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 2))) == []
 
 
-def test_closing_fails_what_is_pending() -> None:
+def test_closing_fails_pending_batches() -> None:
     """The session is ended at the owner; a grant that comes later is given back."""
     producer = opened()
     producer.handle(ready(1))
@@ -251,7 +251,7 @@ def test_closing_fails_what_is_pending() -> None:
     producer.check_invariants()
 
 
-def test_whether_anything_is_judged_is_told_by_the_owner_of_the_session() -> None:
+def test_only_the_owner_of_the_session_sets_whether_dedup_is_enabled() -> None:
     """At each grant, and when it is switched; what an older session's owner says is from the past."""
     producer = opened()
     assert producer.deduplication

@@ -64,7 +64,7 @@ def test_answers_of_an_older_session_are_ignored() -> None:
 @pytest.mark.parametrize(
     "error", [SessionEnded(), NotOwner(), UnknownProducer(), ServiceUnavailable(), TopicLoading(), TooManyRequests()]
 )
-def test_a_retriable_verdict_resends_everything(error: OncelogError) -> None:
+def test_retriable_verdict_resends_all_pending_batches(error: OncelogError) -> None:
     """Hazard 14, first kind: as an answer and as the end of the session; nothing fails, nothing is reordered."""
     for event in (
         answered(1, (2, error), (1, stored(1))),
@@ -81,7 +81,7 @@ def test_a_retriable_verdict_resends_everything(error: OncelogError) -> None:
 
 
 @pytest.mark.hazard(14)
-def test_a_final_verdict_for_a_batch_fails_it_alone() -> None:
+def test_final_verdict_for_a_batch_fails_only_that_batch() -> None:
     """Hazard 14, second kind: a monotonic producer resends the others and goes on."""
     producer = opened()
     for request in (1, 2, 3):
@@ -153,7 +153,7 @@ def test_a_gap_below_the_oldest_pending_is_final() -> None:
     assert FailProducer(gap) in producer.handle(answered(1, (2, gap)))
 
 
-def test_an_answer_for_another_number_of_messages_is_not_believed() -> None:
+def test_answer_with_a_wrong_message_count_ends_the_session() -> None:
     """A peer's fault: the batch stays pending and goes to a fresh session."""
     producer = opened()
     producer.handle(ready(1, 3))
@@ -192,7 +192,7 @@ def failures(effects: list[ProducerEffect]) -> dict[int, bool | None]:
     return {effect.request: effect.stored for effect in effects if isinstance(effect, Fail)}
 
 
-def test_what_was_never_sent_is_not_stored() -> None:
+def test_batch_that_was_never_sent_fails_as_not_stored() -> None:
     """The window holds it back, or no session was open: whatever ends the producer, nobody has seen it."""
     producer = opened(in_flight_count_max=2)
     for request in (1, 2, 3):
@@ -201,7 +201,7 @@ def test_what_was_never_sent_is_not_stored() -> None:
     assert failures(producer.handle(ready(4))) == {4: False}
 
 
-def test_a_fenced_batch_is_not_stored_when_its_only_sending_was_refused() -> None:
+def test_fenced_batch_that_was_sent_once_fails_as_not_stored() -> None:
     """The owner drops what comes behind the refused batch; what is before it may be on its way into the log."""
     producer = opened()
     for request in (1, 2, 3):
@@ -210,7 +210,7 @@ def test_a_fenced_batch_is_not_stored_when_its_only_sending_was_refused() -> Non
 
 
 @pytest.mark.hazard(14)
-def test_of_a_batch_that_was_sent_before_a_refusal_proves_nothing() -> None:
+def test_refusal_of_a_resent_batch_leaves_its_outcome_unknown() -> None:
     """The first sending may be stored; only the one that was sent on this session alone is known."""
     producer = opened()
     producer.handle(ready(1))
@@ -220,7 +220,7 @@ def test_of_a_batch_that_was_sent_before_a_refusal_proves_nothing() -> None:
     assert failures(producer.handle(answered(2, (1, ProducerFenced())))) == {1: None, 2: False}
 
 
-def test_a_stale_id_is_not_stored_however_often_it_was_sent() -> None:
+def test_stale_id_fails_as_not_stored_after_any_number_of_sends() -> None:
     """What an earlier sending stored is a duplicate and never stale; a malformed batch says nothing of that sending."""
     for error, told in ((StaleSequence(), False), (InvalidBatch(), None)):
         producer = opened()
@@ -230,7 +230,7 @@ def test_a_stale_id_is_not_stored_however_often_it_was_sent() -> None:
         assert failures(producer.handle(answered(2, (1, error)))) == {1: told}
 
 
-def test_a_deadline_says_that_the_outcome_is_unknown() -> None:
+def test_send_timeout_reports_an_unknown_outcome() -> None:
     """Also of what was not sent yet: it stays in its place."""
     producer = opened(send_timeout_ms=100, in_flight_count_max=1)
     for request in (1, 2):
@@ -238,7 +238,7 @@ def test_a_deadline_says_that_the_outcome_is_unknown() -> None:
         assert failures(producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, request)))) == {request: None}
 
 
-def test_a_repeated_batch_tells_whose_duplicate_it_is() -> None:
+def test_duplicate_reports_whether_this_instance_stored_it() -> None:
     """Ids up to the mark of the first grant were stored before this instance; what is above it is its own."""
     producer = opened(last=4)
     producer.handle(ready(1, 3, ids=explicit(4, 6)))

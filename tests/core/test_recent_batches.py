@@ -36,7 +36,7 @@ def without_ids(recent_batches: list[RecentBatch]) -> list[RecentBatch]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_recent_batches_survive_every_form(seed: int) -> None:
+def test_recent_batches_round_trip_through_every_form(seed: int) -> None:
     """Packed, unpacked, opened again: all but the ids of batches with holes, which their entries have."""
     rng = random.Random(seed)
     given = drawn(rng, rng.randint(1, 64))
@@ -84,7 +84,7 @@ def test_few_batches_cost_few_bytes() -> None:
     assert few.bytes < 120
 
 
-def test_reading_opens_nothing() -> None:
+def test_reading_statistics_unpacks_no_batches() -> None:
     """Else a look at the statistics would fill the memory that the budget has counted as packed."""
     recent_batches = RecentBatches(drawn(random.Random(1), 10))
     recent_batches.pack()

@@ -30,19 +30,19 @@ CURSOR = CursorRecord(OwnerEpoch(3), (CursorLink(LedgerId(5), at(0)), CursorLink
     "metadata",
     [LEDGER, LEDGER.in_recovery(), LEDGER.closed(end=EntryId(-1), length=0), LEDGER.closed(end=EntryId(8), length=99)],
 )
-def test_ledger_record_survives_its_bytes(metadata: LedgerMetadata) -> None:
+def test_ledger_record_round_trips_through_bytes(metadata: LedgerMetadata) -> None:
     """Each state, and an empty end."""
     assert decode_ledger(encode_ledger(metadata)) == metadata
 
 
 @pytest.mark.hazard(17)
-def test_topic_record_survives_its_bytes() -> None:
+def test_topic_record_round_trips_through_bytes() -> None:
     """With and without an owner, with and without ledgers."""
     for record in (RECORD, TopicRecord(TOPIC, "t")):
         assert decode_topic(encode_topic(record)) == record
 
 
-def test_cursor_record_survives_its_bytes() -> None:
+def test_cursor_record_round_trips_through_bytes() -> None:
     """A base at entry 0 is a base; None is none."""
     assert decode_cursor(encode_cursor(CURSOR)) == CURSOR
 
@@ -52,7 +52,7 @@ def test_cursor_record_survives_its_bytes() -> None:
     "data",
     [b"", b"\xff", b"[]", b"3", b"{}", b'{"format":2}', b'{"format":1}', b'{"format":1,"ledgers":[[1]]}', b"null"],
 )
-def test_foreign_bytes_are_no_record(decode: Callable[[bytes], object], data: bytes) -> None:
+def test_bytes_of_another_format_are_corrupt(decode: Callable[[bytes], object], data: bytes) -> None:
     """Damage or a later version: CorruptEntry, so that nobody acts on half of it."""
     with pytest.raises(CorruptEntry):
         decode(data)
@@ -68,13 +68,13 @@ def test_closed_ledger_stays_closed() -> None:
     assert closed.state is LedgerState.CLOSED
 
 
-def test_placing_keeps_the_log() -> None:
+def test_placement_changes_only_the_owner_and_the_epoch() -> None:
     """Placing a topic changes the owner and the epoch, and nothing else."""
     placed = RECORD.placed_on(Incarnation("o2"))
     assert (placed.owner, placed.owner_epoch, placed.ledgers) == ("o2", 4, RECORD.ledgers)
 
 
-def test_list_ascends_and_keeps_its_last() -> None:
+def test_ledger_list_ascends_and_keeps_its_last_ledger() -> None:
     """A ledger id not above the last is refused, and a trim leaves a ledger to fence."""
     for ledger_id in (9, 8):
         with pytest.raises(InvariantViolated):

@@ -10,14 +10,14 @@ from oncelog.core.producer.routing import partition_of
 @pytest.mark.parametrize(
     ("key", "partitions", "part"), [(b"", 3, 0), (b"123456789", 10, 2), (b"123456789", 7, 5), (b"N1234", 1, 0)]
 )
-def test_part_of_a_key_never_changes(key: bytes, partitions: int, part: int) -> None:
+def test_partition_of_a_key_never_changes(key: bytes, partitions: int, part: int) -> None:
     """Fixed for good: rows of a key would lie in two parts otherwise. The CRC-32 of 123456789 is 3421780262."""
     assert partition_of(key, partitions) == part
     assert partition_of(memoryview(key), partitions) == part
 
 
 @pytest.mark.parametrize("partitions", [2, 3, 8, 100])
-def test_keys_spread_over_all_parts(partitions: int) -> None:
+def test_keys_spread_over_all_partitions(partitions: int) -> None:
     """Also keys that differ in a number only."""
     counts = Counter(partition_of(b"customer-%d" % number, partitions) for number in range(partitions * 200))
     assert set(counts) == set(range(partitions))

@@ -20,7 +20,7 @@ def test_a_wrong_id_is_refused(wrong: object) -> None:
             check_sequence_ids(ids)  # type: ignore[arg-type]
 
 
-def test_the_ends_of_the_range_are_legal() -> None:
+def test_smallest_and_largest_ids_are_legal() -> None:
     """0 is an id like any other."""
     assert check_sequence_id(0) == 0
     assert check_sequence_ids([0, SEQUENCE_ID_MAX]) == [0, SEQUENCE_ID_MAX]
@@ -37,7 +37,7 @@ class Integral:
         return self._value
 
 
-def test_integers_of_other_libraries_become_plain() -> None:
+def test_integers_of_other_libraries_become_int() -> None:
     """Anything with __index__ is an integer."""
     assert check_sequence_ids([Integral(3), Integral(4)]) == [3, 4]  # type: ignore[list-item]
     assert type(check_sequence_id(Integral(3))) is int  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def test_packed_ids_are_read_back(steps: list[int], first: int) -> None:
     assert (packed.deltas == b"") == (steps == [1] * len(steps))
 
 
-def test_a_range_stays_a_range() -> None:
+def test_range_of_ids_is_not_expanded_to_a_list() -> None:
     """A million dense ids cost no list."""
     ids = check_sequence_ids(range(10, 1_000_010))
     assert ids == range(10, 1_000_010)

@@ -99,7 +99,7 @@ def test_ledger_with_an_absent_member_rolls_onto_a_fuller_set() -> None:
     assert set(world.ledgers[LedgerId(2)][0].members) == {B, C, D}
 
 
-def test_ledger_does_not_roll_onto_the_node_that_has_just_gone() -> None:
+def test_ledger_does_not_roll_onto_a_node_that_has_just_stopped() -> None:
     """Its registration outlives it for a moment. A roll would make producers wait, and have no more members."""
     world, owner = serving()
     granted = owner.open()
@@ -203,7 +203,7 @@ def test_topic_waits_for_storage_nodes() -> None:
     assert len(ledgers(world)) == 2
 
 
-def test_members_gone_before_the_ledger_opens() -> None:
+def test_ledger_is_replaced_when_its_members_leave_before_it_opens() -> None:
     """It is closed and the next one opened, on those who are there."""
     world = World()
     owner = Owner(world, "o1").take_over(WriteTopicRecord)
@@ -219,7 +219,7 @@ def test_members_gone_before_the_ledger_opens() -> None:
 # --- readers ----------------------------------------------------------------------------------------------------------
 
 
-def test_readers_follow_what_is_confirmed() -> None:
+def test_readers_never_pass_the_last_confirmed_entry() -> None:
     """Never beyond it."""
     world, owner = serving()
     granted = owner.open()
@@ -247,7 +247,7 @@ def test_drain_during_a_roll_closes_after_it() -> None:
     assert isinstance(end.error, NotOwner)
 
 
-def test_drain_with_failing_members_drops_what_is_in_flight() -> None:
+def test_drain_with_failing_members_drops_writes_in_flight() -> None:
     """Clients resend it to the next owner; the log ends where it was confirmed."""
     world, owner = serving()
     granted = owner.open()

@@ -56,7 +56,7 @@ from tests.core.producer_world import (
 CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 
-def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
+def test_first_open_looks_up_requests_and_reports_once() -> None:
     """The way of a first open, effect by effect."""
     producer = new_producer()
     assert producer.handle(OpenWanted()) == [
@@ -82,7 +82,7 @@ def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
     assert producer.state is ProducerSessionState.OPEN
 
 
-def test_a_higher_epoch_seen_anywhere_ends_the_session() -> None:
+def test_higher_epoch_from_any_source_ends_the_session() -> None:
     """The owner of the session is deposed: its answers are of an older session, all is sent again."""
     producer = opened()
     producer.handle(ready(1))
@@ -98,7 +98,7 @@ def test_a_higher_epoch_seen_anywhere_ends_the_session() -> None:
 
 
 @pytest.mark.hazard(6)
-def test_a_deposed_owner_is_not_believed() -> None:
+def test_answers_of_a_deposed_owner_are_ignored() -> None:
     """Hazard 6: below the highest epoch seen nothing counts: no answer, no grant, no refusal, no end; look up again."""
     producer = opened()
     producer.handle(ready(1))
@@ -126,7 +126,7 @@ def test_a_deposed_owner_is_not_believed() -> None:
 
 
 @pytest.mark.hazard(6)
-def test_resuming_never_lowers_the_counter() -> None:
+def test_resuming_never_lowers_the_next_id() -> None:
     """Hazard 6: an old last_sequence_id, final or not, does not take ids back."""
     producer = opened(last=10)
     producer.handle(ready(1, 5))
@@ -137,7 +137,7 @@ def test_resuming_never_lowers_the_counter() -> None:
     assert producer.handle(answered(2, (2, stored(1)))) == [Complete(2, explicit(16), stored(1))]
 
 
-def test_a_first_grant_must_be_final() -> None:
+def test_first_grant_must_have_a_final_last_id() -> None:
     """Without a durable grant last_sequence_id may still change: ask again rather than number by it."""
     producer = new_producer()
     producer.handle(OpenWanted())
@@ -147,7 +147,7 @@ def test_a_first_grant_must_be_final() -> None:
     assert not producer.numbers.known
 
 
-def test_a_living_instance_resumes_and_a_resume_need_not_be_final() -> None:
+def test_instance_resumes_without_a_final_last_id() -> None:
     """(producer id, generation) go along; a resume that is not final still counts as a session."""
     producer = opened(on_conflict=OnConflict.REFUSE)
     producer.handle(StreamLost(1))
@@ -162,7 +162,7 @@ def test_a_living_instance_resumes_and_a_resume_need_not_be_final() -> None:
     assert producer.state is ProducerSessionState.OPEN
 
 
-def test_an_unknown_producer_is_opened_by_name_presenting_itself() -> None:
+def test_unknown_producer_is_opened_by_name_with_its_id_and_generation() -> None:
     """Hazard 11: from an answer and from a refused resume; on_conflict does not apply to a living instance."""
     producer = opened(on_conflict=OnConflict.REFUSE)
     producer.handle(ready(1))
@@ -192,7 +192,7 @@ def reopened_question(producer: ProducerSession) -> OpenProducer:
 
 
 @pytest.mark.hazard(11)
-def test_an_expired_producer_begins_anew_only_when_nothing_was_sent() -> None:
+def test_expired_producer_reopens_only_if_it_sent_no_batch() -> None:
     """Hazard 11: what was sent may be stored, and could not be told from new; a never-sent batch could not."""
     producer = opened(last=4)
     producer.handle(StreamLost(1))
@@ -212,7 +212,7 @@ def test_an_expired_producer_begins_anew_only_when_nothing_was_sent() -> None:
     assert contiguous.state is ProducerSessionState.FAILED
 
 
-def test_a_living_instance_under_another_id_is_expired() -> None:
+def test_instance_that_gets_another_producer_id_is_expired() -> None:
     """The marks that judge what was sent belong to the old id: resending under a new one would store twice."""
     producer = opened()
     producer.handle(ready(1))
@@ -222,7 +222,7 @@ def test_a_living_instance_under_another_id_is_expired() -> None:
     assert isinstance(producer.error, ProducerExpired)
 
 
-def test_a_busy_name_fails_the_open_that_asked_for_it() -> None:
+def test_busy_name_fails_an_open_with_refuse() -> None:
     """on_conflict="refuse" is an answer, not something to wait for; after the first grant it is the owner's mistake."""
     producer = new_producer(on_conflict=OnConflict.REFUSE)
     producer.handle(OpenWanted())
@@ -264,7 +264,7 @@ def test_a_fatal_look_up_fails_the_producer_and_a_late_one_does_not() -> None:
     assert answered_already.handle(LookUpFailed(1, error)) == []
 
 
-def test_an_owner_that_never_grants_is_given_up() -> None:
+def test_open_without_a_grant_is_retried_after_a_timeout() -> None:
     """The deadline of an attempt starts the next one; after the grant it means nothing."""
     producer = new_producer()
     producer.handle(OpenWanted())

@@ -30,7 +30,7 @@ def ended(owner: Owner) -> list[tuple[SessionNumber, type[OncelogError]]]:
     return [(effect.session, type(effect.error)) for effect in owner.emitted(EndSession)]
 
 
-def test_one_frame_for_what_one_event_appended() -> None:
+def test_batches_of_one_event_are_appended_in_one_frame() -> None:
     """The unit of a hop is a frame of many batches."""
     _, owner = serving()
     granted = owner.open()

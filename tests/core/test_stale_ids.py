@@ -18,7 +18,7 @@ def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
 
 
 @pytest.mark.hazard(9)
-def test_a_stale_id_says_nothing_about_its_neighbours() -> None:
+def test_stale_id_does_not_affect_other_ids_of_its_batch() -> None:
     """Each message of a batch has its own truth: stored before, never stored, new."""
     world = DedupWorld().stored([2, 3, 5], [8])
     assert known(world.check([2, 3, 4])) == [ResultRange(DUPLICATE, 2, at(1), 0), ResultRange(STALE, 1, None, 0)]
@@ -38,7 +38,7 @@ def test_a_stale_id_says_nothing_about_its_neighbours() -> None:
     assert known(world.check([4, 9])) == [ResultRange(STALE, 1, None, 0), ResultRange(DUPLICATE, 1, at(3), 3)]
 
 
-def test_a_stale_id_is_told_when_what_makes_it_stale_is_durable() -> None:
+def test_stale_id_is_answered_after_the_later_write_is_durable() -> None:
     """5 is stored, 8 in flight: that 7 comes too late rests on the write of 8."""
     world = DedupWorld().stored([5])
     world.write([8])
@@ -56,7 +56,7 @@ def test_a_contiguous_batch_with_a_stale_id_is_refused_as_a_whole() -> None:
     refused(world.check(range(1, 3)), StaleSequence)
 
 
-def test_an_answer_in_too_many_parts_is_a_refusal() -> None:
+def test_batch_whose_answer_has_too_many_parts_is_refused() -> None:
     """Every second id stored: a message for each would outgrow a frame."""
     world = DedupWorld()
     world.write(list(range(0, 2 * RESULT_RANGES_MAX, 2)))
@@ -74,13 +74,13 @@ def test_never_stored_id_in_flight_is_stale() -> None:
 
 
 @pytest.mark.hazard(9)
-def test_straddle_whose_head_was_never_stored_stores_its_tail() -> None:
+def test_batch_with_a_stale_head_stores_its_tail() -> None:
     """The head is told as stale, so nobody takes it for stored; the tail is new."""
     world = DedupWorld().stored([2, 5])
     assert world.check([2, 3, 9]) == Accept(2, (ResultRange(DUPLICATE, 1, at(1), 0), ResultRange(STALE, 1, None, 0)))
 
 
-def test_hostile_count_over_holes_costs_nothing() -> None:
+def test_large_claimed_count_over_holes_takes_no_time() -> None:
     """A dense batch of a billion ids, by its header, over a batch with holes."""
     world = DedupWorld().stored([0, 10**9 + 1])
     batch, deltas = parts([0, 1])

@@ -123,7 +123,7 @@ def test_takeover_may_be_interrupted_after_any_step(stop_after: int) -> None:
     assert acked
 
 
-def test_unacknowledged_entry_is_either_kept_or_dropped_for_ever() -> None:
+def test_unacknowledged_entry_is_kept_or_dropped_permanently() -> None:
     """An entry that one member holds may be in the log or not; two takeovers agree on it."""
     world, old = history()
     granted = old.open("p")
@@ -264,7 +264,7 @@ def test_missing_control_entry_is_a_hole() -> None:
     assert "1:1" in failed.failure.reason
 
 
-def test_pages_that_come_twice_are_folded_once() -> None:
+def test_repeated_pages_are_folded_once() -> None:
     """A repeated page, or one of another ledger, is ignored."""
     world, _ = history()
     without_snapshots(world)
@@ -278,7 +278,7 @@ def test_pages_that_come_twice_are_folded_once() -> None:
     assert takeover.replayed_entries == 1
 
 
-def test_entries_cut_behind_their_ids_are_enough() -> None:
+def test_replay_needs_only_headers_and_ids() -> None:
     """The replay asks for heads only: payloads are nothing to the fold."""
     world, _ = history()
     without_snapshots(world)

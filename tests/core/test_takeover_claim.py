@@ -103,7 +103,7 @@ def test_claim_stops_at_a_higher_epoch() -> None:
     assert isinstance(out, TakeoverFailed)
 
 
-def test_late_answer_of_an_earlier_write_is_no_claim() -> None:
+def test_late_answer_of_an_earlier_write_is_not_taken_for_the_claim() -> None:
     """A link from before the takeover, answered now, would be mistaken for the claim, and the list would be lost."""
     takeover = claiming()
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 4)) == []

@@ -126,7 +126,7 @@ def test_answers_come_before_the_end_of_their_session() -> None:
 
 
 @pytest.mark.hazard(15)
-def test_toggling_dedup_forgets_nothing() -> None:
+def test_toggling_dedup_keeps_the_dedup_state() -> None:
     """Off skips only the judging: on again, what was stored before and meanwhile is known."""
     _, owner = serving()
     granted = owner.open()
@@ -251,7 +251,7 @@ def test_drain_closes_both_ledgers_with_a_last_snapshot() -> None:
     assert second.emitted(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY)
 
 
-def test_drain_answers_what_is_in_flight() -> None:
+def test_drain_answers_batches_in_flight() -> None:
     """A planned end gives nothing up."""
     _, owner = serving()
     granted = owner.open()
@@ -339,7 +339,7 @@ def test_session_numbers_ascend_across_takeovers() -> None:
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
-def test_records_survive_their_bytes() -> None:
+def test_records_round_trip_through_bytes() -> None:
     """What an owner wrote, the next one reads."""
     world, _ = history()
     cursor, _ = world.cursor

@@ -46,6 +46,6 @@ MARKS = (
 
 
 @pytest.mark.parametrize("what", FAULTS + VERDICTS + QUESTIONS + MARKS)
-def test_sweep_meets(what: str) -> None:
+def test_sweep_reaches_each_condition(what: str) -> None:
     """At least three times, so that a small change of the schedule does not lose it."""
     assert counts().get(what, 0) >= 3

@@ -18,7 +18,7 @@ def traces(hash_seed: str) -> str:
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1"])
-def test_hash_seed_leaves_no_trace(hash_seed: str) -> None:
+def test_hash_seed_does_not_change_a_run(hash_seed: str) -> None:
     """Strings hash otherwise in every process unless told; a walk over a set would show here."""
     lines = traces(hash_seed).splitlines()
     assert [line.split()[:3] for line in lines] == [
@@ -26,6 +26,6 @@ def test_hash_seed_leaves_no_trace(hash_seed: str) -> None:
     ]
 
 
-def test_seeds_differ() -> None:
+def test_different_seeds_give_different_runs() -> None:
     """The control: a trace that never changes would hold, too."""
     assert len({run(seed).trace for seed in range(SEEDS)}) == SEEDS

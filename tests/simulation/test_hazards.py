@@ -80,13 +80,13 @@ def test_hazard_01_the_topic_record_orders_owners() -> None:
 
 
 @pytest.mark.hazard(2)
-def test_hazard_02_a_zombie_creates_nothing_anew() -> None:
+def test_hazard_02_a_zombie_writer_does_not_recreate_a_deleted_ledger() -> None:
     """An owner sleeps until its ledger is closed, trimmed and collected, wakes, and writes to nodes that forgot it."""
     holds_and_breaks("first adds unchecked", ("long sleep",), range(3), shape=restless_shape())
 
 
 @pytest.mark.hazard(2)
-def test_hazard_02_a_wiped_node_is_another_node() -> None:
+def test_hazard_02_a_wiped_node_has_a_new_incarnation() -> None:
     """An empty directory at an old address proves nothing about the directory that was there before."""
     kinds = ("wipe while recovering",)
     holds_and_breaks("a wiped node answers for its former self", kinds, range(4), shape=restless_shape())
@@ -115,7 +115,7 @@ def _topic_made_anew(topic_changes: bool) -> Directed:
 
 
 @pytest.mark.hazard(3)
-def test_hazard_03_names_come_back_under_another_id() -> None:
+def test_hazard_03_a_recreated_topic_gets_another_id() -> None:
     """A sleeper's compare-and-set finds no record of its topic's id; under the same id it would find the new one."""
     for changes in (True, False):
         one = _topic_made_anew(topic_changes=changes)
@@ -131,7 +131,7 @@ def test_hazard_04_a_claim_counts_by_its_nonce() -> None:
 
 
 @pytest.mark.hazard(5)
-def test_hazard_05_closed_streams_alone_move_nothing() -> None:
+def test_hazard_05_closed_streams_alone_move_no_topic() -> None:
     """All streams between owners and replicas close, again and again: nobody is suspected, for nobody refuses to be
     connected to."""
 
@@ -155,7 +155,7 @@ def test_hazard_05_closed_streams_alone_move_nothing() -> None:
 
 
 @pytest.mark.hazard(5)
-def test_hazard_05_no_route_behind_a_cut_moves_nothing() -> None:
+def test_hazard_05_a_missing_route_in_a_network_partition_moves_no_topic() -> None:
     """One replica is cut off from a topic's owner, either way, and is told that there is no route to it: it is not
     suspected, for the stream had no answer before it ended."""
 
@@ -224,7 +224,7 @@ def test_hazard_07_the_log_is_fenced_before_it_is_read() -> None:
 
 
 @pytest.mark.hazard(8)
-def test_hazard_08_a_member_that_never_comes_back_is_left_behind() -> None:
+def test_hazard_08_a_permanently_lost_member_is_replaced() -> None:
     """After a wipe no ledger goes on with the incarnation that is gone."""
 
     def members() -> tuple[Incarnation, ...]:
@@ -260,13 +260,13 @@ def test_hazard_09_ids_are_checked_by_batch() -> None:
     "mutant",
     ["one mark instead of two", "later batch accepted after a failed one", "accepted marks survive a failed write"],
 )
-def test_hazard_10_a_failed_write_leaves_nothing_behind(mutant: str) -> None:
+def test_hazard_10_a_failed_write_is_rolled_back_completely(mutant: str) -> None:
     """Too many members fall silent; clients resume and join what is in flight; then the write fails."""
     holds_and_breaks(mutant, ("stuck write",), range(8), network=LOSSY)
 
 
 @pytest.mark.hazard(11)
-def test_hazard_11_an_unknown_producer_is_not_believed() -> None:
+def test_hazard_11_an_unknown_producer_is_not_treated_as_new() -> None:
     """A client resumes a producer id that was never granted."""
     holds_and_breaks("unknown producer id accepted", ("stranger",), range(4))
 
@@ -298,7 +298,7 @@ def test_hazard_14_a_refused_batch_ends_no_monotonic_producer() -> None:
 
 
 @pytest.mark.hazard(15)
-def test_hazard_15_off_and_on_forgets_nothing() -> None:
+def test_hazard_15_toggling_dedup_keeps_the_dedup_state() -> None:
     """What is stored while deduplication is off is known when it is on again."""
 
     def forgets(table: DedupTable, header: object, batch: object, deltas: object) -> None:
@@ -314,7 +314,7 @@ def test_hazard_15_off_and_on_forgets_nothing() -> None:
 
 
 @pytest.mark.hazard(16)
-def test_hazard_16_the_trim_leaves_what_the_older_snapshot_needs() -> None:
+def test_hazard_16_a_trim_keeps_the_log_that_the_older_snapshot_needs() -> None:
     """The newest snapshot becomes unreadable: the one before it, and the log from there on, must do."""
     shape = restless_shape()
     shape = replace(shape, settings=replace(shape.settings, ledger_entries_max=2))

@@ -6,7 +6,7 @@ from tests.simulation.sweep import CHUNK, SEEDS, kept_seeds, outcome_of
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_no_seed_breaks_a_rule(first: int) -> None:
+def test_no_seed_violates_an_invariant(first: int) -> None:
     """The failure shows the command that replays the seed, step by step."""
     failed = [outcome_of(seed) for seed in range(first, first + CHUNK) if outcome_of(seed).problem]
     failures = [f"python -m tests.simulation {o.seed} --steps\n    {o.problem}" for o in failed]
@@ -14,6 +14,6 @@ def test_no_seed_breaks_a_rule(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", kept_seeds())
-def test_seed_that_failed_once_holds(seed: int) -> None:
+def test_seed_that_failed_before_passes(seed: int) -> None:
     """seeds.txt says why each seed failed."""
     assert outcome_of(seed).problem is None
