@@ -1,4 +1,4 @@
-"""`oncelog check`: what it says of a cluster that keeps the promise, and of one that does not."""
+"""`oncelog check`: its result on a cluster that keeps the guarantee, and on one that does not."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Keys, tokens and certificates as the command line makes them are those that services take."""
+"""Services accept the keys, tokens and certificates that the command line creates."""
 
 import ssl
 import stat
@@ -142,7 +142,7 @@ def test_certificate_of_another_ca_is_not_overwritten(tmp_path: Path, present: l
 
 
 def test_commands_do_not_send_a_token_unencrypted(tmp_path: Path) -> None:
-    """No request is sent to the cluster, not even a connection check."""
+    """The command sends no request to the cluster at all."""
     (tmp_path / "token").write_text("a.b.c")
     for command in (
         ("admin", "tenants", "list", "--admin-url", "http://192.0.2.7:8080"),

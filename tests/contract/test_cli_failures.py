@@ -1,4 +1,4 @@
-"""What the command line says when TLS does not come about, over real sockets: the words below are not ours."""
+"""The command line's errors when TLS fails, over real sockets: the quoted texts come from libraries."""
 
 import asyncio
 import io
@@ -69,7 +69,7 @@ def explained(error: OncelogError) -> tuple[Exit, str]:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("failure", [grpc_failure, http_failure])
 async def test_wrong_ca_is_reported_with_advice(failure: Failure, tmp_path: Path) -> None:
-    """The advice is not to check whether the cluster is running, because it is; and a retry cannot help."""
+    """The error does not ask whether the cluster is running, and does not advise a retry."""
     (tmp_path / "other").mkdir()
     error = await failure(with_tls(tmp_path), with_tls(tmp_path / "other").peers)
     code, shown = explained(error)
@@ -81,7 +81,7 @@ async def test_wrong_ca_is_reported_with_advice(failure: Failure, tmp_path: Path
 @pytest.mark.asyncio
 @pytest.mark.parametrize("failure", [grpc_failure, http_failure])
 async def test_server_without_tls_is_reported_with_advice(failure: Failure, tmp_path: Path) -> None:
-    """The URL requests TLS, and the release has none."""
+    """The URL requires TLS, and the cluster has none."""
     code, shown = explained(await failure(OPEN, with_tls(tmp_path).peers))
     assert code is Exit.FAILED
     assert "does not use TLS on this port" in shown

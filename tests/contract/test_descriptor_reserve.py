@@ -62,7 +62,7 @@ def test_segment_rolls_without_a_free_descriptor(tmp_path: Path) -> None:
 
 
 def test_reserve_is_refilled_when_descriptors_are_free_again(tmp_path: Path) -> None:
-    """So that the next roll can use it again."""
+    """The next roll needs it again."""
     reserve = DescriptorReserve()
     for _ in range(2):
         with no_descriptors_left() as taken:

@@ -1,4 +1,4 @@
-"""Health over a real socket: reasons as JSON, metrics as text, and no harm from what else knocks."""
+"""Health over a real socket: reasons as JSON, metrics as text; malformed input affects only its connection."""
 
 import asyncio
 import json
@@ -40,8 +40,8 @@ async def _get(port: int, path: str) -> tuple[int, Any]:
 
 
 @pytest.mark.asyncio
-async def test_without_a_complaint_the_process_is_live_and_ready() -> None:
-    """Also with a query, which probes may add."""
+async def test_process_without_a_complaint_is_live_and_ready() -> None:
+    """Also if the probe's URL has a query."""
     async with _serving() as (health, port):
         health.live_when("journal", lambda: None)
         health.ready_when("zookeeper", lambda: None)
@@ -50,8 +50,8 @@ async def test_without_a_complaint_the_process_is_live_and_ready() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_complaint_is_told_by_name() -> None:
-    """Not ready is not dead; dead is not ready."""
+async def test_complaint_is_reported_by_name() -> None:
+    """A process that is not ready may be live; a process that is not live is not ready."""
     reasons: dict[str, str] = {"zookeeper": "not connected"}
     async with _serving() as (health, port):
         health.live_when("journal", lambda: reasons.get("journal"))
@@ -76,16 +76,16 @@ async def test_metrics_are_text_and_head_has_no_body() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("request_line", "status"), [(b"GET /x HTTP/1.1", 404), (b"POST /livez HTTP/1.1", 405)])
-async def test_anything_else_is_refused(request_line: bytes, status: int) -> None:
-    """With the status that says so."""
+async def test_other_requests_are_refused(request_line: bytes, status: int) -> None:
+    """With the status code for the reason."""
     async with _serving() as (_, port):
         assert (await _ask(port, request_line + b"\r\n\r\n"))[0] == status
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("noise", [b"", b"\x00" * 100_000, b"GET /livez HTTP/1.1\r\n", b"\r\n\r\n"])
-async def test_noise_ends_its_own_connection_alone(noise: bytes) -> None:
-    """Port scanners must not take a process out of service."""
+async def test_malformed_input_ends_only_its_connection(noise: bytes) -> None:
+    """Port scanners must not make a process unhealthy."""
     async with _serving() as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(noise)
@@ -99,15 +99,15 @@ async def test_noise_ends_its_own_connection_alone(noise: bytes) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_port_in_use_is_a_clear_error() -> None:
-    """Named, and before the process serves anything."""
+async def test_port_in_use_is_an_error() -> None:
+    """The error names the port and comes before the process serves requests."""
     async with _serving() as (_, port):
         with pytest.raises(InvalidArgument, match="in use"):
             await Health(lambda: b"").start(host="127.0.0.1", port=port)
 
 
-def test_metrics_are_read_when_asked_for_and_carry_their_names() -> None:
-    """Counters show what the hot path counted in plain integers; latencies have our buckets."""
+def test_metrics_are_collected_at_each_request_with_their_names() -> None:
+    """Counters show the integers of the hot path; latencies have our buckets."""
     telemetry = Telemetry("topic_owner", "owner-1")
     verdicts = {"accepted": 3, "duplicate": 1}
     telemetry.observe_count(
@@ -125,15 +125,15 @@ def test_metrics_are_read_when_asked_for_and_carry_their_names() -> None:
     telemetry.shut_down()
 
 
-def test_two_processes_in_one_do_not_share_metrics() -> None:
-    """Tests and the standalone cluster start several."""
+def test_services_in_one_process_have_separate_metrics() -> None:
+    """Tests and the standalone cluster start several services in one process."""
     first, second = Telemetry("a", "1"), Telemetry("a", "2")
     first.observe_level("topics", "topics owned", lambda: [Reading(1)])
     assert b"oncelog_topics" not in second.metrics_text()
 
 
 def test_spans_without_an_endpoint_record_nothing() -> None:
-    """Tracing is off until somebody wants it, and costs nothing then."""
+    """Tracing is off by default and then costs nothing."""
     telemetry = Telemetry("a", "1")
     with telemetry.span(SpanName.CHECK, {"topic": "t"}) as span:
         assert not span.is_recording()

@@ -1,4 +1,4 @@
-"""A key file holds a key in a form that is understood, or the start fails: its text never becomes a known secret."""
+"""A key file holds a key in a supported form, or the start fails: its text is never used as a secret."""
 
 import base64
 
@@ -43,15 +43,17 @@ def data_url(content: bytes, media_type: bytes = b"") -> bytes:
         SECRET + b"\r\n",
     ],
 )
-def test_a_data_url_holds_the_secret_and_is_not_the_secret(content: bytes) -> None:
-    """Pulsar's brokers read the same line; by its text, everybody who reads a manifest could sign."""
+def test_data_url_is_decoded_to_its_secret(content: bytes) -> None:
+    """Pulsar's brokers read the same line; with its text as the secret, everyone who reads a manifest could sign
+    tokens.
+    """
     assert TokenKey.of(content) == KEY
     assert TokenKey.of(content).role_of(token("importer")) == "importer"
 
 
 @pytest.mark.parametrize("key", [RSA, EC], ids=["RS256", "ES256"])
 @pytest.mark.parametrize("wrap", [bytes, base64.b64encode, base64.encodebytes, data_url], ids=str)
-def test_der_keys_are_understood(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, wrap: object) -> None:
+def test_der_keys_are_accepted(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, wrap: object) -> None:
     """`pulsar tokens create-key-pair` writes DER. The public key must not become a secret in any of its forms."""
     assert callable(wrap)
     private, public = TokenKey.of(wrap(private_der(key))), TokenKey.of(wrap(public_der(key)))
@@ -81,8 +83,8 @@ def test_der_keys_are_understood(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivat
         (RSA.private_bytes(Encoding.DER, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")), "encrypted"),
     ],
 )
-def test_what_other_people_may_know_is_refused_as_a_secret(content: bytes, complaint: str) -> None:
-    """The error names the way out, and does not repeat the content."""
+def test_publicly_known_text_is_refused_as_a_secret(content: bytes, complaint: str) -> None:
+    """The error says what to do and does not repeat the content."""
     with pytest.raises(InvalidArgument, match=complaint) as caught:
         TokenKey.of(content)
     assert content.decode("latin-1").strip() not in caught.value.message

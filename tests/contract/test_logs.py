@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, searchable by field, free of payloads."""
+"""Logs: one JSON object per line, searchable by field, without payloads."""
 
 import io
 import json
@@ -37,28 +37,28 @@ def root() -> Iterator[logging.Logger]:
     logging.captureWarnings(False)
 
 
-def test_a_line_has_time_level_logger_message_and_fields() -> None:
-    """What every search begins with."""
+def test_log_line_has_time_level_logger_message_and_fields() -> None:
+    """Searches of logs rely on these keys."""
     line = _line(msg="ledger closed", fields={"ledger_id": 5, "end": -1})
     assert line.pop("ts").endswith("Z")
     assert line == {"level": "info", "logger": "oncelog.test", "msg": "ledger closed", "ledger_id": 5, "end": -1}
 
 
-def test_payloads_are_shown_by_their_size_alone() -> None:
-    """Messages belong to their owners, and not into logs."""
+def test_only_the_size_of_a_payload_is_logged() -> None:
+    """Payloads are the users' data and must not be in logs."""
     line = _line(msg="x", fields={"batch": b"secret", "view": memoryview(b"secret"), "list": [b"secret"]})
     assert (line["batch"], line["view"], line["list"]) == ("<6 bytes>", "<6 bytes>", ["<6 bytes>"])
 
 
-def test_a_field_cannot_replace_a_key_of_the_line() -> None:
+def test_field_cannot_replace_a_key_of_the_log_line() -> None:
     """A field named `level` must not hide an error from a search."""
     line = _line(msg="x", fields={"level": "none"})
     assert (line["level"], line["level_"]) == ("info", "none")
 
 
 @pytest.mark.parametrize(("error", "name"), [(NotOwner("look again"), "not_owner"), (KeyError("x"), "KeyError")])
-def test_an_error_has_its_name_and_its_trace(error: Exception, name: str) -> None:
-    """The name of a core error is the one of metrics and answers."""
+def test_logged_error_has_its_name_and_stack_trace(error: Exception, name: str) -> None:
+    """The name of a core error is the same in metrics and responses."""
     try:
         raise error
     except type(error):
@@ -67,8 +67,8 @@ def test_an_error_has_its_name_and_its_trace(error: Exception, name: str) -> Non
     assert line["trace"].startswith("Traceback")
 
 
-def test_the_level_decides_what_is_written(root: logging.Logger) -> None:
-    """Below it nothing is; libraries that chat are heard from warning on."""
+def test_lines_below_the_level_are_not_written(root: logging.Logger) -> None:
+    """Verbose libraries are logged from warning on."""
     stream = io.StringIO()
     set_up_logs("info", stream=stream)
     logger.debug("no")
@@ -78,7 +78,7 @@ def test_the_level_decides_what_is_written(root: logging.Logger) -> None:
     assert len(root.handlers) == 1
 
 
-def test_an_unknown_level_is_refused() -> None:
-    """Silence by mistake is worse than no start."""
+def test_unknown_level_is_refused() -> None:
+    """A mistyped level must not silence the log."""
     with pytest.raises(InvalidArgument, match="loud"):
         set_up_logs("loud")

@@ -1,4 +1,4 @@
-"""Freed memory: a stream of frames must not pay for fresh pages in each of them."""
+"""Freed memory: a stream of frames must not cause page faults for new memory in each frame."""
 
 import platform
 import subprocess
@@ -23,8 +23,8 @@ print(frames(100))
 """
 
 
-def test_frames_reuse_the_memory_of_those_before() -> None:
-    """Without it each of these 400 blocks of 64 pages may fault them all in again."""
+def test_frames_reuse_the_memory_of_earlier_frames() -> None:
+    """Without the setting, each of these 400 blocks of 64 pages may fault in all of its pages again."""
     answer = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=30)
     kept, faults = answer.stdout.split()
     on_glibc = platform.libc_ver()[0] == "glibc"
@@ -32,7 +32,7 @@ def test_frames_reuse_the_memory_of_those_before() -> None:
     assert not on_glibc or int(faults) < 400
 
 
-def test_the_collector_looks_rarely_and_only_at_what_is_new() -> None:
+def test_garbage_collector_runs_rarely_and_only_on_new_objects() -> None:
     program = "import gc\nfrom oncelog.runtime.memory import tune_memory\ntune_memory()\n"
     program += "print(gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count() > 1000)"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)

@@ -1,4 +1,4 @@
-"""A certificate that the other services would refuse: who has it does not start, rather than be ready for nobody."""
+"""A service whose certificate the other services would refuse does not start."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -50,16 +50,16 @@ def start(environment: dict[str, str]) -> None:
     Security.of(load(MetadataSettings, environment))
 
 
-def test_a_certificate_of_another_ca_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A Secret with the CA of yesterday: each service would listen, and none could speak to another."""
+def test_certificate_of_another_ca_is_refused_at_the_start(tmp_path: Path) -> None:
+    """With a Secret of a former CA each service would listen, but no service could connect to another."""
     environment = tls_environment(tmp_path)
     (tmp_path / "ca.crt").write_bytes(new_ca().certificate)
     with pytest.raises(InvalidArgument, match=r"ONCELOG_TLS_CERTIFICATE_FILE: .*tls\.crt .* by the CA in .*ca\.crt"):
         start(environment)
 
 
-def test_a_certificate_without_the_name_of_the_cluster_is_refused_at_the_start(tmp_path: Path) -> None:
-    """The services know each other by it; a company's CA does not know that."""
+def test_certificate_without_the_cluster_name_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Services verify each other by this name; a company's CA does not add it by itself."""
     environment = tls_environment(tmp_path)
     foreign_certificate(tmp_path, ["oncelog-metadata.logs.svc"], until=NOW + DAY)
     with pytest.raises(InvalidArgument, match=r"not valid for 'oncelog'.*have the name oncelog"):
@@ -69,7 +69,7 @@ def test_a_certificate_without_the_name_of_the_cluster_is_refused_at_the_start(t
 
 
 def test_expired_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
-    """With its own words, for that is the one thing that needs no look at the Secret."""
+    """With a separate message, because this cause is clear without a look at the Secret."""
     environment = tls_environment(tmp_path)
     foreign_certificate(tmp_path, ["oncelog"], until=NOW - DAY)
     with pytest.raises(InvalidArgument, match=r"certificate has expired.*must be valid"):

@@ -1,11 +1,11 @@
-"""Whether a stream answered until it closed: the age of the newest round trip, by when it began."""
+"""The age of a stream's newest round trip, counted from its start, shows whether it responded until it closed."""
 
 from oncelog.metadata.coordination.owner_link import ANSWERED_MS_MAX, HEARTBEAT_INTERVAL_MS, Heartbeats
 from oncelog.rpc.options import channel_options
 
 
 def test_heartbeats_are_due_at_once_and_then_at_intervals() -> None:
-    """The first one tells early whether the stream answers."""
+    """The first heartbeat shows early whether the stream responds."""
     heartbeats = Heartbeats()
     assert heartbeats.due_ms(1_000) == 0
     heartbeats.sent(1_000)
@@ -14,7 +14,7 @@ def test_heartbeats_are_due_at_once_and_then_at_intervals() -> None:
 
 
 def test_age_of_a_round_trip_counts_from_its_start() -> None:
-    """An answer that comes late, or is read late, proves no more than that."""
+    """A late response, or one that is read late, proves no more than the time when its heartbeat was sent."""
     heartbeats = Heartbeats()
     assert not heartbeats.answered_recently(0)
     number = heartbeats.sent(1_000)
@@ -25,7 +25,7 @@ def test_age_of_a_round_trip_counts_from_its_start() -> None:
 
 
 def test_numbers_of_unsent_heartbeats_are_ignored() -> None:
-    """An owner speaks by itself too, and that says nothing of the other direction."""
+    """An owner also sends without a request, which proves nothing about the other direction."""
     heartbeats = Heartbeats()
     heartbeats.sent(1_000)
     for number in (0, 2, 77):
@@ -34,7 +34,7 @@ def test_numbers_of_unsent_heartbeats_are_ignored() -> None:
 
 
 def test_late_answer_does_not_replace_a_newer_one() -> None:
-    """Answers come in order; a number that was answered is settled."""
+    """Responses come in order, and each number counts once."""
     heartbeats = Heartbeats()
     first, second = heartbeats.sent(1_000), heartbeats.sent(2_000)
     heartbeats.answered(second)
@@ -43,7 +43,7 @@ def test_late_answer_does_not_replace_a_newer_one() -> None:
 
 
 def test_keepalive_cannot_expire_while_heartbeats_are_answered() -> None:
-    """What rests on it: a stream that closes so soon after a round trip was not closed by silence."""
+    """A stream that closes this soon after a round trip was not closed by the keepalive timeout."""
     options = dict(channel_options(1))
     assert options["grpc.keepalive_timeout_ms"] >= 2 * ANSWERED_MS_MAX
     assert options["grpc.http2.ping_timeout_ms"] >= 2 * ANSWERED_MS_MAX

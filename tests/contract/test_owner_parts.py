@@ -1,4 +1,4 @@
-"""The parts of an owner between its streams and its cores: when somebody is away, or asks for what he may not."""
+"""The parts of an owner between its streams and its cores: absent peers and invalid requests."""
 
 import asyncio
 import logging
@@ -85,7 +85,7 @@ def owner_parts(session: MemorySession, links: object) -> OwnerParts:
 
 @pytest.mark.asyncio
 async def test_failed_takeovers_leave_no_requests_behind() -> None:
-    """Each attempt used to leave its requests to the absent member, repeated each second, forever."""
+    """Each attempt left its requests to the absent node behind, one more each second."""
     session = await session_with_a_cluster()
     record = TopicRecord(TOPIC_ID, "public/default/t", ME, OwnerEpoch(1), (LedgerLink(LedgerId(1), 0),))
     await session.create(paths.topic(TOPIC_ID), encode_topic(record))
@@ -122,7 +122,7 @@ class LateRegistry:
 
 
 @pytest.mark.asyncio
-async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
+async def test_zookeeper_outage_between_two_reads_does_not_end_the_owner() -> None:
     """ZooKeeper went away after the live nodes were read and before their cookies were: every owner ended with all its
     topics, although each of them could have gone on."""
     registry = LateRegistry(failures=2)
@@ -141,7 +141,7 @@ async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
 
 
 @pytest.mark.asyncio
-async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
+async def test_read_only_storage_nodes_are_distinguished_from_absent_ones() -> None:
     """Full, or set so by an operator: live, and of no use for a new ledger but to fill its list. Not so a retired one,
     and one that is not live is absent, whatever was ordered."""
     seen: list[StorageNodesUpdated] = []
@@ -181,7 +181,7 @@ async def test_unreachable_storage_node_is_absent() -> None:
         ([node_of(A), node_of(B), node_of(C, read_only=True)], [], None),
     ],
 )
-async def test_owner_without_enough_storage_nodes_says_what_to_do(
+async def test_owner_without_enough_storage_nodes_reports_what_to_do(
     nodes: list[LiveStorageNode], cookies: list[StorageCookie], words: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A quorum that cannot be had, by mistake or for want of nodes: in the log, and why the owner is not ready.
@@ -196,7 +196,7 @@ async def test_owner_without_enough_storage_nodes_says_what_to_do(
 
 @pytest.mark.asyncio
 async def test_owner_stays_ready_when_storage_nodes_leave_later(caplog: pytest.LogCaptureFixture) -> None:
-    """The owner has not failed: its topics wait, and its log says for what."""
+    """The owner has not failed: its topics wait, and its log names the reason."""
     session = await session_with_a_cluster()
     view = await storage_view(session, [], [node_of(A), node_of(B), node_of(C)])
     assert view.shortage is None
@@ -229,7 +229,7 @@ class OneReplica:
 
 @pytest.mark.asyncio
 async def test_bug_in_a_metadata_link_ends_the_process() -> None:
-    """Its task used to end silently, and the replica could assign no topic to the owner any more."""
+    """Its task ended silently, and the replica could not assign topics to the owner any more."""
 
     def broken(_address: str) -> Any:
         raise ValueError("a bug")

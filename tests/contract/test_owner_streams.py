@@ -1,4 +1,4 @@
-"""An owner's publish and read streams, where a client breaks the rules, goes away or comes too late."""
+"""An owner's publish and read streams with clients that break the protocol, disconnect or come too late."""
 
 import asyncio
 from typing import Any
@@ -38,8 +38,8 @@ async def end_of(stream: Any) -> grpc.StatusCode:
 
 
 @pytest.mark.asyncio
-async def test_a_grant_for_a_stream_that_broke_leaves_no_session_behind() -> None:
-    """Nobody would ever close it: its name would be busy to every newcomer that refuses to fence, for ever."""
+async def test_grant_for_a_broken_stream_leaves_no_session() -> None:
+    """The session would never close: the name would stay busy for each producer that refuses to fence."""
     async with owner_serving() as (topic, publish, channel):
         stream = raw_stream(channel, PUBLISH.path)
         await stream.write(PUBLISH.encode_request(PublishFrame(opens=[OPENING])))
@@ -55,7 +55,7 @@ async def test_a_grant_for_a_stream_that_broke_leaves_no_session_behind() -> Non
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["x" * 1_000, "x" * 256, "a\nb"])
-async def test_a_name_that_no_producer_may_have_is_refused_by_the_owner_too(name: str) -> None:
+async def test_owner_refuses_invalid_producer_names(name: str) -> None:
     """The SDK checks it, but any client can send any frame: a name that is too long for a grant once
     ended the owner with all its topics, one owner after the other as the client tried again."""
     async with owner_serving() as (topic, _, channel):
@@ -67,8 +67,8 @@ async def test_a_name_that_no_producer_may_have_is_refused_by_the_owner_too(name
 
 
 @pytest.mark.asyncio
-async def test_what_is_answered_when_the_client_is_done_is_still_sent() -> None:
-    """Also what was answered while a frame was on its way."""
+async def test_answers_after_the_clients_half_close_are_sent() -> None:
+    """Also answers that become ready while a frame is being sent."""
     async with owner_serving() as (topic, _, channel):
         stream = channel.stream(PUBLISH)
         await stream.write(PublishFrame(opens=[OPENING, OPENING._replace(open_id=2)]))
@@ -81,8 +81,8 @@ async def test_what_is_answered_when_the_client_is_done_is_still_sent() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_reader_that_breaks_the_rules_is_told_so() -> None:
-    """Its stream ended as if all had been read, and the reason was lost with the task that knew it."""
+async def test_reader_that_breaks_the_protocol_gets_an_error() -> None:
+    """Its stream ended as if everything had been read, and the reason was lost with its task."""
     async with owner_serving() as (_, _, channel):
         stream = raw_stream(channel, READ.path)
         await stream.write(READ.encode_request(EARLIEST))
@@ -92,8 +92,8 @@ async def test_a_reader_that_breaks_the_rules_is_told_so() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_read_stream_without_a_start_ends_in_peace() -> None:
-    """A client that thinks better of it is no failure of the server."""
+async def test_read_stream_without_a_start_ends_without_an_error() -> None:
+    """A client may disconnect before its first message."""
     async with owner_serving() as (_, _, channel):
         stream = channel.stream(READ)
         await stream.finish()
@@ -101,8 +101,8 @@ async def test_a_read_stream_without_a_start_ends_in_peace() -> None:
 
 
 @pytest.mark.asyncio
-async def test_whoever_waits_for_a_quiet_topic_and_goes_leaves_nothing_behind() -> None:
-    """On a topic where nothing is published, each reader that came and went stayed in memory for ever."""
+async def test_disconnected_reader_of_an_idle_topic_leaves_no_state() -> None:
+    """On a topic without new messages each disconnected reader stayed in memory."""
     async with owner_serving() as (topic, _, _):
         waiting = asyncio.create_task(topic.progress.until_after(Position(LedgerId(1), EntryId(0))))
         await until(lambda: topic.progress.waiting_count == 1, 10)
@@ -112,8 +112,8 @@ async def test_whoever_waits_for_a_quiet_topic_and_goes_leaves_nothing_behind() 
 
 
 @pytest.mark.asyncio
-async def test_many_answers_go_out_in_frames_of_a_bounded_size() -> None:
-    """All in one, they would be larger than a frame may be, and end the stream with everything on it."""
+async def test_answers_are_split_into_bounded_frames() -> None:
+    """One frame of all answers would exceed the limit and end the stream with all its sessions."""
     wishes = [OpenRequest(number, TOPIC, TOPIC_ID, "a\nb") for number in range(FRAME_ITEMS_MAX + 100)]
     async with owner_serving() as (_, _, channel):
         stream = channel.stream(PUBLISH)

@@ -1,4 +1,4 @@
-"""How a process ends: drained when asked to, loudly when it must not go on. Each is a process of its own."""
+"""How a process ends: drained on a signal, with an error when it must not continue. Each test runs a process."""
 
 import json
 import signal
@@ -45,14 +45,14 @@ def _ended(body: str, *signals: signal.Signals, drain_timeout_ms: int = 10_000) 
     return Ended(process.returncode, out, [json.loads(line) for line in err.splitlines() if line.startswith("{")])
 
 
-def test_main_that_returns_ends_the_process_well() -> None:
-    """Nothing to say."""
+def test_process_exits_with_zero_when_main_returns() -> None:
+    """Without output."""
     assert _ended("return") == (ExitCode.OK, "", [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_main_drain(number: signal.Signals) -> None:
-    """What main does after the request is done before the end."""
+def test_signal_starts_the_drain_of_main(number: signal.Signals) -> None:
+    """main still runs code after the request to stop."""
     ended = _ended(
         """
         print("ready", flush=True)
@@ -64,15 +64,15 @@ def test_a_signal_lets_main_drain(number: signal.Signals) -> None:
     assert (ended.code, ended.out) == (ExitCode.OK, f"drained after {number.name}\n")
 
 
-def test_a_drain_that_takes_too_long_is_given_up() -> None:
-    """An orchestrator would kill it anyway, without a line in the log."""
+def test_drain_ends_at_its_deadline() -> None:
+    """An orchestrator would kill the process without a log line."""
     ended = _ended('print("ready", flush=True); await asyncio.Event().wait()', signal.SIGTERM, drain_timeout_ms=50)
     assert ended.code == ExitCode.DRAIN_TIMED_OUT
     assert ended.lines[-1]["msg"] == "the drain exceeded its timeout"
 
 
-def test_a_second_signal_ends_at_once() -> None:
-    """Ctrl-C twice means it."""
+def test_second_signal_ends_the_process_at_once() -> None:
+    """As with Ctrl-C pressed twice."""
     ended = _ended(
         """
         print("ready", flush=True)
@@ -96,8 +96,8 @@ def test_a_second_signal_ends_at_once() -> None:
         ('raise KeyError("x")', ExitCode.BUG),
     ],
 )
-def test_main_that_raises_says_why(body: str, code: ExitCode) -> None:
-    """A failure that an operator can mend and a bug of ours have different codes."""
+def test_exception_in_main_is_reported(body: str, code: ExitCode) -> None:
+    """Failures that an operator can correct and bugs have different exit codes."""
     ended = _ended(body)
     assert ended.code == code
     assert ended.lines[-1]["level"] == "critical"
@@ -133,8 +133,10 @@ def test_main_that_raises_says_why(body: str, code: ExitCode) -> None:
     ],
     ids=["task", "callback", "thread", "invariant"],
 )
-def test_an_error_that_nobody_handles_ends_the_process_loudly(body: str) -> None:
-    """The journal's thread or a topic's task may be gone: going on would acknowledge what nobody keeps."""
+def test_unhandled_error_ends_the_process_with_an_error(body: str) -> None:
+    """The journal's thread or a topic's task may have ended: the process would acknowledge messages that are not
+    stored.
+    """
     ended = _ended(body)
     assert ended.code == ExitCode.BUG
     assert ended.lines[-1]["level"] == "critical"

@@ -1,4 +1,4 @@
-"""What waits for a client that sends and does not read is bounded: the owner reads no more of its stream."""
+"""Responses to a client that sends and does not read are bounded: the owner stops reading its stream."""
 
 import asyncio
 from pathlib import Path
@@ -64,8 +64,8 @@ async def stands_still(stream: UnreadStream) -> None:
     await until(same_for_long, DEADLINE_S, waiting_for="the owner to take no more")
 
 
-async def test_refused_openings_whose_answers_are_not_read_stop_the_stream(tmp_path: Path) -> None:
-    """They grew an owner from 64 to 757 MB."""
+async def test_unread_answers_to_refused_openings_stop_the_stream(tmp_path: Path) -> None:
+    """These answers grew an owner from 64 to 757 MB."""
     async with owner_world(tmp_path) as (world, _):
         stream = UnreadStream(NOWHERE)
         serving = serve(world, stream)
@@ -77,8 +77,8 @@ async def test_refused_openings_whose_answers_are_not_read_stop_the_stream(tmp_p
         assert (stream.taken, stream.refused) == (FRAMES, FRAMES * OPENS_MAX)
 
 
-async def test_openings_whose_rights_are_looked_up_stop_the_stream(tmp_path: Path) -> None:
-    """Each one is a task that waits for the topic to serve, and then a read in ZooKeeper."""
+async def test_openings_in_authorization_stop_the_stream(tmp_path: Path) -> None:
+    """Each is a task that waits until the topic serves, and then reads from ZooKeeper."""
     never_serves = OwnerLimits(TopicSettings(write_quorum=2, ack_quorum=2))  # there is one storage node
     async with owner_world(tmp_path, never_serves) as (world, _):
         topic_id = await world.new_topic(TOPIC)

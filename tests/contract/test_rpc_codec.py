@@ -1,4 +1,4 @@
-"""Codecs: what one side encodes the other decodes to the same values, and paths are those of the protocol."""
+"""Codecs: decoding an encoded value returns the same value, and method paths match the protocol."""
 
 from typing import NamedTuple
 
@@ -62,8 +62,8 @@ class BatchAnswer(NamedTuple):
     result: Outcome | OncelogError
 
 
-def test_an_append_keeps_target_recovery_and_entries() -> None:
-    """What the writer sends is what the node stores."""
+def test_append_keeps_target_recovery_and_entries() -> None:
+    """The storage node stores exactly what the writer sends."""
     sent = AppendFrame(NODE, recovery=True, entries=[(b"header", b"body"), b"whole"])
     received = storage_codec.decode_append(storage_codec.encode_append(sent))
     assert tuple(received) == (NODE, True, [b"headerbody", b"whole"])
@@ -75,22 +75,22 @@ def test_append_answers_keep_ledger_ids_and_status() -> None:
     assert storage_codec.decode_append_answers(storage_codec.encode_append_answers(sent)) == sent
 
 
-def test_an_unknown_status_is_refused() -> None:
-    """An answer that this version cannot understand must not pass for any that it can."""
+def test_unknown_status_is_refused() -> None:
+    """An unknown status must not be read as a known one."""
     data = storage_pb2.AppendAnswers(answers=[storage_pb2.AppendAnswer(ledger_id=1)]).SerializeToString()
     with pytest.raises(InvalidArgument, match="unknown storage status 0"):
         storage_codec.decode_append_answers(data)
 
 
 def test_statuses_are_numbered_as_in_the_protocol() -> None:
-    """The plain enumeration and the generated one are one list."""
+    """The plain enumeration and the generated one have the same members."""
     wire = {name.removeprefix("STORAGE_STATUS_"): number for name, number in storage_pb2.StorageStatus.items()}
     assert {status.name: status.value for status in AppendStatus} | {"UNSPECIFIED": 0} == wire
     assert {status.name: status.value for status in ReadStatus}.items() <= wire.items()
 
 
-def test_a_fence_crosses_with_its_answer() -> None:
-    """An empty ledger's last entry is below zero and crosses as it is."""
+def test_fence_and_its_answer_keep_their_fields() -> None:
+    """The last entry of an empty ledger is negative and stays negative."""
     request = FenceRequest(NODE, LedgerId(0))
     assert storage_codec.FENCE.decode_request(storage_codec.FENCE.encode_request(request)) == request
     for answer in (FenceAnswer(ReadStatus.OK), FenceAnswer(ReadStatus.WRONG_INCARNATION, EntryId(0), EntryId(7))):
@@ -98,14 +98,14 @@ def test_a_fence_crosses_with_its_answer() -> None:
 
 
 @pytest.mark.parametrize("flags", [(False, False), (True, False), (False, True)])
-def test_a_read_request_keeps_all_fields(flags: tuple[bool, bool]) -> None:
-    """A fence that gets lost between the two would lose messages."""
+def test_read_request_keeps_all_fields(flags: tuple[bool, bool]) -> None:
+    """A lost fence flag would lose messages."""
     sent = ReadRequest(NODE, LedgerId(5), EntryId(0), 100, 2**20, *flags)
     assert storage_codec.decode_read_request(storage_codec.encode_read_request(sent)) == sent
 
 
-def test_a_read_frame_keeps_missing_and_unreadable_apart() -> None:
-    """A negative and a damaged copy mean opposite things to a recovery."""
+def test_read_frame_distinguishes_missing_from_unreadable_entries() -> None:
+    """A missing and a damaged copy mean opposite things to a recovery."""
     sent = ReadFrame(
         ReadStatus.OK, [EntryId(3)], [EntryId(4)], [EntryId(5)], EntryId(-1), EntryId(-1), entries=[b"entry"]
     )
@@ -119,8 +119,8 @@ def test_entries_without_their_ids_are_refused() -> None:
         storage_codec.decode_read(data)
 
 
-def test_a_publish_frame_keeps_batches_openings_and_closes() -> None:
-    """Every field of an opening crosses, the absent ones as absent."""
+def test_publish_frame_keeps_batches_openings_and_closes() -> None:
+    """All fields of an opening are kept; absent ones stay absent."""
     instance = ProducerInstance(ProducerId(0), Generation(0))
     sent = PublishFrame(
         sessions=[SESSION, SESSION],
@@ -151,14 +151,14 @@ def test_a_publish_frame_keeps_batches_openings_and_closes() -> None:
 
 @pytest.mark.parametrize(("sessions", "requests"), [(1, 2), (2, 1), (3, 3)])
 def test_batches_without_session_or_request_are_refused(sessions: int, requests: int) -> None:
-    """A batch counted to the wrong session would be judged as another producer's."""
+    """A batch of the wrong session would be deduplicated as another producer's."""
     message = owner_pb2.PublishFrame(sessions=range(sessions), requests=range(requests), batches=[b"a", b"b"])
     with pytest.raises(InvalidArgument, match="session"):
         owner_codec.decode_publish(message.SerializeToString())
 
 
-def test_an_opening_without_a_mode_is_refused() -> None:
-    """A mode is bound to a name for ever: it must be said, never assumed."""
+def test_opening_without_a_mode_is_refused() -> None:
+    """A name keeps its mode permanently, so the mode must be explicit."""
     message = owner_pb2.PublishFrame(opens=[owner_pb2.OpenProducer(open_id=1, on_conflict=owner_pb2.ON_CONFLICT_FENCE)])
     with pytest.raises(InvalidArgument, match="opening 1"):
         owner_codec.decode_publish(message.SerializeToString())
@@ -186,14 +186,14 @@ PLACE = Position(LedgerId(5), EntryId(6))
         SequenceGap("send 10 first", expected=10),
     ],
 )
-def test_each_result_of_a_batch_crosses(fate: Outcome | OncelogError) -> None:
-    """Whether in columns or on its own; an answer without a position must not come back with one."""
+def test_each_result_of_a_batch_is_kept(fate: Outcome | OncelogError) -> None:
+    """In columns and alone; an answer without a position must not get one."""
     received = _crossed(PublishAnswers([BatchAnswer(SESSION, 3, fate)]))
     ((request, result),) = received.answers[SESSION]
     assert (request, _told(result)) == (3, _told(fate))
 
 
-def test_answers_of_many_sessions_are_told_apart() -> None:
+def test_answers_keep_their_sessions() -> None:
     """One stream carries all producers of a client."""
     sent = [BatchAnswer(SessionNumber(n % 3), n, (ResultRange(ResultKind.STORED, n + 1, PLACE, 0),)) for n in range(9)]
     received = _crossed(PublishAnswers(sent))
@@ -204,8 +204,8 @@ def test_answers_of_many_sessions_are_told_apart() -> None:
     }
 
 
-def test_only_whole_batches_go_into_the_columns() -> None:
-    """The common answer is cheap, and the others stay exact."""
+def test_only_whole_batches_are_encoded_in_columns() -> None:
+    """The common answer is compact, and the others stay exact."""
     whole = (ResultRange(ResultKind.STORED, 4, PLACE, 0),)
     straddling = (ResultRange(ResultKind.DUPLICATE, 3, None, 0), ResultRange(ResultKind.STORED, 4, PLACE, 3))
     sent = PublishAnswers([BatchAnswer(SESSION, 1, whole), BatchAnswer(SESSION, 2, straddling)])
@@ -221,8 +221,8 @@ def test_answer_without_results_or_error_is_refused() -> None:
         owner_codec.decode_publish_answers(message.SerializeToString())
 
 
-def test_grants_denials_and_ends_cross() -> None:
-    """With every field; an end without an error stays without one."""
+def test_grants_denials_and_ends_keep_all_fields() -> None:
+    """An end without an error stays without one."""
     granted = OpenGranted(
         1, SESSION, "importer", ProducerId(101), Generation(3), SequenceId(-1), True, OwnerEpoch(4), TOPIC, 5 << 20
     )
@@ -244,7 +244,7 @@ def test_grants_denials_and_ends_cross() -> None:
 
 
 def test_columns_of_unequal_length_are_refused() -> None:
-    """Half an acknowledgement is none."""
+    """A partial acknowledgement must not be accepted."""
     message = owner_pb2.PublishAnswers(stored_sessions=[1, 2], stored_requests=[1])
     with pytest.raises(InvalidArgument, match="columns"):
         owner_codec.decode_publish_answers(message.SerializeToString())
@@ -262,41 +262,41 @@ def test_columns_of_unequal_length_are_refused() -> None:
         StartIndex(2**40),
     ],
 )
-def test_each_start_of_a_reader_crosses(at: StartAt) -> None:
-    """Zeros are legal positions and times, not absent ones."""
+def test_each_start_of_a_reader_is_kept(at: StartAt) -> None:
+    """Zeros are valid positions and times, not absent ones."""
     sent = ReadControl(ReaderStart("a/b/c", TOPIC, at, OwnerEpoch(3)), 1 << 20)
     assert reader_codec.decode_read_control(reader_codec.encode_read_control(sent)) == sent
 
 
-def test_a_reader_without_a_start_is_refused() -> None:
-    """Where to begin is never guessed."""
+def test_reader_without_a_start_is_refused() -> None:
+    """There is no default start."""
     message = owner_pb2.ReadControl(start=owner_pb2.ReaderStart(topic="a/b/c"))
     with pytest.raises(InvalidArgument, match="start"):
         reader_codec.decode_read_control(message.SerializeToString())
 
 
-def test_permits_alone_cross() -> None:
+def test_message_with_only_permits_is_kept() -> None:
     """Later messages of a read stream only grant permits."""
     sent = ReadControl(None, 4096)
     assert reader_codec.decode_read_control(reader_codec.encode_read_control(sent)) == sent
 
 
-def test_a_reader_frame_keeps_entries_names_and_places() -> None:
-    """The empty log's position is below zero and crosses as it is."""
+def test_reader_frame_keeps_entries_names_and_positions() -> None:
+    """The position of an empty log is negative and stays negative."""
     for confirmed in (BEFORE_ALL, Position(LedgerId(0), EntryId(0))):
         sent = ReaderFrame(OwnerEpoch(2), confirmed, True, 17, {ProducerId(101): "importer"}, None, [b"one", b"two"])
         assert tuple(reader_codec.decode_reader_frame(reader_codec.encode_reader_frame(sent))) == tuple(sent)
 
 
-def test_a_reader_frame_carries_the_error_that_ends_the_stream() -> None:
-    """A reader learns why, by the class of the error."""
+def test_reader_frame_keeps_the_error_that_ends_the_stream() -> None:
+    """The reader gets the reason as an error class."""
     sent = ReaderFrame(OwnerEpoch(2), error=NotOwner("look again", owner_epoch=3))
     error = reader_codec.decode_reader_frame(reader_codec.encode_reader_frame(sent)).error
     assert isinstance(error, NotOwner)
     assert error.details == {"owner_epoch": 3}
 
 
-def test_every_method_of_the_protocol_has_its_path_and_kind() -> None:
+def test_method_paths_and_kinds_match_the_protocol() -> None:
     """A path is text: one that differs from the protocol would only show when called.
 
     REST_SERVED is the same method as its server reads it: as a stream, so that the token is checked before the message.

@@ -1,4 +1,4 @@
-"""Frames against the generated classes: the same bytes on the wire, and nothing but InvalidArgument for any others."""
+"""Frames against the generated classes: the same bytes on the wire; other bytes raise InvalidArgument."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -40,21 +40,21 @@ DECODERS: tuple[Callable[[bytes], object], ...] = (
 )
 
 
-def test_a_joined_frame_is_what_protobuf_would_have_written() -> None:
-    """Any protobuf program must be able to talk to us: one wire format, not two."""
+def test_joined_frame_equals_protobufs_encoding() -> None:
+    """Any protobuf program must be able to use the protocol."""
     blobs = [bytes([size % 251]) * size for size in SIZES]
     message = storage_pb2.AppendFrame(target="node", recovery=True, entries=blobs)
     head = storage_pb2.AppendFrame(target="node", recovery=True).SerializeToString()
     assert join_frame(head, blobs) == message.SerializeToString()
 
 
-def test_a_blob_in_pieces_is_the_same_blob() -> None:
-    """An entry's header and body need no copy to become one field."""
+def test_blob_in_pieces_is_encoded_as_one_blob() -> None:
+    """An entry's header and body become one field without a copy."""
     assert join_frame(b"", [(b"head", b"", b"body")]) == join_frame(b"", [b"headbody"])
 
 
-def test_what_protobuf_wrote_is_split_without_a_copy() -> None:
-    """The other direction, and the reason for it: blobs are slices of what arrived."""
+def test_protobufs_encoding_is_split_without_a_copy() -> None:
+    """Blobs are slices of the received bytes."""
     blobs = [bytes([size % 251]) * size for size in SIZES]
     data = storage_pb2.AppendFrame(target="node", recovery=True, entries=blobs).SerializeToString()
     head, found = split_frame(data)
@@ -63,8 +63,8 @@ def test_what_protobuf_wrote_is_split_without_a_copy() -> None:
     assert all(blob.obj is data for blob in found)
 
 
-def test_fields_may_come_in_any_order_and_unknown_ones_pass() -> None:
-    """Protobuf promises neither order nor a closed set of fields; newer peers send more."""
+def test_fields_in_any_order_and_unknown_fields_are_accepted() -> None:
+    """Protobuf guarantees neither the order nor a closed set of fields; newer peers send more."""
     target = storage_pb2.AppendFrame(target="node").SerializeToString()
     recovery = storage_pb2.AppendFrame(recovery=True).SerializeToString()
     unknown = b"\xa0\x06\x07" + b"\xa5\x06abcd" + b"\xa1\x06abcdefgh" + b"\xa2\x06\x02hi"  # field 100 of each kind
@@ -75,8 +75,8 @@ def test_fields_may_come_in_any_order_and_unknown_ones_pass() -> None:
 
 @pytest.mark.parametrize("decode", DECODERS)
 @given(data=st.binary(max_size=200))
-def test_garbage_is_an_invalid_argument(decode: Callable[[bytes], object], data: bytes) -> None:
-    """Whatever a port receives ends as the named error or as a value, and never as another exception."""
+def test_random_bytes_raise_only_invalid_argument(decode: Callable[[bytes], object], data: bytes) -> None:
+    """Any received bytes give a value or this error, and no other exception."""
     with suppress(InvalidArgument):
         decode(data)
 
@@ -88,8 +88,10 @@ def _publish_frame() -> bytes:
 
 
 @given(data=st.data())
-def test_a_damaged_frame_is_an_invalid_argument_or_another_frame(data: st.DataObject) -> None:
-    """Damage near a valid frame reaches deeper than noise does: cut it, flip a bit, or both."""
+def test_damaged_frame_raises_only_invalid_argument(data: st.DataObject) -> None:
+    """Cuts and flipped bits in a valid frame reach deeper code than random bytes; the result may be another valid
+    frame.
+    """
     frame = bytearray(_publish_frame())
     at = data.draw(st.integers(0, len(frame) - 1))
     frame[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -99,8 +101,8 @@ def test_a_damaged_frame_is_an_invalid_argument_or_another_frame(data: st.DataOb
 
 
 @given(data=st.binary(max_size=60))
-def test_split_accepts_only_what_protobuf_accepts(data: bytes) -> None:
-    """A frame that protobuf refuses is refused here too; one that both take means the same to both."""
+def test_split_accepts_only_frames_that_protobuf_accepts(data: bytes) -> None:
+    """Both refuse the same frames, and read the accepted ones alike."""
     try:
         head, blobs = split_frame(data)
         ours = storage_pb2.AppendFrame.FromString(head)
@@ -112,30 +114,30 @@ def test_split_accepts_only_what_protobuf_accepts(data: bytes) -> None:
     assert ours.recovery == theirs.recovery
 
 
-def test_a_truncated_frame_is_an_invalid_argument_at_every_cut_inside_a_field() -> None:
-    """A cut between fields is a shorter frame, which the counts then refuse; inside a field it is refused at once."""
+def test_frame_truncated_inside_a_field_is_refused() -> None:
+    """A cut between fields gives a shorter frame, which the counts refuse later."""
     data = join_frame(b"", [b"x" * 300])
     for cut in range(1, len(data)):
         with pytest.raises(InvalidArgument):
             split_frame(data[:cut])
 
 
-def test_the_number_of_blobs_is_bounded() -> None:
-    """Two bytes of frame must not buy a slice of two hundred for ever."""
+def test_number_of_blobs_is_bounded() -> None:
+    """Two bytes of a frame must not cost a slice of two hundred bytes without limit."""
     assert len(split_frame(join_frame(b"", [b""] * BLOBS_MAX))[1]) == BLOBS_MAX
     with pytest.raises(InvalidArgument, match="at most"):
         split_frame(join_frame(b"", [b""] * (BLOBS_MAX + 1)))
 
 
-def test_the_head_is_bounded() -> None:
-    """What protobuf parses into objects is bounded; blobs are bounded by the frame itself."""
+def test_head_size_is_bounded() -> None:
+    """Protobuf parses the head into objects; the frame's limit bounds the blobs."""
     head = owner_pb2.OpenProducer(topic="x" * HEAD_BYTES_MAX).SerializeToString()
     with pytest.raises(InvalidArgument, match="head"):
         split_frame(owner_pb2.PublishFrame(opens=[owner_pb2.OpenProducer.FromString(head)]).SerializeToString())
 
 
-def test_bulk_fields_hold_bytes_under_number_fifteen() -> None:
-    """The reading by hand rests on this number; another field must not take it."""
+def test_bulk_fields_are_bytes_with_number_fifteen() -> None:
+    """The hand-written parser relies on this number; no other field may use it."""
     files = (storage_pb2, owner_pb2, metadata_pb2)
     bulk = {
         f"{message.name}.{field.name}": field.type
@@ -160,7 +162,7 @@ def test_fields_of_a_head_are_counted_while_it_is_split() -> None:
 
 
 def test_openings_and_closings_of_a_frame_are_counted_before_objects_are_made() -> None:
-    """An empty opening takes two bytes on the wire, and half a kilobyte as objects."""
+    """An empty opening takes two bytes on the wire and half a kilobyte as an object."""
     message = owner_pb2.PublishFrame(closes=range(1, 500_000))
     for _ in range(owner_codec.OPENS_MAX + 1):
         message.opens.add()
@@ -177,7 +179,7 @@ def test_openings_and_closings_of_a_frame_are_counted_before_objects_are_made() 
 
 
 def test_names_of_an_opening_are_bounded() -> None:
-    """The refusal of an opening repeats them, and waits until the client reads it."""
+    """The refusal of an opening repeats them and stays in memory until the client reads it."""
     message = owner_pb2.PublishFrame()
     message.opens.add(topic="x" * 2_000, mode=1, on_conflict=1)
     with pytest.raises(InvalidArgument, match="at most 1024 characters"):
@@ -195,7 +197,7 @@ def test_names_of_an_opening_are_bounded() -> None:
         storage_codec.FENCE.decode_request,
     ],
 )
-def test_a_request_that_is_no_frame_is_refused_by_its_size(decode: Callable[[bytes], object]) -> None:
-    """16 MiB of producer ids would become 16 million numbers before anybody asks for a right."""
+def test_request_without_frame_format_has_a_size_limit(decode: Callable[[bytes], object]) -> None:
+    """16 MiB of producer ids would become 16 million numbers before any authorization."""
     with pytest.raises(InvalidArgument, match="exceeds the limit"):
         decode(owner_pb2.ProducerNamesRequest(producer_ids=[1] * REQUEST_BYTES_MAX).SerializeToString())

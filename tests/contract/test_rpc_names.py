@@ -1,4 +1,4 @@
-"""A name that comes back under another address, as a pod does: a channel finds it there."""
+"""A host name that moves to another address, as a pod's does: a channel resolves it again."""
 
 import pytest
 
@@ -30,7 +30,9 @@ async def serve(host: str, port: int = 0) -> tuple[Server, int]:
 
 @pytest.mark.asyncio
 async def test_name_is_resolved_again_soon_after_its_address_is_gone() -> None:
-    """Metadata services are found by name: with gRPC's own patience a client is deaf for half a minute after a roll."""
+    """Metadata services are found by name: with gRPC's defaults a client fails for half a minute after a rolling
+    restart.
+    """
     async with NameServer.running(BEFORE) as names:
         server, port = await serve(BEFORE)
         async with Channel(f"dns://127.0.0.1:{names.port}/pod.cluster.test:{port}") as channel:

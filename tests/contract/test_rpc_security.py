@@ -1,4 +1,4 @@
-"""Servers and channels with TLS and tokens, over real sockets: each side knows the other, or nothing is said."""
+"""Servers and channels with TLS and tokens, over real sockets: without mutual verification no request is sent."""
 
 import socket
 import ssl
@@ -92,7 +92,7 @@ def shown(role: str) -> Credentials:
 
 
 async def test_every_kind_of_call_needs_a_token(tmp_path: Path) -> None:
-    """Refused before the handler, with the same error everywhere; gRPC's own code is UNAUTHENTICATED."""
+    """Refused before the handler, with the same error for each kind; gRPC's code is UNAUTHENTICATED."""
     async with serving(secured(tmp_path)) as (address, callers):
         with pytest.raises(Unauthenticated):
             await fence(address, PLAIN)
@@ -101,8 +101,8 @@ async def test_every_kind_of_call_needs_a_token(tmp_path: Path) -> None:
         assert await code_of(address, FENCE.path, FENCE.encode_request(REQUEST)) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_what_services_say_to_each_other_is_for_superusers(tmp_path: Path) -> None:
-    """A client's token, however valid, fences no ledger."""
+async def test_internal_calls_require_a_superuser(tmp_path: Path) -> None:
+    """A client's valid token must not allow it to fence a ledger."""
     async with serving(secured(tmp_path)) as (address, callers):
         with pytest.raises(PermissionDenied):
             await fence(address, shown("importer"))
@@ -112,7 +112,7 @@ async def test_what_services_say_to_each_other_is_for_superusers(tmp_path: Path)
 
 
 async def test_client_handler_gets_the_caller(tmp_path: Path) -> None:
-    """It is the one to decide."""
+    """The handler decides what the caller may do."""
     async with serving(secured(tmp_path), for_clients=True) as (address, callers):
         await fence(address, shown("importer"))
         await fence(address, shown(ROOT))
@@ -122,7 +122,7 @@ async def test_client_handler_gets_the_caller(tmp_path: Path) -> None:
 
 
 async def test_unknown_method_needs_authentication(tmp_path: Path) -> None:
-    """Without a token nobody learns what a service can do; with one it is UNIMPLEMENTED."""
+    """Without a token no caller learns which methods exist; with one the code is UNIMPLEMENTED."""
     async with serving(secured(tmp_path)) as (address, _):
         assert await code_of(address, "/nobody/Knows", b"") is grpc.StatusCode.UNAUTHENTICATED
         metadata = (("authorization", f"Bearer {token('importer')}"),)
@@ -130,7 +130,7 @@ async def test_unknown_method_needs_authentication(tmp_path: Path) -> None:
 
 
 async def test_without_authentication_no_token_is_needed() -> None:
-    """And a token that is shown all the same does no harm."""
+    """A token that is sent anyway is ignored."""
     async with serving(OPEN) as (address, callers):
         await fence(address, PLAIN)
         await fence(address, shown("importer"))
@@ -141,7 +141,7 @@ async def test_without_authentication_no_token_is_needed() -> None:
 
 
 async def test_cluster_certificate_is_verified_by_its_name_and_ca(tmp_path: Path) -> None:
-    """Whatever the address: a pod's is not in its certificate."""
+    """Independently of the address: a pod's address is not in its certificate."""
     security = with_tls(tmp_path)
     async with serving(security) as (address, callers):
         await fence(address, security.peers)
@@ -149,7 +149,7 @@ async def test_cluster_certificate_is_verified_by_its_name_and_ca(tmp_path: Path
 
 
 async def test_server_of_another_ca_is_refused(tmp_path: Path) -> None:
-    """Nothing is sent to it, a token least of all."""
+    """No request and no token is sent to it."""
     (tmp_path / "other").mkdir()
     stranger = with_tls(tmp_path / "other")
     async with serving(with_tls(tmp_path)) as (address, callers):
@@ -159,14 +159,14 @@ async def test_server_of_another_ca_is_refused(tmp_path: Path) -> None:
 
 
 async def test_certificate_without_the_cluster_name_is_refused(tmp_path: Path) -> None:
-    """Without a CA of its own the host's name counts, and the system's CAs, which did not sign this one."""
+    """Without a configured CA the host name and the system's CAs count, and these did not sign this certificate."""
     async with serving(with_tls(tmp_path)) as (address, callers):
         with pytest.raises(ServiceUnavailable):
             await fence(address, Credentials.of(tls=True))
         assert callers == []
 
 
-async def test_plain_text_and_tls_do_not_meet(tmp_path: Path) -> None:
+async def test_tls_and_plain_text_cannot_connect(tmp_path: Path) -> None:
     """In either direction: there is no fallback."""
     security = with_tls(tmp_path)
     async with serving(security) as (address, callers):
@@ -179,8 +179,8 @@ async def test_plain_text_and_tls_do_not_meet(tmp_path: Path) -> None:
         assert callers == []
 
 
-async def test_a_renewed_certificate_is_used_from_the_next_connection_on(tmp_path: Path) -> None:
-    """Certificates that live for weeks are renewed under processes that live for months."""
+async def test_renewed_certificate_is_used_for_the_next_connection(tmp_path: Path) -> None:
+    """Processes run for months and certificates expire after weeks."""
     security = with_tls(tmp_path)
     async with serving(security) as (address, callers):
         await fence(address, security.peers)
@@ -191,8 +191,8 @@ async def test_a_renewed_certificate_is_used_from_the_next_connection_on(tmp_pat
         assert len(callers) == 2
 
 
-async def test_half_of_a_renewal_is_not_used(tmp_path: Path) -> None:
-    """Between the two writes the files are no pair; the certificate in use goes on."""
+async def test_incomplete_renewal_is_not_used(tmp_path: Path) -> None:
+    """Between the two writes certificate and key do not match; the current certificate stays in use."""
     security = with_tls(tmp_path)
     async with serving(security) as (address, callers):
         (tmp_path / "other").mkdir()
@@ -214,8 +214,8 @@ class _RenewedMeanwhile(ServerCertificate):
         return super()._checked()
 
 
-async def test_the_pair_that_was_checked_is_the_pair_that_is_used(tmp_path: Path) -> None:
-    """Or the new certificate would be served with the old key, until the next renewal."""
+async def test_checked_certificate_and_key_are_the_ones_used(tmp_path: Path) -> None:
+    """Otherwise the new certificate would be served with the old key until the next renewal."""
     security = with_tls(tmp_path)
     certificate = _RenewedMeanwhile(tmp_path)
     async with serving(Security(certificate)) as (address, callers):
@@ -241,10 +241,8 @@ async def test_the_pair_that_was_checked_is_the_pair_that_is_used(tmp_path: Path
         ("tls.key", b"x", "ONCELOG_TLS_CERTIFICATE_FILE and ONCELOG_TLS_KEY_FILE: .* do not belong together"),
     ],
 )
-async def test_files_that_cannot_be_used_are_named(
-    tmp_path: Path, file: str, content: bytes | None, complaint: str
-) -> None:
-    """At the start: a Secret that is missing or mixed up."""
+async def test_unusable_files_are_named(tmp_path: Path, file: str, content: bytes | None, complaint: str) -> None:
+    """At the start: for a missing or mixed-up Secret."""
     environment = tls_environment(tmp_path)
     if content is None:
         (tmp_path / file).unlink()
@@ -259,7 +257,7 @@ async def test_files_that_cannot_be_used_are_named(
 
 @pytest.mark.parametrize("address", ["10.0.0.1:6650", "oncelog-metadata:6650", "[2001:db8::1]:6650", "127.0.0.1.x:1"])
 async def test_token_is_sent_unencrypted_only_when_allowed(address: str) -> None:
-    """Whoever listens could use it from then on."""
+    """An eavesdropper could use the token."""
     with pytest.raises(InvalidArgument, match="plain text"):
         Channel(address, credentials=shown("importer"))
     allowed = Credentials.of(tls=False, token="x", plaintext_token_allowed=True)
@@ -268,13 +266,13 @@ async def test_token_is_sent_unencrypted_only_when_allowed(address: str) -> None
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:1", "[::1]:1", "127.9.9.9:1"])
-async def test_this_machine_may_be_told_a_token(address: str) -> None:
-    """There is no network in between."""
+async def test_token_may_be_sent_to_loopback(address: str) -> None:
+    """No network is involved."""
     await Channel(address, credentials=shown("importer")).close()
 
 
 async def test_token_is_not_sent_to_a_server_without_tls(tmp_path: Path) -> None:
-    """An address that somebody else took over gets a handshake and no more."""
+    """A process that took over the address gets only a handshake."""
     with_tls(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Calls over a real socket: values and errors cross, bugs stay at home."""
+"""Calls over a real socket: values and errors are transmitted, details of bugs are not."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ from tests.contract.rpc_serving import (
 
 
 @pytest.mark.asyncio
-async def test_call_returns_the_handlers_answer() -> None:
+async def test_call_returns_the_handlers_response() -> None:
     """The plain case."""
 
     async def fence(request: FenceRequest) -> FenceAnswer:
@@ -57,8 +57,8 @@ async def test_call_returns_the_handlers_answer() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(set(BY_CODE) - {"invariant_violated"}))
-def test_each_error_crosses_as_itself(code: str) -> None:
-    """What the caller does next depends on the class, so no class may turn into another."""
+def test_each_error_keeps_its_class(code: str) -> None:
+    """The caller's next step depends on the class."""
     sent = BY_CODE[code]("what to do", owner="here", limit=2**63 - 1, huge=2**70, unknown=None)
     received = error_from_wire(error_to_wire(sent))
     assert type(received) is type(sent)
@@ -68,12 +68,12 @@ def test_each_error_crosses_as_itself(code: str) -> None:
 
 @pytest.mark.parametrize(("retriable", "cls"), [(True, errors.Retriable), (False, errors.Fatal)])
 def test_unknown_error_code_keeps_retriable(retriable: bool, cls: type[OncelogError]) -> None:
-    """Its name is not known here, but whether to try again is."""
+    """The class is unknown to this version, but whether to retry is known."""
     assert type(error_from_wire(error_pb2.Error(code="of_tomorrow", retriable=retriable))) is cls
 
 
-def test_details_cannot_disturb_the_error_they_belong_to() -> None:
-    """Names of details come from outside; `message` and `self` are names like any other."""
+def test_details_may_be_named_like_fields_of_the_error() -> None:
+    """Names of details come from the peer, and may be `message` or `self`."""
     wire = error_pb2.Error(code="not_owner", message="look again")
     wire.details["message"].text, wire.details["self"].number = "x", 1
     error = error_from_wire(wire)
@@ -81,8 +81,8 @@ def test_details_cannot_disturb_the_error_they_belong_to() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_handlers_error_reaches_the_caller() -> None:
-    """By class, message and details, through a real call."""
+async def test_error_of_a_handler_reaches_the_caller() -> None:
+    """With class, message and details, through a real call."""
     async with serving(raising(NotOwner("look again", owner="10.0.0.1:6650", owner_epoch=7))) as (_, channel):
         with pytest.raises(NotOwner, match="look again") as caught:
             await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
@@ -90,8 +90,8 @@ async def test_a_handlers_error_reaches_the_caller() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_error_inside_a_task_group_is_still_that_error() -> None:
-    """Handlers use task groups, whose exceptions come wrapped."""
+async def test_error_inside_a_task_group_keeps_its_class() -> None:
+    """Task groups wrap exceptions of handlers."""
     group = ExceptionGroup("unhandled", [ExceptionGroup("inner", [SequenceGap("send 10 first", expected=10)])])
     async with serving(raising(group)) as (_, channel):
         with pytest.raises(SequenceGap):
@@ -105,7 +105,7 @@ async def test_an_error_inside_a_task_group_is_still_that_error() -> None:
 async def test_caller_of_a_failed_handler_gets_only_a_request_id(
     bug: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has the trace under the same id; the outcome is unknown, so trying again is right."""
+    """The log has the stack trace under this id; the outcome is unknown, so the error is retriable."""
     with caplog.at_level(logging.ERROR):
         async with serving(raising(bug)) as (_, channel):
             with pytest.raises(ServiceUnavailable) as caught:
@@ -117,8 +117,8 @@ async def test_caller_of_a_failed_handler_gets_only_a_request_id(
 
 
 @pytest.mark.asyncio
-async def test_a_violated_invariant_reaches_the_event_loops_handler() -> None:
-    """Our bug ends our process (the handler of runtime.process does that), and never the caller's."""
+async def test_violated_invariant_reaches_the_event_loops_handler() -> None:
+    """A bug ends the process that has it (by the handler of runtime.process), and never the caller's."""
     seen: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
     async with serving(raising(InvariantViolated("two owners"))) as (_, channel):
@@ -130,8 +130,8 @@ async def test_a_violated_invariant_reaches_the_event_loops_handler() -> None:
 
 
 @pytest.mark.asyncio
-async def test_no_answer_in_time_is_a_deadline_exceeded() -> None:
-    """The outcome is unknown, which is not the same as unavailable."""
+async def test_call_without_a_response_in_time_raises_deadline_exceeded() -> None:
+    """The outcome is unknown, unlike with Unavailable."""
     async with serving(forever) as (_, channel):
         with pytest.raises(DeadlineExceeded):
             await channel.call(FENCE, REQUEST, timeout_ms=50)
@@ -139,7 +139,7 @@ async def test_no_answer_in_time_is_a_deadline_exceeded() -> None:
 
 @pytest.mark.asyncio
 async def test_unknown_method_is_a_fatal_error() -> None:
-    """Calling again would find it missing again."""
+    """A retry would fail again."""
     async with serving() as (_, channel):
         with pytest.raises(errors.Fatal):
             await channel.call(DESCRIBE, storage_pb2.DescribeRequest(), timeout_ms=TIMEOUT_MS)
@@ -147,7 +147,7 @@ async def test_unknown_method_is_a_fatal_error() -> None:
 
 @pytest.mark.asyncio
 async def test_call_to_an_ended_process_fails_at_once() -> None:
-    """A refused connection does not wait for the deadline: failover is as fast as this."""
+    """A refused connection does not wait for the deadline, so failover is fast."""
     async with serving() as (server, channel):
         await server.stop(grace_ms=0)
         with pytest.raises(ServiceUnavailable):
@@ -161,8 +161,8 @@ async def test_call_to_an_ended_process_fails_at_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_closing_the_channel_is_an_error_to_its_calls_and_not_their_cancellation() -> None:
-    """Who called was not cancelled, and may have more to do; but who is cancelled is cancelled."""
+async def test_closing_the_channel_fails_its_calls_without_cancelling_their_tasks() -> None:
+    """The calling task was not cancelled and may continue; a task that is cancelled stays cancelled."""
     started = asyncio.Semaphore(0)
 
     async def fence(request: FenceRequest) -> FenceAnswer:
@@ -200,8 +200,8 @@ async def test_read_returns_all_frames_and_ends() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_read_that_fails_half_way_raises_after_what_came_before() -> None:
-    """A short read must not look like a complete one."""
+async def test_failed_read_raises_after_the_received_frames() -> None:
+    """A partial read must not look complete."""
     async with serving() as (_, channel):
         frames = channel.read(READ, ReadRequest(NODE, LEDGER, EntryId(88), 9), timeout_ms=TIMEOUT_MS)
         assert (await anext(frames)).entry_ids == [88]
@@ -211,7 +211,7 @@ async def test_a_read_that_fails_half_way_raises_after_what_came_before() -> Non
 
 
 @pytest.mark.asyncio
-async def test_a_port_in_use_is_a_clear_error() -> None:
+async def test_port_in_use_is_an_error() -> None:
     """Two servers on one port would each get half of the calls."""
     async with serving() as (_, channel):
         with pytest.raises(InvalidArgument, match="in use"):
@@ -219,7 +219,7 @@ async def test_a_port_in_use_is_a_clear_error() -> None:
 
 
 @pytest.mark.asyncio
-async def test_reachability_tells_a_refusal_from_a_listener() -> None:
+async def test_reachability_distinguishes_a_refusal_from_a_listener() -> None:
     """A refusal confirms a suspicion, a listener ends it."""
     async with serving() as (server, channel):
         assert await reach(channel.address, timeout_ms=5_000) is Reachability.ACCEPTED
@@ -228,6 +228,6 @@ async def test_reachability_tells_a_refusal_from_a_listener() -> None:
 
 
 @pytest.mark.asyncio
-async def test_unknown_name_counts_as_silent() -> None:
-    """What cannot be asked has not refused."""
+async def test_unknown_name_counts_as_no_response() -> None:
+    """A host that cannot be resolved has not refused a connection."""
     assert await reach("nowhere.invalid:1", timeout_ms=5_000) is Reachability.SILENT

@@ -1,4 +1,4 @@
-"""Streams over a real socket: both directions, and every way in which they end."""
+"""Streams over a real socket: both directions, and each way in which they end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ from tests.contract.rpc_serving import (
 
 
 @pytest.mark.asyncio
-async def test_a_stream_carries_both_directions_and_ends_when_both_have() -> None:
-    """Writes run ahead of the answers; finish() lets the server end it."""
+async def test_stream_carries_both_directions_and_ends_when_both_end() -> None:
+    """Writes do not wait for responses; finish() lets the server end the stream."""
     async with serving(append=echo) as (_, channel):
         stream: AppendStream = channel.stream(APPEND)
         for size in range(5):
@@ -53,7 +53,7 @@ async def test_a_stream_carries_both_directions_and_ends_when_both_have() -> Non
 
 
 @pytest.mark.asyncio
-async def test_a_frame_of_many_megabytes_crosses() -> None:
+async def test_frame_of_many_megabytes_is_transmitted() -> None:
     """The message limit of 5 MiB is above gRPC's own default of 4 MiB."""
     async with serving(append=echo, frame_bytes_max=16 << 20) as (_, channel):
         stream: AppendStream = channel.stream(APPEND)
@@ -64,8 +64,8 @@ async def test_a_frame_of_many_megabytes_crosses() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_frame_over_the_limit_is_too_large() -> None:
-    """Final, for the same frame is as large the next time."""
+async def test_frame_over_the_limit_is_refused_as_too_large() -> None:
+    """Not retriable: the same frame would be refused again."""
     async with serving(append=echo, frame_bytes_max=1 << 20) as (_, channel):
         stream: AppendStream = channel.stream(APPEND)
         with suppress(MessageTooLarge):  # the write may fail by itself or only its answer
@@ -75,8 +75,8 @@ async def test_a_frame_over_the_limit_is_too_large() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_error_that_ends_a_stream_is_seen_by_reader_and_writer() -> None:
-    """Both tasks of a stream learn why, whoever comes first."""
+async def test_reader_and_writer_get_the_error_that_ends_a_stream() -> None:
+    """Both tasks of a stream get the reason, in either order."""
 
     async def refuse(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
         await anext(stream)
@@ -94,7 +94,7 @@ async def test_the_error_that_ends_a_stream_is_seen_by_reader_and_writer() -> No
 
 @pytest.mark.asyncio
 async def test_write_raises_after_the_server_ended_the_stream() -> None:
-    """Also without an error: what is written after it reaches nobody, and must not seem to."""
+    """Also if it ended without an error: a later write is not delivered and must not succeed."""
 
     async def take_one(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
         await anext(stream)
@@ -109,7 +109,7 @@ async def test_write_raises_after_the_server_ended_the_stream() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("refused", [True, False])
-async def test_the_end_of_a_stream_comes_behind_a_write_whose_writer_was_cancelled(refused: bool) -> None:
+async def test_stream_ends_after_a_write_with_a_cancelled_writer(refused: bool) -> None:
     """gRPC goes on with that write, and its first one cannot be followed by the end before it is done: that failed, and
     the client never heard how the stream ended."""
 
@@ -129,8 +129,8 @@ async def test_the_end_of_a_stream_comes_behind_a_write_whose_writer_was_cancell
 
 
 @pytest.mark.asyncio
-async def test_what_is_written_behind_a_cancelled_writer_arrives_behind_its_write() -> None:
-    """The reason for which a reader is ended, say."""
+async def test_write_after_a_cancelled_writer_keeps_its_order() -> None:
+    """For example the error that ends a reader."""
 
     async def tell(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
         await anext(stream)
@@ -146,8 +146,8 @@ async def test_what_is_written_behind_a_cancelled_writer_arrives_behind_its_writ
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_stops_ends_its_streams_with_a_retriable_error() -> None:
-    """Clients go elsewhere at once."""
+async def test_stopped_server_ends_its_streams_with_a_retriable_error() -> None:
+    """Clients reconnect to another server at once."""
     async with serving(append=echo) as (server, channel):
         stream: AppendStream = channel.stream(APPEND)
         await stream.write(frame_of(1))
@@ -159,7 +159,7 @@ async def test_a_server_that_stops_ends_its_streams_with_a_retriable_error() -> 
 
 @pytest.mark.asyncio
 async def test_disconnected_client_cancels_its_handler() -> None:
-    """So a session ends with its stream; what must survive belongs to another task."""
+    """A session ends with its stream; work that must continue belongs to another task."""
     over = asyncio.Event()
 
     async def watch(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
@@ -177,8 +177,8 @@ async def test_disconnected_client_cancels_its_handler() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_writes_to_a_client_that_is_gone_gets_a_core_error() -> None:
-    """No error of gRPC leaves this package."""
+async def test_write_to_a_disconnected_client_raises_a_core_error() -> None:
+    """gRPC's exceptions never leave this package."""
     caught = asyncio.get_running_loop().create_future()
     gone = asyncio.Event()
 
@@ -206,8 +206,8 @@ async def test_a_server_that_writes_to_a_client_that_is_gone_gets_a_core_error()
 
 
 @pytest.mark.asyncio
-async def test_ending_a_stream_here_is_an_error_to_its_tasks_and_not_their_cancellation() -> None:
-    """A task that nobody cancelled must not see CancelledError: it would end in silence."""
+async def test_local_end_of_a_stream_fails_its_tasks_without_cancelling_them() -> None:
+    """A task that was not cancelled must not get CancelledError, because it would end silently."""
     async with serving(append=echo) as (_, channel):
         stream: AppendStream = channel.stream(APPEND)
         await stream.write(frame_of(1))
@@ -224,8 +224,8 @@ async def test_ending_a_stream_here_is_an_error_to_its_tasks_and_not_their_cance
 
 
 @pytest.mark.asyncio
-async def test_closing_the_channel_is_an_error_to_the_readers_of_its_streams() -> None:
-    """The same when the whole channel goes."""
+async def test_closing_the_channel_fails_the_readers_of_its_streams() -> None:
+    """As with a single stream."""
     async with serving(append=echo) as (_, channel):
         stream: AppendStream = channel.stream(APPEND)
         await stream.write(frame_of(1))
@@ -250,8 +250,8 @@ async def test_cancelling_a_reader_cancels_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_garbage_in_a_message_is_an_invalid_argument_and_the_server_lives() -> None:
-    """To calls and to streams alike."""
+async def test_malformed_message_is_refused_and_the_server_continues() -> None:
+    """With InvalidArgument, in calls and in streams."""
     async with serving(forever, echo) as (_, channel):
         raw: Any
         async with grpc.aio.insecure_channel(channel.address) as raw:
@@ -270,8 +270,8 @@ async def test_garbage_in_a_message_is_an_invalid_argument_and_the_server_lives(
 
 
 @pytest.mark.asyncio
-async def test_garbage_in_an_answer_is_an_invalid_argument_and_ends_the_stream() -> None:
-    """A peer that cannot be understood is left."""
+async def test_malformed_response_raises_invalid_argument_and_ends_the_stream() -> None:
+    """A client disconnects from a peer with malformed responses."""
 
     async def babble(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         await context.write(b"\xff\xff garbage")
@@ -295,8 +295,8 @@ async def test_garbage_in_an_answer_is_an_invalid_argument_and_ends_the_stream()
 
 
 @pytest.mark.asyncio
-async def test_garbage_on_the_port_does_not_disturb_other_clients() -> None:
-    """Bytes that are not even HTTP/2."""
+async def test_malformed_bytes_on_the_port_do_not_affect_other_clients() -> None:
+    """The bytes are not valid HTTP/2."""
     async with serving(append=echo) as (_, channel):
         reader, writer = await asyncio.open_connection(*channel.address.split(":"))
         writer.write(b"GET / HTTP/1.0\r\n\r\n" + bytes(range(256)) * 64)
@@ -308,8 +308,8 @@ async def test_garbage_on_the_port_does_not_disturb_other_clients() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_generated_client_talks_to_our_server() -> None:
-    """Frames written by hand are ordinary protobuf: another language needs only the .proto files."""
+async def test_generated_client_works_with_our_server() -> None:
+    """The hand-written frames are ordinary protobuf: other languages need only the .proto files."""
     async with serving(append=echo) as (_, channel), grpc.aio.insecure_channel(channel.address) as standard:
         call = storage_pb2_grpc.LogStorageStub(standard).Append()
         await call.write(storage_pb2.AppendFrame(target=NODE, entries=[b"four", b"sixsix"]))

@@ -1,4 +1,4 @@
-"""Settings: read once, and nothing misspelt looks as if it were in force."""
+"""Settings are read once, and a mistyped setting is an error."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -24,35 +24,35 @@ UNITS = (
 )  # fmt: skip
 
 
-def test_defaults_hold_where_nothing_is_said() -> None:
+def test_absent_settings_have_their_defaults() -> None:
     """An empty environment is enough to start on one machine."""
     settings = load(TopicOwnerSettings, {"PATH": "/bin"})
     assert settings == TopicOwnerSettings()
     assert settings.listen_host == "127.0.0.1"
 
 
-def test_the_environment_is_below_the_arguments() -> None:
-    """A command line speaks of this run, the environment of all; None is no argument."""
+def test_arguments_override_the_environment() -> None:
+    """An argument applies to one run, the environment to all; None counts as absent."""
     environment = {"ONCELOG_GRPC_PORT": "7000", "ONCELOG_DATA_DIRECTORY": "/data", "ONCELOG_FREE_BYTES_MIN": "5"}
     settings = load(LogStorageSettings, environment, grpc_port=7001, free_bytes_min=None)
     assert (settings.grpc_port, settings.data_directory, settings.free_bytes_min) == (7001, Path("/data"), 5)
 
 
-def test_a_misspelt_variable_fails_with_the_nearest_name() -> None:
-    """The operator believes it to be in force."""
+def test_mistyped_variable_fails_with_the_nearest_name() -> None:
+    """The operator would believe the setting to be in force."""
     with pytest.raises(
         InvalidArgument, match=r"ONCELOG_LEDGER_BYTE_MAX; the nearest known one is ONCELOG_LEDGER_BYTES_MAX"
     ):
         load(TopicOwnerSettings, {"ONCELOG_LEDGER_BYTE_MAX": "1"})
 
 
-def test_a_variable_of_another_process_is_known() -> None:
-    """One environment serves all processes of a machine."""
+def test_variables_of_other_processes_are_accepted() -> None:
+    """All processes of a machine may share one environment."""
     load(MetadataSettings, {"ONCELOG_LEDGER_BYTES_MAX": "1"})
 
 
-def test_an_argument_that_is_no_field_fails() -> None:
-    """The same care for callers as for operators."""
+def test_argument_without_a_field_fails() -> None:
+    """Callers get the same check as operators."""
     with pytest.raises(InvalidArgument, match="no setting ledger_bytes_max"):
         load(MetadataSettings, {}, ledger_bytes_max=1)
 
@@ -70,8 +70,8 @@ def test_an_argument_that_is_no_field_fails() -> None:
         ("MESSAGE_BYTES_MAX", "16777217", "must be at most ONCELOG_FRAME_BYTES_MAX"),
     ],
 )
-def test_a_value_out_of_range_fails_and_is_named(name: str, text: str, complaint: str) -> None:
-    """At the start, and not when the value is first used."""
+def test_value_out_of_range_fails_and_is_named(name: str, text: str, complaint: str) -> None:
+    """At the start, not at the first use of the value."""
     with pytest.raises(InvalidArgument, match=complaint) as caught:
         load(TopicOwnerSettings, {f"ONCELOG_{name}": text})
     assert f"ONCELOG_{name}" in caught.value.message
@@ -90,22 +90,22 @@ def test_a_value_out_of_range_fails_and_is_named(name: str, text: str, complaint
     ],
 )
 @pytest.mark.parametrize("cls", ALL)
-def test_zookeeper_hosts_that_are_none_are_refused(cls: type[ProcessSettings], hosts: str, wrong: str) -> None:
-    """As a wrong setting, before kazoo ends the process as if by a bug."""
+def test_invalid_zookeeper_hosts_are_refused(cls: type[ProcessSettings], hosts: str, wrong: str) -> None:
+    """As an invalid setting, before kazoo raises what looks like a bug."""
     with pytest.raises(InvalidArgument) as caught:
         load(cls, {"ONCELOG_ZOOKEEPER_HOSTS": hosts})
     assert caught.value.message == f"ONCELOG_ZOOKEEPER_HOSTS: {wrong!r} is not host:port"
 
 
 @pytest.mark.parametrize("hosts", ["h", "a:1,b:2", "a:1, b:2", "[::1]:2181,[fd00::7]/a/b", "zookeeper-0.zk.svc:2181/x"])
-def test_zookeeper_hosts_that_kazoo_takes_are_taken(hosts: str) -> None:
+def test_zookeeper_hosts_that_kazoo_accepts_are_accepted(hosts: str) -> None:
     """The port and the path may be absent."""
     assert collect_hosts(hosts)[0]
     assert load(MetadataSettings, {"ONCELOG_ZOOKEEPER_HOSTS": hosts}).zookeeper_hosts == hosts
 
 
-def test_tls_takes_all_three_files_or_none() -> None:
-    """Two of them would serve plain text to somebody who believes otherwise."""
+def test_tls_needs_all_three_files_or_none() -> None:
+    """With two of them the service would serve plain text while the operator expects TLS."""
     files = {"ONCELOG_TLS_CERTIFICATE_FILE": "a", "ONCELOG_TLS_KEY_FILE": "b", "ONCELOG_TLS_CA_FILE": "c"}
     assert load(MetadataSettings, files).tls_ca_file == "c"
     for missing in files:
@@ -115,39 +115,39 @@ def test_tls_takes_all_three_files_or_none() -> None:
         load(MetadataSettings, {"ONCELOG_TLS_KEY_FILE": "b"})
 
 
-def test_one_body_fits_into_the_room_of_all() -> None:
-    """Else it was refused for ever, with the advice to try again."""
+def test_limit_of_one_body_fits_into_the_limit_of_all_bodies() -> None:
+    """Otherwise such a body was always refused, with the advice to retry."""
     with pytest.raises(InvalidArgument, match="PUBLISH_BODY_BYTES_MAX must be at most ONCELOG_REST_BODIES_BYTES_MAX"):
         load(MetadataSettings, {"ONCELOG_REST_BODIES_BYTES_MAX": "1000000"})
 
 
-def test_redis_has_one_address() -> None:
-    """Of two, one would be in force and the other only look so."""
+def test_two_redis_addresses_are_refused() -> None:
+    """Only one of them could be in force."""
     with pytest.raises(InvalidArgument, match="ONCELOG_REDIS_URL and ONCELOG_REDIS_URL_FILE are both set"):
         load(MetadataSettings, {"ONCELOG_REDIS_URL": "redis://one", "ONCELOG_REDIS_URL_FILE": "two"})
 
 
-def test_an_argument_of_another_type_fails() -> None:
-    """Text from a command line was parsed there, or was not meant."""
+def test_argument_of_another_type_fails() -> None:
+    """The command line parses text before."""
     with pytest.raises(InvalidArgument, match="of type int"):
         load(TopicOwnerSettings, {}, grpc_port="7000")
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_settings_survive_the_way_to_another_process(cls: type[ProcessSettings]) -> None:
-    """A supervisor tells its children what it decided."""
+def test_settings_are_passed_to_another_process(cls: type[ProcessSettings]) -> None:
+    """A supervisor passes its settings to its children."""
     settings = load(cls, {}, grpc_port=7000, listen_host="10.0.0.1")
     assert load(cls, to_environment(settings)) == settings
 
 
-def test_an_address_is_where_others_reach_the_process() -> None:
-    """Behind a name when there is one."""
+def test_advertised_address_is_where_others_reach_the_process() -> None:
+    """By its host name if one is set."""
     assert load(MetadataSettings, {}, listen_host="10.0.0.1").address(6650) == "10.0.0.1:6650"
     assert load(MetadataSettings, {}, advertised_host="metadata-0").address(6650) == "metadata-0:6650"
 
 
-def test_an_advertised_port_is_where_others_connect_to() -> None:
-    """NAT, a NodePort or a proxy gives the port another number; the process listens on its own."""
+def test_advertised_port_may_differ_from_the_listening_port() -> None:
+    """NAT, a NodePort or a proxy gives the port another number."""
     behind = load(TopicOwnerSettings, {}, advertised_host="logs.example", advertised_port=31000, grpc_port=6650)
     assert behind.grpc_address(6650) == "logs.example:31000"
     assert behind.address(8081) == "logs.example:8081"
@@ -157,8 +157,8 @@ def test_an_advertised_port_is_where_others_connect_to() -> None:
     assert inside.grpc_address(6650) == "127.0.0.1:31000"
 
 
-def test_a_replica_advertises_its_own_of_several_addresses() -> None:
-    """All pods of a StatefulSet have the same environment but for their names."""
+def test_replica_advertises_its_own_of_several_addresses() -> None:
+    """All pods of a StatefulSet have the same environment except for their names."""
     addresses = "node-1.example:31000,[fd00::7]:31001"
     for name, address in (("owner-0", "node-1.example:31000"), ("owner-1", "[fd00::7]:31001")):
         one = load(TopicOwnerSettings, {}, advertised_addresses=addresses, pod_name=name, internal_host="10.1.2.3")
@@ -176,7 +176,7 @@ def test_a_replica_advertises_its_own_of_several_addresses() -> None:
         ("a:1,0.0.0.0:2", "owner-0", "not host:port"),
     ],
 )
-def test_advertised_addresses_that_lead_nowhere_are_refused(addresses: str, name: str, words: str) -> None:
+def test_invalid_advertised_addresses_are_refused(addresses: str, name: str, words: str) -> None:
     """One for each replica, each with its port."""
     with pytest.raises(InvalidArgument, match=words):
         load(TopicOwnerSettings, {}, advertised_addresses=addresses, pod_name=name)
@@ -184,22 +184,22 @@ def test_advertised_addresses_that_lead_nowhere_are_refused(addresses: str, name
 
 @pytest.mark.parametrize("field", ["advertised_host", "internal_host"])
 @pytest.mark.parametrize("host", ["logs.example:6650", "0.0.0.0"])
-def test_an_advertised_host_that_nobody_reaches_is_refused(field: str, host: str) -> None:
-    """At the start, and not by each client."""
+def test_unreachable_advertised_host_is_refused(field: str, host: str) -> None:
+    """At the start, not by each client."""
     with pytest.raises(InvalidArgument, match=f"ONCELOG_{field.upper()}"):
         load(TopicOwnerSettings, {}, **{field: host})
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])
-def test_an_advertised_port_that_is_none_is_refused(port: int) -> None:
-    """0 is the one that is listened on."""
+def test_invalid_advertised_port_is_refused(port: int) -> None:
+    """0 means the listening port."""
     with pytest.raises(InvalidArgument, match="ONCELOG_ADVERTISED_PORT"):
         load(TopicOwnerSettings, {}, advertised_port=port)
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_every_number_says_its_unit_or_bound(cls: type[ProcessSettings]) -> None:
-    """A time without a unit is read wrongly by half of its readers."""
+def test_names_of_numbers_have_a_unit_or_bound(cls: type[ProcessSettings]) -> None:
+    """Readers would misread a time without a unit."""
     switches = {name for name, kind in get_type_hints(cls).items() if kind is bool}
     numbers = [field.name for field in fields(cls) if field.name not in switches]
     assert [name for name in numbers if not name.endswith(UNITS)] == []

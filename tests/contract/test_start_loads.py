@@ -1,4 +1,4 @@
-"""What a start loads: nothing that a service without tokens and without Redis does not need."""
+"""Imports at the start: a service without tokens and Redis does not load their packages."""
 
 import subprocess
 import sys
@@ -20,12 +20,12 @@ def loaded_by(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_services_load_neither_cryptography_nor_redis_before_they_are_asked_for() -> None:
-    """They are a third of what a start costs, and a process that died is missed until it is there again."""
+def test_services_without_tokens_and_redis_do_not_import_their_packages() -> None:
+    """They are a third of the start time, which delays the return of a failed process."""
     assert loaded_by(*SERVICES) == set()
 
 
-def test_tokens_and_redis_do_load_them() -> None:
+def test_services_with_tokens_and_redis_import_their_packages() -> None:
     """The control."""
     assert loaded_by("oncelog.runtime.tokens", "oncelog.stores.idempotency_redis") == set(HEAVY)
 
@@ -36,8 +36,8 @@ SLOW = (
 )  # fmt: skip
 
 
-def test_help_loads_nothing_heavy() -> None:
-    """It is what people meet first, and what completion runs at each key: a command is imported when it is run."""
+def test_help_imports_no_heavy_package() -> None:
+    """New users call it first, and shell completion calls it often: a command is imported when it runs."""
     code = (
         "import sys; sys.argv[1:] = ['--help']\n"
         "try:\n    import oncelog.cli.__main__ as program; program.main()\n"
@@ -49,8 +49,8 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "LOADED"
 
 
-def test_every_command_is_loaded_by_its_name() -> None:
-    """A name in the list of commands stands for a command that works, and for no other."""
+def test_each_listed_command_can_be_imported() -> None:
+    """Each name in the list of commands is a working command, and no other name is."""
     group: Any = typer.main.get_command(app)
     assert list(group.commands) == list(COMMANDS)
     for name in COMMANDS:

@@ -1,4 +1,4 @@
-"""Tokens prove a role to whoever has the key, or nothing at all."""
+"""A token proves a role to each holder of the key; any other token is refused."""
 
 import hmac
 import json
@@ -37,8 +37,8 @@ def signed(claims: dict[str, object], key: bytes | str = SECRET, algorithm: str 
 @pytest.mark.parametrize(
     "key", [rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())], ids=["RS256", "ES256"]
 )
-def test_the_public_key_verifies_what_the_private_one_issued(key: PrivateKey) -> None:
-    """A service that is broken into can issue nothing."""
+def test_public_key_verifies_tokens_of_the_private_key(key: PrivateKey) -> None:
+    """A compromised service cannot issue tokens."""
     private, public = map(TokenKey.of, pem_of(key))
     assert public.role_of(private.issue("importer", expires_s=60)) == "importer"
     with pytest.raises(InvalidArgument, match="cannot sign tokens"):
@@ -62,15 +62,15 @@ def test_the_public_key_verifies_what_the_private_one_issued(key: PrivateKey) ->
         (signed(CLAIMS | {"sub": "../x"}), "not valid"),
     ],
 )
-def test_what_is_no_valid_token_is_refused(text: str, complaint: str) -> None:
-    """And the refusal does not repeat it: it goes to logs and screens."""
+def test_invalid_token_is_refused(text: str, complaint: str) -> None:
+    """The error does not repeat the token, because errors are logged and displayed."""
     with pytest.raises(Unauthenticated, match=complaint) as caught:
         KEY.role_of(text)
     assert not text or text not in caught.value.message
 
 
-def test_a_public_key_is_never_taken_for_a_secret() -> None:
-    """Everybody knows it, so everybody could sign with it. Forged by hand: no library does it any more."""
+def test_public_key_is_never_used_as_a_secret() -> None:
+    """Everyone who has the public key could sign with it. Forged by hand: libraries no longer do this."""
     _, public = pem_of(rsa.generate_private_key(65537, 2048))
     parts = [urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "HS256"}, CLAIMS)]
     signature = urlsafe_b64encode(hmac.digest(public, b".".join(parts), "sha256")).rstrip(b"=")
@@ -87,34 +87,34 @@ def test_a_public_key_is_never_taken_for_a_secret() -> None:
         (pem_of(ec.generate_private_key(ec.SECP384R1()))[1], "P-256"),
     ],
 )
-def test_weak_and_broken_keys_are_refused(data: bytes, complaint: str) -> None:
-    """At the start, where somebody reads the error."""
+def test_weak_and_damaged_keys_are_refused(data: bytes, complaint: str) -> None:
+    """At the start, where the operator sees the error."""
     with pytest.raises(InvalidArgument, match=complaint):
         TokenKey.of(data)
 
 
-def test_a_role_is_a_name() -> None:
+def test_role_must_be_a_valid_name() -> None:
     """It is an element of REST's paths."""
     with pytest.raises(InvalidName):
         KEY.issue("a/b", expires_s=None)
 
 
 @pytest.mark.parametrize("header", [None, "", "Basic cm9vdDpyb290", "Bearer "])
-def test_a_call_without_a_token_is_nobody(tmp_path: Path, header: str | None) -> None:
-    """Authentication that is on asks everybody."""
+def test_call_without_a_token_is_refused(tmp_path: Path, header: str | None) -> None:
+    """Authentication applies to every caller."""
     with pytest.raises(Unauthenticated):
         secured(tmp_path).caller(header)
 
 
-def test_superusers_are_those_that_the_settings_name(tmp_path: Path) -> None:
-    """And nobody by what the token says."""
+def test_only_roles_in_the_settings_are_superusers(tmp_path: Path) -> None:
+    """Claims of the token do not count."""
     security = secured(tmp_path)
     assert security.caller(f"Bearer {token('operator')}") == Caller("operator", superuser=True)
     assert security.caller(f"Bearer {token('importer')}") == Caller("importer", superuser=False)
 
 
-def test_a_changed_key_file_is_used_at_once(tmp_path: Path) -> None:
-    """A leaked key is replaced without a restart; a broken replacement is not used."""
+def test_changed_key_file_is_used_at_once(tmp_path: Path) -> None:
+    """A leaked key is replaced without a restart; a damaged replacement is not used."""
     security = secured(tmp_path)
     old = f"Bearer {token(ROOT)}"
     new_secret = b"the next secret, which is as long as the first"
@@ -125,8 +125,8 @@ def test_a_changed_key_file_is_used_at_once(tmp_path: Path) -> None:
     assert security.caller(f"Bearer {token(ROOT, key=TokenKey.of(new_secret))}").superuser
 
 
-def test_a_renewed_token_file_is_shown_from_the_next_call_on(tmp_path: Path) -> None:
-    """Tokens that expire are replaced under running processes."""
+def test_renewed_token_file_is_used_for_the_next_call(tmp_path: Path) -> None:
+    """Expiring tokens are replaced while processes run."""
     peers = secured(tmp_path).peers
     before = peers.authorization
     renewed = token(ROOT, expires_s=600)
@@ -144,14 +144,14 @@ def test_a_renewed_token_file_is_shown_from_the_next_call_on(tmp_path: Path) -> 
         ({"auth_key_file": ""}, "ONCELOG_AUTH_SUPERUSERS needs ONCELOG_AUTH_KEY_FILE"),
     ],
 )
-def test_settings_that_cannot_work_fail_at_the_start(tmp_path: Path, more: dict[str, str], complaint: str) -> None:
-    """Each names the variable to correct."""
+def test_unusable_settings_fail_at_the_start(tmp_path: Path, more: dict[str, str], complaint: str) -> None:
+    """Each error names the variable to correct."""
     with pytest.raises(InvalidArgument, match=complaint):
         secured(tmp_path, **more)
 
 
-def test_plain_text_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever listens on the network has every token then."""
+def test_authentication_without_tls_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An eavesdropper on the network gets each token."""
     with caplog.at_level(logging.WARNING):
         secured(tmp_path)
     assert "plain text" in caplog.text

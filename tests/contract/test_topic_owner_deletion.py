@@ -1,4 +1,4 @@
-"""An owner whose topic is deleted: everybody on it is told so, and nothing of it is served any more."""
+"""An owner whose topic is deleted ends its producers and readers and serves nothing of the topic any more."""
 
 import asyncio
 from pathlib import Path
@@ -17,8 +17,8 @@ from tests.contract.owner_world import DEADLINE_S, PublishClient, batch_of, owne
 pytestmark = pytest.mark.asyncio
 
 
-async def test_deleted_topic_ends_for_its_producers_and_readers(tmp_path: Path) -> None:
-    """By an error that no retry cures; whoever comes later is sent to look the name up."""
+async def test_deletion_ends_producers_and_readers_of_the_topic(tmp_path: Path) -> None:
+    """With an error that is not retriable; later clients are told to look the name up."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("flights")
         client = PublishClient(channel)
@@ -43,8 +43,8 @@ async def test_deleted_topic_ends_for_its_producers_and_readers(tmp_path: Path) 
             await channel.call(LAST_MESSAGE, request, timeout_ms=5_000)
 
 
-async def test_assignment_that_comes_after_the_deletion_is_nothing(tmp_path: Path) -> None:
-    """It was on its way when the topic was placed; producers that wait already are told that there is no topic."""
+async def test_assignment_after_the_deletion_is_ignored(tmp_path: Path) -> None:
+    """It was sent when the topic was placed; waiting producers get TopicNotFound."""
     async with owner_world(tmp_path) as (world, _):
         topic_id = await world.new_topic("flights")
         await DeletionStore(world.session).begin(parse_topic("flights"))

@@ -1,4 +1,4 @@
-"""In which order an owner that drains asks, waits and says so; and that it never waits for what does not answer."""
+"""The order in which a draining owner waits and reports, and that it never waits for an unresponsive peer."""
 
 import asyncio
 from collections.abc import Callable
@@ -64,15 +64,17 @@ async def test_topics_stay_until_the_cluster_is_stable() -> None:
     assert there.draining
 
 
-async def test_zookeeper_that_is_away_is_a_reason_to_wait() -> None:
-    """Taken for "nobody else is there", every topic was closed at once, with no owner until ZooKeeper was back."""
+async def test_drain_waits_for_an_unavailable_zookeeper() -> None:
+    """An outage was read as "no other owner exists": all topics were closed, without an owner until ZooKeeper was
+    back.
+    """
     there = Surroundings(topics=2, owners=unanswered)
     assert await hand_over(there)
     assert there.asked == ["owners", "stable", "owners", "say"]
 
 
-async def test_who_is_alone_waits_for_nobody() -> None:
-    """At once; or as soon as it is, when all owners end together."""
+async def test_only_owner_does_not_wait() -> None:
+    """At once, or when the last other owner ends."""
     there = Surroundings(topics=2, owners=lambda: 1)
     assert not await hand_over(there)
     assert there.asked == ["owners"]
@@ -82,12 +84,12 @@ async def test_who_is_alone_waits_for_nobody() -> None:
     assert there.asked == ["owners", "stable", "owners"]
 
 
-async def test_without_topics_there_is_nothing_to_wait_for() -> None:
+async def test_owner_without_topics_does_not_wait() -> None:
     there = Surroundings(topics=0, owners=lambda: 2)
     assert await hand_over(there)
     assert there.asked == ["owners", "say"]
 
 
-async def test_a_metadata_service_that_does_not_read_takes_nothing_of_the_drain() -> None:
+async def test_metadata_service_that_does_not_read_does_not_delay_the_drain() -> None:
     there = Surroundings(topics=2, owners=lambda: 2, hear=False)
     assert not await hand_over(there)

@@ -1,4 +1,4 @@
-"""An owner's streams to the metadata services: kept while they are registered, opened again, and what they carry."""
+"""An owner's streams to the metadata services: kept while a service is registered, and reopened after a break."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -130,8 +130,8 @@ def command(kind: str, topic_id: TopicId) -> pb.OwnerCommand:
 
 
 @pytest.mark.asyncio
-async def test_every_replica_has_a_stream_for_as_long_as_it_is_registered() -> None:
-    """Whichever of them places topics must see this owner; one that has left is left alone."""
+async def test_each_replica_has_a_stream_while_it_is_registered() -> None:
+    """The replica that places topics must see this owner; a replica that has left gets no stream."""
     async with linked(2) as (owner, [first, second]):
         await owner.register(first)
         await until(lambda: first.hellos, DEADLINE_S)
@@ -146,8 +146,8 @@ async def test_every_replica_has_a_stream_for_as_long_as_it_is_registered() -> N
 
 
 @pytest.mark.asyncio
-async def test_a_stream_that_breaks_is_opened_again_at_once() -> None:
-    """While there is none, the replica may hold this owner for dead."""
+async def test_broken_stream_is_reopened_at_once() -> None:
+    """Without a stream, the replica may consider this owner dead."""
     async with linked(1) as (owner, [replica]):
         await owner.register(replica)
         for _ in range(3):
@@ -156,8 +156,8 @@ async def test_a_stream_that_breaks_is_opened_again_at_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_replica_that_is_not_there_yet_is_tried_again() -> None:
-    """It registers before it listens, or its record outlives it."""
+async def test_connection_to_an_unreachable_replica_is_retried() -> None:
+    """A replica registers before it listens, and its record may outlive it."""
     async with linked(0) as (owner, _):
         late = Replica()
         await late.start()
@@ -173,8 +173,8 @@ async def test_a_replica_that_is_not_there_yet_is_tried_again() -> None:
 
 
 @pytest.mark.asyncio
-async def test_commands_that_cannot_be_followed_leave_the_stream_open() -> None:
-    """One topic too many, or one that is gone already: ended by it, the stream told of the end of this process."""
+async def test_refused_commands_leave_the_stream_open() -> None:
+    """One topic too many, or an unknown topic: the end of the stream would signal the end of this process."""
     async with linked(1) as (owner, [replica]):
         await owner.register(replica)
         wanted = [(kind, topic_id) for kind in ("assign", "unload") for topic_id in (UNKNOWN, KNOWN)]
@@ -186,8 +186,8 @@ async def test_commands_that_cannot_be_followed_leave_the_stream_open() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_owner_that_drains_says_so_on_every_stream_and_on_each_new_one() -> None:
-    """So that its topics move as soon as they are closed, and no other is placed on it."""
+async def test_draining_owner_reports_it_on_existing_and_new_streams() -> None:
+    """Its topics move as soon as they are closed, and no other topic is placed on it."""
     async with linked(2) as (owner, replicas):
         for replica in replicas:
             await owner.register(replica)
@@ -202,8 +202,8 @@ async def test_an_owner_that_drains_says_so_on_every_stream_and_on_each_new_one(
 
 
 @pytest.mark.asyncio
-async def test_a_stream_that_breaks_while_it_is_told_keeps_no_other_from_hearing() -> None:
-    """A replica that is gone needs no word."""
+async def test_broken_stream_does_not_stop_reports_on_other_streams() -> None:
+    """A replica that has left needs no report."""
     async with linked(2) as (owner, [gone, there]):
         await owner.register(gone)
         await owner.register(there)
@@ -216,8 +216,8 @@ async def test_a_stream_that_breaks_while_it_is_told_keeps_no_other_from_hearing
 
 
 @pytest.mark.asyncio
-async def test_every_beat_is_answered_by_its_number() -> None:
-    """How a replica knows that the stream answered until it ended; the answer tells the present state, too."""
+async def test_each_heartbeat_is_answered_with_its_number() -> None:
+    """The replica learns that the stream responded until it ended; the answer also has the current state."""
     async with linked(1) as (owner, [replica]):
         await owner.register(replica)
         await until(lambda: replica.hellos, DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Openings whose answers are late at a real owner: repeats by the same instance, withdrawals, streams that break."""
+"""Late answers to openings at a real owner: repeats by the same instance, withdrawals and broken streams."""
 
 from pathlib import Path
 
@@ -64,9 +64,7 @@ async def stalled(world: OwnerWorld, runner: TopicRunner, client: PublishClient,
 
 
 @pytest.mark.parametrize("name", ["importer", None])
-async def test_instance_that_asks_again_while_zookeeper_is_stalled_has_one_grant(
-    tmp_path: Path, name: str | None
-) -> None:
+async def test_opening_repeated_while_zookeeper_is_stalled_has_one_grant(tmp_path: Path, name: str | None) -> None:
     """The instance gets no answer, withdraws its request and repeats it, on the same stream and on another one.
 
     Before, each request that was executed granted a new generation, and the newest one fenced the instance itself.
@@ -89,8 +87,8 @@ async def test_instance_that_asks_again_while_zookeeper_is_stalled_has_one_grant
 
 
 @pytest.mark.parametrize("breaks", [True, False])
-async def test_opening_that_nobody_waits_for_grants_nothing(tmp_path: Path, *, breaks: bool) -> None:
-    """It was withdrawn, or its stream broke, before ZooKeeper had an id for it: the next one in the queue gets that."""
+async def test_withdrawn_opening_gets_no_grant(tmp_path: Path, *, breaks: bool) -> None:
+    """It was withdrawn, or its stream broke, before ZooKeeper allocated an id; the next opening gets this id."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve(TOPIC)
         gone, client = PublishClient(channel), PublishClient(channel)
@@ -108,8 +106,8 @@ async def test_opening_that_nobody_waits_for_grants_nothing(tmp_path: Path, *, b
         assert (granted.producer_id, generations(runner)) == (1, {"another": 1})
 
 
-async def test_grant_whose_client_has_gone_leaves_no_session(tmp_path: Path) -> None:
-    """It was on its way to the disk. The name is free, and the instance itself would find its grant."""
+async def test_grant_for_a_disconnected_client_leaves_no_session(tmp_path: Path) -> None:
+    """The client left while the grant was being stored. The name is free, and the same instance would get its grant."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve(TOPIC)
         gone, client = PublishClient(channel), PublishClient(channel)

@@ -1,4 +1,4 @@
-"""Publish streams on a whole owner: what is refused, what ends, and how much is taken before it is answered."""
+"""Publish streams on a whole owner: what is refused, what ends a session, and the limit of unanswered bytes."""
 
 import asyncio
 import zlib
@@ -37,8 +37,8 @@ def sessions_of(world: OwnerWorld) -> int:
 
 
 @pytest.mark.asyncio
-async def test_what_is_published_is_answered_with_its_place(tmp_path: Path) -> None:
-    """Stored once; sent again, on the same session, it is a duplicate at the same place."""
+async def test_published_batch_is_answered_with_its_position(tmp_path: Path) -> None:
+    """Sent again on the same session, it is a duplicate at the same position."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")
@@ -88,10 +88,8 @@ def of_another_producer(granted: OpenGranted) -> bytes:
         (of_another_producer, InvalidArgument),
     ],
 )
-async def test_a_batch_that_breaks_the_rules_ends_its_session_and_no_other(
-    tmp_path: Path, make: object, error: type[OncelogError]
-) -> None:
-    """What came before it is stored, what is behind it is not; another session on the stream goes on."""
+async def test_invalid_batch_ends_only_its_session(tmp_path: Path, make: object, error: type[OncelogError]) -> None:
+    """Earlier batches are stored, later ones are not; another session on the stream continues."""
     async with owner_world(tmp_path, SMALL) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)
@@ -116,8 +114,8 @@ async def test_a_batch_that_breaks_the_rules_ends_its_session_and_no_other(
 
 
 @pytest.mark.asyncio
-async def test_batches_of_a_session_that_nobody_opened_are_passed_over(tmp_path: Path) -> None:
-    """The client hears of the end of a session later than it sends on; the rest of the frame counts."""
+async def test_batches_of_an_unknown_session_are_ignored(tmp_path: Path) -> None:
+    """A client still sends before it learns that its session ended; the rest of the frame is handled."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")
@@ -134,8 +132,8 @@ async def test_batches_of_a_session_that_nobody_opened_are_passed_over(tmp_path:
 
 
 @pytest.mark.asyncio
-async def test_a_session_that_is_closed_is_confirmed_as_closed(tmp_path: Path) -> None:
-    """And frees its name at once: a newcomer that refuses to fence gets it."""
+async def test_closed_session_is_confirmed(tmp_path: Path) -> None:
+    """Its name is free at once, also for a producer that refuses to fence."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")
@@ -147,8 +145,8 @@ async def test_a_session_that_is_closed_is_confirmed_as_closed(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_an_opening_of_a_topic_that_is_not_here_is_denied(tmp_path: Path) -> None:
-    """Its client looks it up again; the stream goes on."""
+async def test_opening_of_a_topic_of_another_owner_is_denied(tmp_path: Path) -> None:
+    """Its client looks the topic up again; the stream continues."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         await client.stream.write(PublishFrame(opens=[OpenRequest(9, TOPIC, TopicId("ab" * 16), "importer")]))
@@ -158,8 +156,8 @@ async def test_an_opening_of_a_topic_that_is_not_here_is_denied(tmp_path: Path) 
 
 
 @pytest.mark.asyncio
-async def test_an_opening_that_comes_during_the_takeover_is_answered_by_it(tmp_path: Path) -> None:
-    """The lookup was quicker than the takeover."""
+async def test_opening_during_a_takeover_is_answered_after_it(tmp_path: Path) -> None:
+    """The lookup was faster than the takeover."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         topic_id = await world.new_topic(TOPIC)
@@ -173,8 +171,8 @@ async def test_an_opening_that_comes_during_the_takeover_is_answered_by_it(tmp_p
 
 
 @pytest.mark.asyncio
-async def test_a_stream_that_is_cut_with_batches_in_flight_leaves_no_session_behind(tmp_path: Path) -> None:
-    """What was in flight is stored all the same, and told as a duplicate to whoever sends it again."""
+async def test_broken_stream_with_batches_in_flight_leaves_no_session(tmp_path: Path) -> None:
+    """The batches are stored, and are duplicates when a client sends them again."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve(TOPIC)
         client = PublishClient(channel)
@@ -194,8 +192,8 @@ async def test_a_stream_that_is_cut_with_batches_in_flight_leaves_no_session_beh
 
 
 @pytest.mark.asyncio
-async def test_a_stream_with_too_much_unanswered_is_not_read_until_there_is_room(tmp_path: Path) -> None:
-    """While storage nodes are slow its bytes wait at the client, not here; then everything goes on in order."""
+async def test_stream_with_too_many_unanswered_bytes_is_not_read(tmp_path: Path) -> None:
+    """While storage nodes are slow, its bytes wait at the client; afterwards all batches are stored in order."""
     limits = OwnerLimits(unanswered_bytes_max=5_000)
     async with owner_world(tmp_path, limits) as (world, channel):
         client = PublishClient(channel)
@@ -218,8 +216,8 @@ async def test_a_stream_with_too_much_unanswered_is_not_read_until_there_is_room
 
 
 @pytest.mark.asyncio
-async def test_the_end_of_a_session_gives_back_its_room(tmp_path: Path) -> None:
-    """Else a stream that met a failed ledger was never read again."""
+async def test_end_of_a_session_releases_its_bytes(tmp_path: Path) -> None:
+    """Otherwise a stream with a failed ledger would never be read again."""
     limits = OwnerLimits(unanswered_bytes_max=1_000)
     async with owner_world(tmp_path, limits) as (world, channel):
         client = PublishClient(channel)
@@ -239,8 +237,8 @@ async def test_the_end_of_a_session_gives_back_its_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_batch_without_deduplication_needs_no_producer_of_its_own(tmp_path: Path) -> None:
-    """Producer id 0: stored whatever its ids, as often as it is sent."""
+async def test_batch_without_deduplication_needs_no_producer_id(tmp_path: Path) -> None:
+    """Producer id 0: stored each time it is sent, with any sequence ids."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")
@@ -253,7 +251,7 @@ async def test_a_batch_without_deduplication_needs_no_producer_of_its_own(tmp_pa
 
 
 @pytest.mark.asyncio
-async def test_a_frame_that_decompresses_to_much_lets_others_run(tmp_path: Path) -> None:
+async def test_decompression_of_a_large_frame_yields_to_other_tasks(tmp_path: Path) -> None:
     """A frame of some KiB may decompress to gigabytes: another task must run long before its end."""
     async with owner_world(tmp_path) as (world, channel):
         granted = await PublishClient(channel).open(await world.serve(TOPIC), "importer")
@@ -278,8 +276,8 @@ async def test_a_frame_that_decompresses_to_much_lets_others_run(tmp_path: Path)
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_is_done_gets_the_answers_that_are_due(tmp_path: Path) -> None:
-    """Its stream ends in peace."""
+async def test_client_gets_pending_answers_after_its_half_close(tmp_path: Path) -> None:
+    """Its stream ends without an error."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")

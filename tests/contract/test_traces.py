@@ -1,4 +1,4 @@
-"""Traces leave the process when an endpoint is set: against a collector that keeps what it gets."""
+"""Spans are exported when an endpoint is set, against a collector that stores them."""
 
 import asyncio
 from typing import Any
@@ -10,8 +10,8 @@ from oncelog.runtime.telemetry import SpanName, Telemetry
 
 
 @pytest.mark.asyncio
-async def test_spans_reach_the_collector_named_after_their_marks() -> None:
-    """A takeover is read in a trace by the same letters as in the documents."""
+async def test_collector_receives_spans_named_after_their_phases() -> None:
+    """A takeover has the same phase names in traces and documents."""
     received: list[bytes] = []
 
     async def export(request: bytes, _context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
