@@ -1,1 +1,1 @@
-"""Real processes, real ZooKeeper, real signals; until() is the only waiter."""
+"""Real processes, real ZooKeeper, real signals; until() is the only function that waits."""

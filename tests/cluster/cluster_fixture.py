@@ -1,4 +1,4 @@
-"""A whole cluster of real processes for the tests: started once a module, broken by process id, asked over REST.
+"""A cluster of real processes for the tests: started once per module, signalled by process id, queried over REST.
 
     @pytest.fixture(scope="module")
     def cluster(tmp_path_factory): with Cluster.running(tmp_path_factory.mktemp("cluster")) as own: yield own
@@ -27,15 +27,15 @@ from oncelog.runtime.settings import variable
 from tests.cluster.until import until, until_sync
 
 START_S = 180.0
-#: Far above what anything here takes on a busy machine, and below the session timeout of the failover tests.
+#: Far above the duration of any step on a busy machine, and below the session timeout of the failover tests.
 DEADLINE_S = 40.0
 REQUEST_S = 10.0
-#: Without balancing: a test knows where its topics are.
+#: Without balancing, so that topics stay at their owners.
 _SMALL = {"segment_bytes": 8 << 20, "free_bytes_min": 64 << 20, "balance": False}
 
 
 class Cluster:
-    """One standalone cluster on one directory; may be killed and started again."""
+    """One standalone cluster on one directory. It may be killed and restarted."""
 
     def __init__(self, data: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
         self.data = data
@@ -70,7 +70,7 @@ class Cluster:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Return once all of it serves."""
+        """Return once every process serves."""
         with self.log.open("ab") as log:
             self._supervisor = subprocess.Popen(
                 guarded(self._command),
@@ -89,11 +89,11 @@ class Cluster:
         return status.get("pid") == self._supervisor.pid and bool(status.get("ready"))
 
     def kill_all(self) -> None:
-        """End everything at once, as a power failure does; the directory stays."""
+        """Kill all processes at once, as a power failure does. The directory stays."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
-        # While it is stopped it starts nothing that would be missed here.
+        # A stopped supervisor starts no process that this list would miss.
         supervisor.send_signal(signal.SIGSTOP)
         children = _children_of(supervisor.pid)
         for pid in [*children, supervisor.pid]:
@@ -104,7 +104,7 @@ class Cluster:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside the block nothing that dies is started again."""
+        """Inside the block, processes that end are not restarted."""
         assert self._supervisor is not None
         self._supervisor.send_signal(signal.SIGSTOP)
         try:
@@ -126,7 +126,7 @@ class Cluster:
 
     @property
     def processes(self) -> dict[str, dict[str, Any]]:
-        """{name: what the supervisor knows of it}; as it was when held."""
+        """{name: the supervisor's record of the process}; inside `held()`, as of its start."""
         return {process["name"]: process for process in self._status()["processes"]}
 
     def serving(self, name: str, what: str = "address") -> str:
@@ -139,14 +139,14 @@ class Cluster:
         return pid
 
     async def kill(self, name: str) -> int:
-        """SIGKILL; returns when the process is gone, with its id."""
+        """SIGKILL. Returns the process id once the process has ended."""
         pid = self.signal(name, signal.SIGKILL)
         await until(lambda: not _alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
         return pid
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[int]:
-        """SIGSTOP inside the block: alive, with every connection open, and silent."""
+        """SIGSTOP inside the block: the process keeps every connection open and does not respond."""
         pid = self.signal(name, signal.SIGSTOP)
         try:
             yield pid
@@ -188,7 +188,7 @@ class Cluster:
         assert answer.status_code == 204, answer.text
 
     async def owner_of(self, topic: str) -> str:
-        """Name of the process that serves the topic, once it does."""
+        """Name of the process that serves the topic, once one does."""
 
         async def named() -> str:
             stats = await self.stats(topic)
@@ -198,7 +198,7 @@ class Cluster:
         return await until(named, DEADLINE_S, waiting_for=f"{topic} to be served")
 
     async def stats(self, topic: str, kind: str = "stats") -> dict[str, Any]:
-        """What its owner tells; {} while that does not answer. kind: stats or internalStats."""
+        """The owner's response; {} while the owner does not respond. kind: stats or internalStats."""
         answer = await self.request("GET", f"{rest_path(topic)}/{kind}")
         assert answer.status_code in {200, 503, 504}, answer.text
         told: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
@@ -215,7 +215,7 @@ class Cluster:
 
 
 async def _missing(cluster: Cluster) -> list[str]:
-    """What keeps the cluster from being whole, in words for a failed test."""
+    """The reasons why the cluster is not complete, for the message of a failed test."""
     processes = cluster.processes
     if down := [f"{name}: {p}" for name, p in processes.items() if not _serves(p)]:
         return down
@@ -225,7 +225,7 @@ async def _missing(cluster: Cluster) -> list[str]:
             brokers = await cluster.get("/admin/v2/brokers", replica=replica)
             nodes = await cluster.get("/admin/v2/storage-nodes", replica=replica)
         except httpx.TransportError as error:
-            return [f"{replica}: {error!r}"]  # it said that it serves before it was killed
+            return [f"{replica}: {error!r}"]  # the process reported that it serves before it was killed
         seen = {
             "owner": {owner["incarnation"] for owner in brokers if owner["connected"]},
             "storage": {node["incarnation"] for node in nodes if node["live"]},
@@ -248,7 +248,7 @@ def _serves(process: dict[str, Any]) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process runs; one that is dead and not waited for does not."""
+    """Whether the process runs. A zombie process does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Producers under load and what must come of it: everything sent is stored once, in order, where its answer said."""
+"""Producers under load, and the check of their topic: every message is stored once, in order, at its position."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ def by_list(producer: oncelog.AsyncProducer, *, explicit: bool = True) -> Send:
 
 
 def by_thread(producer: oncelog.Producer) -> Send:
-    """The synchronous face, one message at a time."""
+    """The synchronous client, one message at a time."""
 
     def send_each(first: int, values: Sequence[bytes]) -> list[oncelog.MessageId | None]:
         return [producer.send(value, sequence_id=first + at).message_id for at, value in enumerate(values)]
@@ -59,9 +59,9 @@ class Load:
     count: int = 10
     depth: int = 3
     sent: list[bytes] = field(default_factory=list)
-    #: of each message that was answered, in the order of `sent`
+    #: of each acknowledged message, in the order of `sent`
     message_ids: list[oncelog.MessageId | None] = field(default_factory=list)
-    #: the longest time between two answers, for whoever wants to see it
+    #: the longest time between two responses
     gap_max_s: float = 0.0
     _stopping: bool = False
     _last_answer_s: float = 0.0
@@ -99,7 +99,7 @@ class Loads:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Loads"]:
-        """Inside the block all of them send; at its end all of it is answered."""
+        """All loads send inside the block. At its end every message has a response."""
         tasks = [asyncio.ensure_future(load.run()) for load in self.loads]
         try:
             await self.answered_more(20)
@@ -114,7 +114,7 @@ class Loads:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def answered_more(self, count: int = 60) -> None:
-        """Return when each of them has got so many answers more than now."""
+        """Return when each load has received this many further responses."""
         wanted = {load: len(load.message_ids) + count for load in self.loads}
         await until(
             lambda: all(len(load.message_ids) >= least for load, least in wanted.items()),
@@ -144,7 +144,7 @@ class Loads:
 
 
 async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Message]:
-    """Everything that the topic holds now."""
+    """All messages that the topic holds now."""
     found: list[oncelog.Message] = []
     async with asyncio.timeout(DEADLINE_S), await client.create_reader(topic) as reader:
         while await reader.has_message_available():
@@ -154,7 +154,7 @@ async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Mess
 
 @dataclass(eq=False)
 class Following:
-    """A reader that reads on through everything."""
+    """A reader that continues through all faults."""
 
     messages: list[oncelog.Message] = field(default_factory=list)
     failure: OncelogError | None = None

@@ -60,7 +60,7 @@ class Replica:
 
 @dataclass(eq=False)
 class FakeOwner:
-    """An owner that takes what it is given and stores nothing."""
+    """An owner that accepts every assigned topic and stores nothing."""
 
     session: MemorySession
     server: Server
@@ -69,23 +69,23 @@ class FakeOwner:
     incarnation: Incarnation = field(default_factory=lambda: Incarnation(uuid4().hex))
     #: {replica: the stream to it}
     streams: "dict[Replica, OwnerSideStream]" = field(default_factory=dict)
-    #: Topics told on a stream, and topics told by a call.
+    #: Topics assigned on a stream, and topics assigned by a call.
     assigned: list[tuple[str, int]] = field(default_factory=list)
     called: list[tuple[str, int]] = field(default_factory=list)
     unloaded: list[str] = field(default_factory=list)
     states: list[owner_pb2.TopicState] = field(default_factory=list)
-    #: whether it forgets a topic that it is told of, as one that finds no record does
+    #: whether it drops an assigned topic, like an owner that finds no record
     lets_go: bool = False
     #: False: it is paused, or so slow that the call for it times out
     answers_assignments: bool = True
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
-    #: what it says of itself with each answer to a beat; None: it answers none
+    #: the load that it reports in each heartbeat response; None: it does not respond
     topic_count: int | None = 0
     beats_answered: int = 0
     #: topics that it was asked to unload; it does so once the event is set, if there is one
     unloading: list[str] = field(default_factory=list)
     hold_unloads: asyncio.Event | None = None
-    #: whether it refuses them for good, as one does that has a bug
+    #: whether it refuses them permanently, like an owner with a bug
     refuses_unloads: bool = False
 
     @property
@@ -118,7 +118,7 @@ class FakeOwner:
                     await stream.write(answer)
                     self.beats_answered += 1
         except OncelogError:
-            return  # killed, or the replica is gone
+            return  # this owner was killed, or the replica has ended
 
     async def assign(self, request: owner_pb2.AssignRequest) -> owner_pb2.AssignAnswer:
         assert request.target == self.incarnation
@@ -152,13 +152,13 @@ class FakeOwner:
         self.streams.clear()
 
     async def die(self) -> None:
-        """What SIGKILL does: streams and port are gone, the session stays until its timeout."""
+        """Like SIGKILL: streams and port are closed, and the session stays until its timeout."""
         await self.stop_listening()
         self.break_streams()
 
 
 class World:
-    """One cluster; made by `running`, which ends whatever was started in it."""
+    """One cluster, made by `running`, which stops all its replicas and owners."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.tree = MemoryTree()

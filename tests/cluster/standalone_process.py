@@ -25,7 +25,7 @@ def command(*words: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Without the settings of whoever runs the tests."""
+    """Without the settings of the user who runs the tests."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
 
 
@@ -34,7 +34,7 @@ class Standalone:
 
     def __init__(self, process: subprocess.Popen[str], status: Mapping[str, Any], log_path: Path) -> None:
         self.process = process
-        #: what it printed when it was ready
+        #: the line that it printed when it was ready
         self.status = status
         self._log_path = log_path
 

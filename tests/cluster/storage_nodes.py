@@ -47,7 +47,7 @@ class StorageNodeProcess:
         self._command = [sys.executable, "-m", "oncelog.log_storage", "--data", str(data), "--zookeeper", zookeeper]
         self._command += ["--port", str(port), "--segment-bytes", str(SEGMENT_BYTES)]
         self.process: subprocess.Popen[bytes] | None = None
-        #: what the line on standard output says
+        #: the parsed line of standard output
         self.serving: dict[str, str] = {}
 
     @property
@@ -97,7 +97,7 @@ class StorageNodeProcess:
             self.process.wait()
 
     def limit_file_bytes(self, size: int) -> None:
-        """From now on no file can grow or be written beyond `size`: a disk that fails during a write."""
+        """From now on no file can grow beyond `size`: a disk that fails during a write."""
         assert self.process is not None
         resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, size))
 
@@ -119,7 +119,7 @@ class StorageCluster:
     """A root in ZooKeeper, and storage nodes by number."""
 
     def __init__(self, tmp_path: Path, zookeeper: str, session: ZooKeeperSession) -> None:
-        #: where the nodes find it, root included
+        #: address for the nodes, including the root
         self.zookeeper = zookeeper
         self.registry = Registry(session)
         self.ledgers = LedgerStore(session)
@@ -142,7 +142,7 @@ class StorageCluster:
             await session.close()
 
     def node(self, *, port: int = 0) -> StorageNodeProcess:
-        """One more, not started."""
+        """Another node, not started."""
         data = self._tmp_path / f"node-{len(self.nodes)}"
         self.nodes.append(StorageNodeProcess(data, self.zookeeper, port=port))
         return self.nodes[-1]

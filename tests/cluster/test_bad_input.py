@@ -1,4 +1,4 @@
-"""Bad input to real processes: every wrong thing has an error with a name, nothing of it is half done, nobody dies."""
+"""Bad input to real processes: each has an error with a name, changes nothing, and ends no process."""
 
 import asyncio
 import random
@@ -51,7 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest_asyncio.fixture
 async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
-    """At the end every process is still the one that it was, and has met no bug."""
+    """At the end no process has restarted or reported a bug."""
     before = {name: process["pid"] for name, process in cluster.processes.items()}
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
         yield own

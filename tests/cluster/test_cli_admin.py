@@ -1,4 +1,4 @@
-"""`oncelog admin` against a REST interface that records what it is asked: paths, bodies, answers, problems."""
+"""`oncelog admin` against a REST interface that records requests: paths, bodies, responses, problems."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A file as lines with byte offsets, and where to go on in it."""
+"""A file as lines with byte offsets, and the offset at which a run resumes."""
 
 from itertools import pairwise
 from pathlib import Path

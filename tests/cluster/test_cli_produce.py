@@ -18,7 +18,7 @@ _DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """One for all tests of this file: each has a topic of its own."""
+    """One cluster for all tests of this file. Each test uses a separate topic."""
     with standalone(tmp_path_factory.mktemp("cluster"), "--storage-nodes", "2", "--owners", "2") as running:
         done = running.run("admin", "cluster", "set-deduplication", "--enable")
         assert done.returncode == 0, done.stderr

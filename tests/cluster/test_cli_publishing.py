@@ -1,4 +1,4 @@
-"""How lists of lines are handed over, paced, counted and stopped, against a producer whose answers the test gives."""
+"""Batches of lines are sent, paced, counted and stopped; the test sets the responses of the producer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ class Given:
 
 
 class HeldProducer:
-    """Answers a list when the test says so."""
+    """A producer that acknowledges a batch when the test tells it to."""
 
     def __init__(self) -> None:
         #: [(ids, future of its fate)], in the order in which they were handed over
@@ -37,7 +37,7 @@ class HeldProducer:
 
 
 class Story:
-    """Everything that a watcher is told."""
+    """Records all progress notifications."""
 
     def __init__(self) -> None:
         self.acks: list[tuple[int, int, int]] = []
@@ -60,14 +60,14 @@ async def blocks_of(*sizes: int) -> AsyncIterator[LineBlock]:
 
 
 def answer(producer: HeldProducer, fate: Given) -> None:
-    """Everything that is not answered yet."""
+    """All batches without a response."""
     for _, future in producer.sent:
         if not future.done():
             future.set_result(fate)
 
 
 async def turns(count: int) -> None:
-    """Let everything that can go on do so, for so many turns of the event loop."""
+    """Run the other tasks for this many iterations of the event loop."""
     loop = asyncio.get_running_loop()
     for _ in range(count):
         turn = loop.create_future()

@@ -1,4 +1,4 @@
-"""Lines of a pipe: each as soon as it is there, and the last one without a newline."""
+"""Lines of a pipe: each is read as soon as it is complete, and the last one also without a newline."""
 
 import os
 from collections.abc import AsyncIterator

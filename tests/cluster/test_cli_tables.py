@@ -1,4 +1,4 @@
-"""Tables for people at 80 columns: nothing is broken inside, and times, sizes and names are as people read them."""
+"""Tables of 80 columns: no value is split, and times, sizes and names are readable."""
 
 import re
 from io import StringIO
@@ -100,7 +100,7 @@ ANSWERS: dict[str, Any] = {
 
 
 def words_of(answer: object) -> set[str]:
-    """Every string and number of an answer."""
+    """Every string and number of a response."""
     if isinstance(answer, dict):
         return {word for value in answer.values() for word in words_of(value)}
     if isinstance(answer, list):
@@ -194,7 +194,7 @@ def rendered(show: Any, *told: Any) -> str:
 
 
 def assert_whole(text: str, *words: str) -> None:
-    """No line is too long, and each of the words stands in one line."""
+    """No line is too long, and no word is split."""
     lines = text.splitlines()
     assert [line for line in lines if len(line) > WIDTH] == []
     assert [word for word in words if not any(word in line for line in lines)] == []

@@ -1,4 +1,4 @@
-"""Processes that die or leave under load: everything goes on by itself, and nothing is lost, doubled or out of order.
+"""Processes that die or leave under load: clients continue, and no message is lost, duplicated or reordered.
 
 The session timeout is longer than any deadline here, so no takeover in this file can have waited for a session to end.
 """

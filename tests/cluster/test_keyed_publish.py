@@ -1,4 +1,4 @@
-"""Keys over real processes: a metadata service dies in the middle of publishing, and its senders go on at the other."""
+"""Keys over real processes: a metadata service dies during publishing, and its clients use the other replica."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ async def post(http: httpx.AsyncClient, address: str, key: str) -> httpx.Respons
 
 
 async def repeated(http: httpx.AsyncClient, address: str, key: str) -> list[dict[str, Any]]:
-    """Until it is answered, as a sender does that was left without an answer."""
+    """Repeat until a response arrives, like a client whose request failed."""
 
     async def tried() -> list[dict[str, Any]]:
         answer = await post(http, address, key)
@@ -38,7 +38,7 @@ async def repeated(http: httpx.AsyncClient, address: str, key: str) -> list[dict
 
 
 async def read(url: str, count: int) -> list[tuple[str, str]]:
-    """(value, message id) of everything."""
+    """(value, message id) of all messages."""
     async with await oncelog.connect(url) as client:
         last = await client.last_message_id("orders")
         assert last is not None
@@ -71,7 +71,7 @@ async def test_keys_survive_a_killed_publishing_process(tmp_path: Path) -> None:
                     try:
                         answer = await post(http, first, key)
                     except httpx.TransportError:
-                        return  # it died with this one under way
+                        return  # it died while this request was in flight
                     if answer.status_code == 200:
                         answers[key] = answer.json()["messages"]
 

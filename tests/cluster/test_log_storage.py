@@ -1,4 +1,4 @@
-"""Storage nodes as processes: killed, stopped, wiped and damaged, and the promises that they keep."""
+"""Storage nodes as processes: killed, stopped, wiped and damaged, they keep their guarantees."""
 
 import asyncio
 import json

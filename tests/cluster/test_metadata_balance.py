@@ -1,4 +1,4 @@
-"""Balancing by the elected replica: topics go over to an owner that joined, by a clean hand-over."""
+"""Balancing by the elected replica: topics move to an owner that joined, by a clean hand-over."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from tests.contract.memory_store import MemorySession
 
 pytestmark = pytest.mark.asyncio
 
-#: Rounds are asked for by the tests; the owners have settled after so little time.
+#: The tests start each round. The owners count as settled after this short time.
 INTERVAL_MS = 1
 NAMES = [f"t{number}" for number in range(12)]
 
@@ -94,9 +94,9 @@ class Uneven:
     balancer: Balancer
     old: FakeOwner
     new: FakeOwner
-    #: what the balancer alone reads with
+    #: the store that only the balancer uses
     store: MemorySession
-    #: what the replica takes for its own name; the elected one's at first
+    #: the name that the replica uses for itself; at first that of the elected one
     name: str
 
     @classmethod

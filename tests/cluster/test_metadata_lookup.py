@@ -1,4 +1,4 @@
-"""Look-ups over real gRPC: topics are created, placed and told to their owners; what cannot be is refused by name."""
+"""Look-ups over real gRPC: topics are created, placed and assigned to owners. Invalid requests have named errors."""
 
 import asyncio
 from collections.abc import Awaitable

@@ -1,4 +1,4 @@
-"""Owners that die, vanish, drain or come: topics move when they must, at once, and never because of silence alone."""
+"""Owners that die, become unreachable, drain or join: topics move at once, and never because of silence alone."""
 
 import asyncio
 from dataclasses import dataclass, field

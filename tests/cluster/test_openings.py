@@ -1,4 +1,4 @@
-"""Openings that are not answered in time, on real processes: a producer that is alone is never fenced."""
+"""Open requests that time out, on real processes: a producer without a second instance is never fenced."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from tests.cluster.until import until
 pytestmark = pytest.mark.asyncio
 #: More than the ids that an owner has in stock.
 PRODUCERS = 150
-#: Longer than the SDK waits for an answer, shorter than the owners' sessions: no topic moves.
+#: Longer than the SDK's response timeout, shorter than the owners' sessions: no topic moves.
 PAUSE_S = 5.6
 
 

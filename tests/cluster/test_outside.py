@@ -1,4 +1,4 @@
-"""From outside: one port of a metadata service is all that is reached, or owners are, behind a proxy at another port.
+"""Clients outside the cluster reach one port of a metadata service, or owners behind a proxy at another port.
 
 A real cluster, whose addresses a client in a network of its own would not reach. Here they are on the same machine, so
 each test looks at where the client connected to.

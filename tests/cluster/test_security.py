@@ -1,4 +1,4 @@
-"""A whole cluster with TLS and tokens, of real processes: they find each other, and let in only whom they should."""
+"""A cluster of real processes with TLS and tokens: services connect to each other, and only authorized clients can."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A process that falls silent without dying: its kernel still answers for it, and nothing else does.
+"""A process that stops responding without ending: only its kernel still answers.
 
 A stopped process looks like a host that is gone, but for its kernel: so it is gRPC's own keepalive that has to be
 missed (`rpc.options`). Any server with those options will do here; the owner of the limits path is the smallest one.
@@ -18,7 +18,7 @@ from oncelog.lab.child_process import LabChild
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.methods import StreamMethod
 
-#: Far above the keepalive's own five seconds, and below a minute, which is gRPC's patience where it is not told.
+#: Far above the keepalive's five seconds, and below a minute, which is gRPC's default.
 DEADLINE_S = 30.0
 
 

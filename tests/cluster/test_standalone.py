@@ -94,7 +94,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path, data: str) ->
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """For the tests below, in their order: the last one kills what it consists of."""
+    """For the tests below, in their order: the last one kills processes of it."""
     with standalone(tmp_path_factory.mktemp("standalone"), *SMALL) as own:
         yield own
 

@@ -23,11 +23,11 @@ HOPELESS = "import sys; print('no such thing', file=sys.stderr); sys.exit(7)"
 
 
 class Kept:
-    """A child that is kept, and everything that was said about it."""
+    """A supervised child process, and all reports about it."""
 
     def __init__(self, program: str, tmp_path: Path) -> None:
         self.said: list[str] = []
-        #: (process id, what it announced) each time that it served
+        #: (process id, its announcement) each time that it became ready
         self.served: list[tuple[int | None, object]] = []
         plan = ProcessPlan("owner-1", Role.OWNER, (sys.executable, "-c", program))
         self.child = SupervisedProcess(plan, tmp_path / "owner-1.log", os.environ, self._watch)
@@ -41,7 +41,7 @@ class Kept:
 
 @asynccontextmanager
 async def kept(program: str, tmp_path: Path, *, drain_s: float = _DEADLINE_S) -> AsyncIterator[Kept]:
-    """Keep the program inside the block and stop it at its end."""
+    """Supervise the program inside the block and stop it at the end."""
     own = Kept(program, tmp_path)
     task = asyncio.create_task(own.child.keep())
     try:

@@ -1,4 +1,4 @@
-"""Processes that start in the wrong order, or that cannot work: what they say, and that they are never ready."""
+"""Processes that start before the services that they need: they report what is missing, and are not ready."""
 
 import json
 import os
@@ -50,7 +50,7 @@ class Process:
         return self._log.read_text()
 
     def health(self, path: str) -> tuple[int, dict[str, str]]:
-        """Status, and the reasons by name; 0 before it listens."""
+        """Status, and the reasons by name. The status is 0 before the port is open."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}{path}", timeout=5) as answer:
                 return answer.status, json.load(answer)["reasons"]

@@ -1,6 +1,6 @@
-"""Storage nodes that die, fall silent, lose their disk or bring a wrong one: acks go on while two of three are there.
+"""Storage nodes that die, stop responding, or have a lost or wrong disk: acks continue while two of three nodes serve.
 
-And while they are not, nothing is acknowledged; afterwards everything that was is read back.
+With fewer nodes nothing is acknowledged. Afterwards every acknowledged message is read back.
 """
 
 import asyncio

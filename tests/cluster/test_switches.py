@@ -1,4 +1,4 @@
-"""Deduplication switched at its three levels, on a running cluster: what is stored, told and remembered."""
+"""Deduplication enabled and disabled at its three levels, on a running cluster."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -27,7 +27,7 @@ async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
 
 
 async def judged(cluster: Cluster, topic: str, *, on: bool) -> None:
-    """Return once the topic's owner judges by sequence ids, or no longer."""
+    """Return once the topic's owner has deduplication enabled, or disabled."""
 
     async def told() -> bool:
         return (await cluster.stats(topic)).get("deduplication_enabled") is on
@@ -52,11 +52,11 @@ async def test_disabled_dedup_stores_duplicates_and_still_records_ids(
     assert (await producer.send(b"4", sequence_id=4)).duplicate
     assert producer.deduplication
     await switch(cluster, topic, on=False)
-    await until(lambda: not producer.deduplication, DEADLINE_S)  # told though nothing is sent
+    await until(lambda: not producer.deduplication, DEADLINE_S)  # reported although nothing is sent
     (warning,) = [record.message for record in caplog.records if record.name == "oncelog.client.sender"]
     assert "'importer' on public/default/off-and-on: deduplication is disabled" in warning
     late = await client.create_producer(topic, producer_name="another")
-    assert not late.deduplication  # told at once
+    assert not late.deduplication  # reported at once
     again = await producer.send(b"4 again", sequence_id=4)
     assert not again.duplicate
     assert not (await producer.send(b"9", sequence_id=9)).duplicate

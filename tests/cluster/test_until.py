@@ -1,4 +1,4 @@
-"""The waiter itself: at the deadline it fails, and names what it waited for."""
+"""until() itself: at the deadline it fails, and names what it waited for."""
 
 import asyncio
 

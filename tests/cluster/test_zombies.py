@@ -1,4 +1,4 @@
-"""Owners and producers that were paused and replaced: when they resume, they do no harm and learn of it."""
+"""Owners and producers that were paused and replaced: when they resume, they store nothing and get an error."""
 
 import asyncio
 import os
@@ -203,14 +203,14 @@ def publishing_process(cluster: Cluster, topic: str) -> Iterator["subprocess.Pop
 
 
 async def lines_of(process: "subprocess.Popen[str]", count: int) -> list[str]:
-    """The next lines that it prints."""
+    """The next lines of its output."""
     assert process.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
         return [(await asyncio.to_thread(process.stdout.readline)).strip() for _ in range(count)]
 
 
 def rest_of(process: "subprocess.Popen[str]") -> list[str]:
-    """All lines until its end; a line that the end cut short is left out."""
+    """All lines until its end, without an incomplete last line."""
     assert process.stdout is not None
     return process.stdout.read().split("\n")[:-1]
 

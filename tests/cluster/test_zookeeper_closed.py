@@ -1,4 +1,4 @@
-"""A cluster of real processes whose ZooKeeper is its own, and a record there that nobody can read."""
+"""A cluster of real processes with a protected ZooKeeper, and an unreadable record in it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def publish(cluster: Cluster, topic: str, value: bytes) -> None:
 
 
 def lives(cluster: Cluster) -> dict[str, tuple[int, int]]:
-    """{process: (its id, how often it was started again)}."""
+    """{process: (its id, number of restarts)}."""
     return {name: (process["pid"], process["restarts"]) for name, process in cluster.processes.items()}
 
 
@@ -64,7 +64,7 @@ def test_processes_with_credentials_leave_no_node_readable(cluster: Cluster) -> 
                     pass
         return found
 
-    # What ZooKeeper itself makes, and what shows its servers alone.
+    # Nodes that ZooKeeper creates, and nodes that show only its servers.
     until_sync(lambda: open_to_all() == ["/zookeeper/config"], DEADLINE_S)
 
 

@@ -1,4 +1,4 @@
-"""The only waiter of the tests: a condition with a deadline. No other file under tests/ may sleep.
+"""The only function of the tests that waits: a condition with a deadline. No other file under tests/ may sleep.
 
 A condition is asked again and again until what it returns is truthy; that result is handed on. At the deadline an
 AssertionError names the condition, its last answer and what the caller waited for. What the condition raises passes:

@@ -1,4 +1,4 @@
-"""A client of our ports that sends whatever it likes, byte by byte, and keeps no rule of the SDK.
+"""A client that sends arbitrary bytes and frames to the gRPC ports, without the checks of the SDK.
 
 Its channels have gRPC's own settings: no keepalive ends a connection to a process that is stopped.
 """
@@ -56,7 +56,7 @@ class PublishWire:
     def __init__(self, call: Any) -> None:
         self._call = call
         self._open_id = 0
-        #: {session: {request: its fate}}, as they come
+        #: {session: {request: its fate}}, as they arrive
         self.answers: dict[SessionNumber, dict[int, Outcome | OncelogError]] = {}
         self.ended: list[EndedSession] = []
 
@@ -81,7 +81,7 @@ class PublishWire:
         present: ProducerInstance | None = None,
         owner_epoch_seen: int = 0,
     ) -> OpenGranted | OncelogError:
-        """What the owner says to it."""
+        """Receive the owner's frames."""
         self._open_id += 1
         epoch = OwnerEpoch(owner_epoch_seen)
         opening = OpenRequest(
@@ -99,7 +99,7 @@ class PublishWire:
                         return denied.error
 
     async def granted(self, topic: str, topic_id: str, name: str | None, **how: Any) -> OpenGranted:
-        """`open`, where it must succeed."""
+        """`open`, which must succeed."""
         answer = await self.open(topic, topic_id, name, **how)
         assert isinstance(answer, OpenGranted), answer
         return answer
@@ -108,13 +108,13 @@ class PublishWire:
         await self.write(PublishFrame([session], [request], [batch]))
 
     async def stored(self, session: SessionNumber, request: int) -> Outcome:
-        """`fate`, where it must not be an error."""
+        """`fate`, which must not be an error."""
         fate = await self.fate(session, request)
         assert not isinstance(fate, OncelogError), fate
         return fate
 
     async def fate(self, session: SessionNumber, request: int) -> Outcome | OncelogError:
-        """The answer to one batch, or why its session ended without one."""
+        """The response to one batch, or the reason why its session ended without one."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 if request in self.answers.get(session, {}):

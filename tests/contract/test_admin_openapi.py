@@ -1,4 +1,4 @@
-"""The description of the admin interface is whole, consistent, and true to what is served."""
+"""The OpenAPI document is complete, consistent, and matches the served requests."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.contract.admin_world import serving
 
 pytestmark = pytest.mark.asyncio
 
-#: Every call there is; one more is a change of the interface.
+#: All requests of the interface. A new one is a change of the interface.
 CALLS = """
 GET /admin/v2/brokers
 GET /admin/v2/brokers/health

@@ -100,7 +100,7 @@ def test_certificate_is_valid_for_its_names_only(tmp_path: Path, name: str, fits
                 try:
                     side.do_handshake()
                 except ssl.SSLWantReadError:
-                    pass  # the other side's turn
+                    pass  # let the other side run
 
     if fits:
         shake()

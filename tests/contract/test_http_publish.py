@@ -131,7 +131,7 @@ async def test_repeatedly_fenced_instance_reports_producer_fenced(world: Publish
     stealing = False
 
     def steal(request: OpenRequest) -> OncelogError | None:
-        """Somebody else opens the name as soon as it is granted."""
+        """Another client opens the name as soon as it is granted."""
         if stealing:
             topic, number = world.cluster.topic("orders"), world.cluster.next_producer_id()
             asyncio.get_running_loop().call_soon(topic.grant, request, number)

@@ -1,4 +1,4 @@
-"""REST.md has an example of every call there is, and the reader of its examples sees what is wrong with an answer."""
+"""REST.md has an example of every request, and the checker of its examples finds wrong responses."""
 
 import re
 from functools import cache
@@ -29,7 +29,7 @@ def calls_there_are() -> set[tuple[str, str]]:
 
 
 def calls_answered(told: list[Example]) -> set[tuple[str, str]]:
-    """(method, path as it is described) of every example that is no problem."""
+    """(method, documented path) of every successful example."""
     found = set()
     for example in told:
         call = call_of(example.command, NAMES)
@@ -68,7 +68,7 @@ WRITTEN = '{"id": "$ID", "at": …, "name": "a…z", "all": ["$ID", …], "more"
 
 
 def verdict(written: str, said: str, variables: dict[str, str] | None = None, *, status: int = 200) -> list[str]:
-    """What is wrong with an answer of JSON."""
+    """The differences of a JSON response."""
     example = Example(1, "", 200, {}, written)
     answer = Answer(status, {"content-type": "application/json"}, said)
     return differences(example, answer, {} if variables is None else variables)

@@ -1,1 +1,1 @@
-"""The chart: what needs no cluster here, and what runs on one."""
+"""The chart and the images, without a Kubernetes cluster."""

@@ -1,4 +1,4 @@
-"""As much of a Kubernetes API as Helm's `lookup` asks: the kinds of versions v1 and apps/v1, and single objects.
+"""The part of the Kubernetes API that Helm's `lookup` uses: the kinds of versions v1 and apps/v1, and single objects.
 
 with answering({"secrets/mine": {"data": {}}}) as kubeconfig: template("--dry-run=server", "--kubeconfig", kubeconfig)
 """
@@ -15,14 +15,14 @@ import yaml
 
 from tests.kubernetes.chart import NAMESPACE
 
-#: Plural of each kind that can be asked for.
+#: Plural of each kind that can be requested.
 KINDS = {"secrets": "Secret", "configmaps": "ConfigMap"}
 APPS_KINDS = {"statefulsets": "StatefulSet"}
 _ABSENT = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
 
 
 def _answer(path: str, objects: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """path: what is asked for. objects: by `plural/name`, all in the tests' namespace."""
+    """path: of the request. objects: by `plural/name`, all in the tests' namespace."""
     for root, version, kinds in (("/api/v1", "v1", KINDS), ("/apis/apps/v1", "apps/v1", APPS_KINDS)):
         if path == root:
             return {

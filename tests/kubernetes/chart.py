@@ -1,6 +1,6 @@
 """The chart as helm renders it: once for each values file, shared by all tests.
 
-helm comes from the Python package helm-binary; nothing here asks a cluster or the network.
+helm comes from the Python package helm-binary; no test here uses a cluster or the network.
 """
 
 import json
@@ -21,7 +21,7 @@ VALUES = Path(__file__).parent / "values"
 RELEASE, NAMESPACE = "oncelog", "logs"
 TIMEOUT_S = 60
 
-#: The one in C is ten times as fast, where it is.
+#: The loader in C is ten times as fast, if it is installed.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Manifest = dict[str, Any]
@@ -32,7 +32,7 @@ FILES: Mapping[str, Path] = {
     "production": CHART / "values-production.yaml",
     **{path.stem: path for path in sorted(VALUES.glob("*.yaml"))},
 }
-#: What each of our parts reads its environment into.
+#: The settings class of each component.
 SETTINGS: Mapping[str, type[ProcessSettings]] = {
     "metadata": MetadataSettings,
     "owner": TopicOwnerSettings,
@@ -41,13 +41,13 @@ SETTINGS: Mapping[str, type[ProcessSettings]] = {
 
 
 def helm(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run helm to its end, whatever that is."""
+    """Run helm to its end, with any exit code."""
     command = (str(HELM), *words)
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def template(*words: str) -> subprocess.CompletedProcess[str]:
-    """`helm template` of the chart, with further words."""
+    """`helm template` of the chart, with further arguments."""
     return helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *words)
 
 
@@ -104,7 +104,7 @@ def pod_templates(name: str) -> Iterator[tuple[str, Manifest]]:
 
 
 def spark_files(name: str) -> dict[str, str]:
-    """{file: text} that the pipeline's ConfigMap brings to Spark; empty: there is none."""
+    """{file: text} of the pipeline's ConfigMap for Spark; empty: there is none."""
     found = [each["data"] for each in of_kind(name, "ConfigMap") if each["metadata"]["name"] == f"{RELEASE}-pipeline"]
     return found[0] if found else {}
 

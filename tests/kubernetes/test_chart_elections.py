@@ -10,12 +10,12 @@ import pytest
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
 from tests.kubernetes.chart import TIMEOUT_S, environment, one
 
-#: How often ZooKeeper's own code tries to connect to whom it has chosen.
+#: Number of attempts of a ZooKeeper server to connect to the elected leader.
 CONNECT_TRIES = 5
 
 
-def test_an_election_that_failed_ends_within_a_session() -> None:
-    """One who was chosen and is followed by nobody holds the others off for initLimit ticks. In 20 s every topic would
+def test_failed_election_ends_within_an_owner_session() -> None:
+    """An elected leader without followers blocks the next election for initLimit ticks. After 20 s every topic would
     lose its owner."""
     config = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["zoo.cfg"]
     setting = {key: int(value) for key, value in re.findall(r"^(\w+)=(\d+)$", config, re.MULTILINE)}
@@ -23,7 +23,7 @@ def test_an_election_that_failed_ends_within_a_session() -> None:
 
 
 def test_followers_wait_long_enough_for_the_elected_leader() -> None:
-    """With ZooKeeper's own 100 ms a busy machine's followers gave up before the leader's port was open."""
+    """With ZooKeeper's default of 100 ms, followers on a busy machine gave up before the leader's port was open."""
     start = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["start.sh"]
     (pause_ms,) = re.findall(r"-Dzookeeper\.leaderConnectDelayDuringRetryMs=(\d+)", start)
     assert CONNECT_TRIES * int(pause_ms) >= 2_000
@@ -31,8 +31,8 @@ def test_followers_wait_long_enough_for_the_elected_leader() -> None:
 
 @pytest.mark.parametrize("ordinal", [0, 1, 2])
 def test_servers_do_not_send_their_own_address_to_peers(tmp_path: Path, ordinal: int) -> None:
-    """What a new pod's own name leads to may still be the address of the pod before it. A server that told the others
-    so was never found again: whose number is higher connects to where the lower one says it is."""
+    """The name of a new pod may still resolve to the address of its predecessor. Peers that got this address never
+    reached the server again: the server with the higher number connects to the address that the lower one sent."""
     told = started_with(tmp_path, f"oncelog-zookeeper-{ordinal}")
     servers = dict(re.findall(r"^server\.(\d+)=(\S+)$", told, re.MULTILINE))
     assert servers.pop(str(ordinal + 1)) == "0.0.0.0:2888:3888"
@@ -44,9 +44,10 @@ def test_servers_do_not_send_their_own_address_to_peers(tmp_path: Path, ordinal:
     ]
 
 
-def test_servers_are_looked_for_in_one_domain_and_not_without_end() -> None:
-    """Whoever loses its server asks for all of them, and peers ask for one that is away: a thousand questions
-    in three seconds, beside all that an election needs. The namespace in a name costs two domains more."""
+def test_dns_queries_for_servers_are_limited() -> None:
+    """A client that loses its server resolves all servers, and peers resolve one that is absent: a thousand DNS
+    queries in three seconds, in addition to those of an election. A namespace in the name costs two more search
+    domains."""
     for name in ("oncelog-owner", "oncelog-storage"):
         [container] = one("default", "StatefulSet", name)["spec"]["template"]["spec"]["containers"]
         assert environment(container)["ONCELOG_ZOOKEEPER_HOSTS"].split(",") == [

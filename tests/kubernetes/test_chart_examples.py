@@ -49,7 +49,7 @@ def pods() -> Iterator[tuple[str, Manifest, Manifest]]:
 
 @pytest.mark.parametrize("which", [name for name, _, _ in pods()])
 def test_pods_of_the_examples_match_those_of_the_chart(which: str) -> None:
-    """Its labels, by which policies know it; what it may do; whom it asks, and as whom; its files."""
+    """The labels that policies select, the permissions, the services and credentials that they use, and the files."""
     ((own, made),) = [(own, made) for name, own, made in pods() if name == which]
     assert own["metadata"]["labels"] == made["metadata"]["labels"]
     for field in ("automountServiceAccountToken", "enableServiceLinks", "securityContext"):
@@ -92,7 +92,7 @@ def scalars(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_arguments_of_example_jobs_are_valid() -> None:
-    """As an install would: by the command that runs in the image."""
+    """As the command in the image parses them."""
     confs, words = words_of_spark(job()["spec"]["template"]["spec"]["containers"][0]["args"])
     for given, main in ((words[1:], words[0]), (application()["arguments"], application()["mainApplicationFile"])):
         assert main == MAIN
@@ -103,7 +103,7 @@ def test_arguments_of_example_jobs_are_valid() -> None:
 
 
 def test_ports_and_secrets_of_the_operators_job_are_those_of_the_chart() -> None:
-    """Policies let no other ports through; and it gets no properties file."""
+    """Policies allow no other ports, and the job gets no properties file."""
     given = application()["sparkConf"]
     made = settings("pipeline")
     decided = {
@@ -115,8 +115,8 @@ def test_ports_and_secrets_of_the_operators_job_are_those_of_the_chart() -> None
     assert given.items() <= made.items()
 
 
-def test_the_operators_job_has_fields_that_its_kind_knows() -> None:
-    """A field that the API has not is refused by the operator, or dropped without a word."""
+def test_operator_job_has_known_fields_only() -> None:
+    """The operator refuses an unknown field, or silently drops it."""
     spec = application()
     parts = {"spec": spec, **{name: spec[name] for name in KNOWN if name != "spec"}}
     assert {name: set(part) - KNOWN[name] for name, part in parts.items()} == {name: set() for name in KNOWN}
@@ -130,7 +130,7 @@ def test_the_operators_job_has_fields_that_its_kind_knows() -> None:
 
 
 def test_examples_are_valid_in_kubernetes() -> None:
-    """The operator's pods as pods: Spark fills in image and command."""
+    """The operator's pods are validated as pods: Spark fills in image and command."""
     latest = kubernetes_validate.latest_version()
     for path in EXAMPLES:
         for manifest in manifests(path):

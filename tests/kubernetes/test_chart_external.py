@@ -34,7 +34,7 @@ def addresses(found: list[Manifest]) -> list[str]:
 
 
 def test_each_owner_has_a_node_port_and_advertises_it() -> None:
-    """The pod advertises the very port that its Service opens; services go on to use the pod's own address."""
+    """The pod advertises the port that its Service opens. Services continue to use the pod's own address."""
     given = '{"type": "NodePort", "host": "n.example", "firstPort": 31000}'
     found = manifests("--set", "owner.replicaCount=3", "--set-json", f"owner.external={given}")
     for ordinal in range(3):
@@ -46,7 +46,7 @@ def test_each_owner_has_a_node_port_and_advertises_it() -> None:
 
 
 def test_each_owner_has_a_load_balancer_and_advertises_it() -> None:
-    """By a name with its number, or by lists; at the port of gRPC unless another is given."""
+    """By a name with its number, or by lists; at the gRPC port unless another port is given."""
     found = manifests("--set-json", 'owner.external={"type":"LoadBalancer","host":"owner-{ordinal}.example"}')
     assert addresses(found) == ["owner-0.example:6650", "owner-1.example:6650"]
     assert named(found, "Service", "oncelog-owner-1")["spec"]["ports"] == [
@@ -61,8 +61,8 @@ def test_each_owner_has_a_load_balancer_and_advertises_it() -> None:
     assert service["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
 
 
-def test_without_it_an_owner_advertises_its_own_address() -> None:
-    """As ever."""
+def test_owner_advertises_its_own_address_by_default() -> None:
+    """Without external access."""
     found = manifests()
     assert addresses(found) == ["10.1.2.3:6650", "10.1.2.3:6650"]
     assert not [each for each in found if each["kind"] in {"Ingress", "GRPCRoute", "HTTPRoute", "Role"}]
@@ -82,14 +82,14 @@ def test_without_it_an_owner_advertises_its_own_address() -> None:
     ],
 )
 def test_invalid_external_addresses_are_refused(external: str, words: str) -> None:
-    """By helm, with what to set."""
+    """By helm, and the message names the value to set."""
     done = template(*QUICK, "--set-json", f"owner.external={external}")
     assert done.returncode != 0
     assert words in done.stderr
 
 
-def test_an_ingress_leads_to_the_gateway() -> None:
-    """One host, one port: producers, readers and administration."""
+def test_ingress_routes_to_the_gateway() -> None:
+    """One host and one port: producers, readers and administration."""
     (ingress,) = of_kind("external", "Ingress")
     assert ingress["spec"]["ingressClassName"] == "nginx"
     (rule,) = ingress["spec"]["rules"]
@@ -100,8 +100,8 @@ def test_an_ingress_leads_to_the_gateway() -> None:
     assert ports[backend["port"]["name"]] == 6650
 
 
-def test_routes_of_the_gateway_api_lead_to_grpc_and_rest() -> None:
-    """REST only where it is asked for: it has hosts of its own."""
+def test_gateway_api_routes_to_grpc_and_rest() -> None:
+    """REST only if it is enabled: it has separate hosts."""
     given = '{"enabled": true, "parentRefs": [{"name": "public"}], "hostnames": ["logs.example"]}'
     found = manifests("--set-json", f"gatewayApi={given}")
     route = named(found, "GRPCRoute", "oncelog-grpc")["spec"]
@@ -117,14 +117,14 @@ def test_routes_of_the_gateway_api_lead_to_grpc_and_rest() -> None:
 
 @pytest.mark.parametrize("given", ["ingress.enabled=true", "gatewayApi.enabled=true"])
 def test_ingress_and_gateway_without_a_host_are_refused(given: str) -> None:
-    """Nobody would find it."""
+    """Clients could not reach it."""
     done = template(*QUICK, "--set", given)
     assert done.returncode != 0
     assert f"{given.partition('=')[0]} is true, but" in done.stderr
 
 
 def test_chaos_role_is_limited_to_its_namespace() -> None:
-    """No ClusterRole, and nothing of Secrets."""
+    """No ClusterRole, and no access to Secrets."""
     role = named(of_kind("external", "Role"), "Role", "oncelog-chaos")
     binding = named(of_kind("external", "RoleBinding"), "RoleBinding", "oncelog-chaos")
     assert binding["roleRef"]["name"] == "oncelog-chaos"

@@ -7,14 +7,14 @@ import pytest
 from tests.kubernetes.api_server import answering
 from tests.kubernetes.chart import NAMESPACE, of_kind, one, rendered, template, workloads
 
-#: Without certificates, which take longer to make than all the rest.
+#: Without certificates, which take longer to create than the rest of the chart.
 QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 PARTS = ("owner", "storage", "zookeeper", "redis")
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_extras_of_a_component_are_in_its_pods(part: str) -> None:
-    """Beside what the chart puts there itself."""
+    """In addition to what the chart puts there."""
     spec = one("extras", "StatefulSet", f"oncelog-{part}")["spec"]
     pod = spec["template"]["spec"]
     assert spec["updateStrategy"] == {"type": "OnDelete"}
@@ -29,7 +29,7 @@ def test_extras_of_a_component_are_in_its_pods(part: str) -> None:
 
 
 def test_common_annotations_are_on_every_object() -> None:
-    """Beside the annotations that an object has of its own. An object of the user's has what the user wrote."""
+    """In addition to the object's own annotations. Objects that the user adds keep the user's annotations."""
     own = {"oncelog-extra", "oncelog-text"}
     for manifest in rendered("extras"):
         if manifest["metadata"]["name"] not in own:
@@ -44,7 +44,7 @@ def test_extra_objects_are_rendered_with_the_release() -> None:
 
 
 def test_autoscaler_replaces_replica_count() -> None:
-    """A number in the Deployment would undo the autoscaler's at each upgrade."""
+    """A number in the Deployment would overwrite the autoscaler's at each upgrade."""
     deployment = one("extras", "Deployment", "oncelog-metadata")
     (scaler,) = of_kind("extras", "HorizontalPodAutoscaler")
     assert "replicas" not in deployment["spec"]
@@ -66,7 +66,7 @@ def test_load_balancer_publishes_no_health_port() -> None:
 
 @pytest.mark.parametrize("size", ["20", "20Ki", "big"])
 def test_volume_size_without_a_usable_unit_is_refused(size: str) -> None:
-    """20 are 20 bytes to Kubernetes, which no volume can be."""
+    """Kubernetes reads 20 as 20 bytes, which is too small for any volume."""
     done = template(*QUICK, "--set-string", f"storage.persistence.size={size}")
     assert done.returncode != 0
     assert "storage.persistence.size" in done.stderr
@@ -77,7 +77,7 @@ def test_volume_size_without_a_usable_unit_is_refused(size: str) -> None:
 def test_fewer_storage_nodes_are_refused_unless_that_is_allowed(
     replicas: int, more: str, refused: bool, tmp_path: Path
 ) -> None:
-    """The copies on removed nodes would be out of reach, and nothing copies them to the others."""
+    """The copies on removed nodes would be unreachable, and no process copies them to the others."""
     installed = {"statefulsets/oncelog-storage": {"spec": {"replicas": 5}}}
     with answering(installed, tmp_path) as kubeconfig:
         given = f"storage.replicaCount={replicas}{more}"
@@ -88,8 +88,8 @@ def test_fewer_storage_nodes_are_refused_unless_that_is_allowed(
         assert "set storage.allowScaleDown=true" in done.stderr
 
 
-def test_certificate_has_the_full_names_in_the_clusters_domain() -> None:
-    """Some clients resolve a name to its full form and check that."""
+def test_certificate_has_the_full_domain_names() -> None:
+    """Some clients resolve a name to its full form and verify that form."""
     names = _certificate_names()
     assert f"oncelog-metadata.{NAMESPACE}.svc.cluster.local" in names
     assert f"*.oncelog-owner-headless.{NAMESPACE}.svc.cluster.local" in names
@@ -101,8 +101,8 @@ def _certificate_names() -> list[str]:
     return names
 
 
-def test_workloads_of_the_extras_are_those_of_the_chart() -> None:
-    """The control: extras add no workload."""
+def test_extras_add_no_workload() -> None:
+    """The control."""
     assert [each["metadata"]["name"] for each in workloads("extras")] == [
         each["metadata"]["name"] for each in workloads("default")
     ]

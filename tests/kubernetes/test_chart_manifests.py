@@ -51,13 +51,13 @@ each_file = pytest.mark.parametrize("name", FILES)
 
 
 def samples(name: str) -> list[Manifest]:
-    """Every workload, and one of each other kind that Kubernetes itself knows: the others differ in names alone."""
+    """Every workload, and one object of each other built-in kind: further objects differ only in their names."""
     kinds = {manifest["kind"]: manifest for manifest in rendered(name) if manifest["kind"] not in FOREIGN}
     return workloads(name) + [manifest for kind, manifest in kinds.items() if kind not in {"StatefulSet", "Deployment"}]
 
 
 def test_manifests_are_valid_in_the_newest_kubernetes() -> None:
-    """Strictly: a misspelt field is an error, not a field that is ignored. What two files share is looked at once."""
+    """Strictly: a misspelt field is an error, and is not ignored. Manifests that two files share are checked once."""
     distinct = {json.dumps(manifest): manifest for name in VARIED for manifest in samples(name)}
     for manifest in distinct.values():
         kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
@@ -65,7 +65,7 @@ def test_manifests_are_valid_in_the_newest_kubernetes() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS[:-1])
 def test_manifests_are_valid_in_every_kubernetes(version: str) -> None:
-    """The file that uses most."""
+    """The values file that uses the most features."""
     for manifest in samples("everything"):
         kubernetes_validate.validate(manifest, version, strict=True)
 
@@ -84,8 +84,8 @@ def test_lint_passes(name: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_sleep_of_the_end_is_a_program_where_kubernetes_has_none() -> None:
-    """The kubelet's own sleep is from 1.30 on; before, its field would be dropped and the pod refused."""
+def test_pre_stop_sleep_is_a_program_before_kubernetes_1_30() -> None:
+    """The kubelet's own sleep action exists from 1.30 on; before, its field would be dropped and the pod refused."""
     plain = ("--values", str(FILES["plain"]), "--set", "metadata.preStopSleepSeconds=3")
     old = template(*plain, "--kube-version", "1.29.0", "--show-only", "templates/metadata.yaml")
     new = template(*plain, "--kube-version", "1.30.0", "--show-only", "templates/metadata.yaml")
@@ -110,7 +110,7 @@ def test_test_pod_is_kept_until_the_next_test() -> None:
     assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation"
 
 
-# --- what cannot be changed later -------------------------------------------------------------------------------------
+# --- immutable fields -------------------------------------------------------------------------------------------------
 
 
 def immutable(name: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def immutable(name: str) -> dict[str, Any]:
 
 
 def test_immutable_fields_are_frozen() -> None:
-    """Whoever changes them breaks `helm upgrade` of every release there is. Never edit the golden file."""
+    """Changing them breaks `helm upgrade` of every existing release. Never edit the golden file."""
     golden = yaml.safe_load(GOLDEN.read_text())
     assert immutable("default").items() <= golden.items()
     assert immutable("pipeline") == golden
@@ -134,10 +134,8 @@ def test_immutable_fields_are_frozen() -> None:
 
 @each_file
 def test_immutable_fields_depend_on_no_value_except_volumes(name: str) -> None:
-    """A value that is changed later must not make an upgrade impossible.
-
-    The documents say so of size, class and annotations of volumes.
-    """
+    """A value that is changed later must not make an upgrade impossible. The documents state this limit for size,
+    class and annotations of volumes."""
     frozen = immutable("pipeline")
     for workload, seen in immutable(name).items():
         for claim in seen.get("volumeClaimTemplates", []):
@@ -149,7 +147,7 @@ def test_immutable_fields_depend_on_no_value_except_volumes(name: str) -> None:
 
 @each_file
 def test_selectors_match_only_their_own_pods(name: str) -> None:
-    """Services, budgets and policies alike; a selector that finds nothing protects nothing."""
+    """Of Services, budgets and policies; a selector without a match protects nothing."""
     pods = {part: pod["metadata"]["labels"] for part, pod in pod_templates(name)}
     for manifest in of_kind(name, "Service", "PodDisruptionBudget", "NetworkPolicy", "StatefulSet", "Deployment"):
         spec = manifest["spec"]
@@ -160,16 +158,16 @@ def test_selectors_match_only_their_own_pods(name: str) -> None:
         assert found == [component(manifest)], manifest["metadata"]["name"]
 
 
-# --- what is started, and with what -----------------------------------------------------------------------------------
+# --- programs and their settings --------------------------------------------------------------------------------------
 
 
 def services(name: str) -> Iterator[tuple[str, Manifest]]:
-    """Our own containers, without those that users put beside them."""
+    """The chart's own containers, without those that users add."""
     return ((part, container) for part, container in containers(name) if part in SETTINGS and container["name"] == part)
 
 
 def started_with(container: Manifest) -> dict[str, str]:
-    """The environment with a pod's own name and address in place of what stands for them."""
+    """The environment, with the pod's name and address in place of their field references."""
     return {
         name: value.replace("<status.podIP>", "10.1.2.3").replace("<metadata.name>", "pod-0")
         for name, value in environment(container).items()
@@ -178,7 +176,7 @@ def started_with(container: Manifest) -> dict[str, str]:
 
 @each_file
 def test_each_service_accepts_its_environment(name: str) -> None:
-    """Loaded by the code itself: an unknown variable or a value that is none ends a pod at its start."""
+    """Loaded by the service's own code: an unknown variable or an invalid value ends a pod at its start."""
     for part, container in services(name):
         settings = load(SETTINGS[part], started_with(container))
         given = values_of(name)[part]["settings"] | {
@@ -193,7 +191,8 @@ def test_each_service_accepts_its_environment(name: str) -> None:
 
 @each_file
 def test_ports_and_probes_are_served(name: str) -> None:
-    """Each port by the setting that opens it, each path by the health server; liveness never asks for readiness."""
+    """Each port is opened by a setting, and each path is served by the health server. Liveness probes never use the
+    readiness path."""
     health = Health(lambda: b"")
     for part, container in services(name):
         settings = load(SETTINGS[part], started_with(container))
@@ -210,8 +209,8 @@ def test_ports_and_probes_are_served(name: str) -> None:
 
 
 @each_file
-def test_programs_exist(name: str) -> None:
-    """The first argument is what the image's entry point runs with `python -m`."""
+def test_container_programs_exist(name: str) -> None:
+    """The first argument is the module that the image's entry point runs with `python -m`."""
     for part, container in containers(name):
         if part in {*SETTINGS, "check"} and container["name"] == part:
             assert importlib.util.find_spec(f"{container['args'][0]}.__main__") is not None
@@ -222,7 +221,7 @@ def test_programs_exist(name: str) -> None:
 
 @each_file
 def test_services_have_the_names_that_pods_use(name: str) -> None:
-    """Whatever host a setting names, a Service of this release makes it resolve, on a port that it has."""
+    """Each host in a setting is a Service of this release with the port in use."""
     known = {manifest["metadata"]["name"]: manifest for manifest in of_kind(name, "Service")}
     for _, container in containers(name):
         for variable, value in environment(container).items():
@@ -234,7 +233,7 @@ def test_services_have_the_names_that_pods_use(name: str) -> None:
 
 
 def test_owners_advertise_their_ip() -> None:
-    """A name leads to the pod before it, which is dead, for as long as DNS keeps it."""
+    """A name resolves to the previous, dead pod until DNS is updated."""
     told = {part: environment(container)["ONCELOG_ADVERTISED_HOST"] for part, container in services("default")}
     assert (told["owner"], told["metadata"]) == ("<status.podIP>", "<status.podIP>")
     named = {part: environment(container)["ONCELOG_ADVERTISED_HOST"] for part, container in services("everything")}
@@ -245,7 +244,7 @@ def test_owners_advertise_their_ip() -> None:
 
 @each_file
 def test_drain_fits_into_the_grace_period(name: str) -> None:
-    """A pod that is killed in the middle of its drain makes its clients wait for a takeover."""
+    """If a pod is killed during its drain, its clients wait for a takeover."""
     for part, pod in pod_templates(name):
         if part in SETTINGS:
             container = pod["spec"]["containers"][0]
@@ -255,8 +254,8 @@ def test_drain_fits_into_the_grace_period(name: str) -> None:
             assert pod["spec"]["terminationGracePeriodSeconds"] > sleep_s + drain_ms / 1000
 
 
-def test_wanted_falsy_values_are_kept() -> None:
-    """False and 0 are values, not the want of one."""
+def test_falsy_values_are_kept() -> None:
+    """False and 0 are values, and do not mean that a value is missing."""
     kinds = {manifest["kind"] for manifest in rendered("plain")}
     assert kinds == {"ConfigMap", "Service", "Deployment", "StatefulSet", "Pod"}
     assert all("lifecycle" not in container for _, container in containers("plain"))
@@ -274,10 +273,10 @@ def test_wanted_falsy_values_are_kept() -> None:
 
 @each_file
 def test_pods_keep_to_the_restricted_standard(name: str) -> None:
-    """Kubernetes' strictest profile, and a root file system that cannot be written."""
+    """Kubernetes' strictest profile, and a read-only root file system."""
     for part, pod in pod_templates(name):
         spec, context = pod["spec"], pod["spec"]["securityContext"]
-        # A driver of Spark's makes its executors by itself.
+        # A Spark driver creates its executors itself.
         assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (part == "pipeline", False), part
         assert (context["runAsNonRoot"], context["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
         assert context["runAsUser"] == context["fsGroup"] == values_of(name)["podSecurityContext"]["runAsUser"]
@@ -292,7 +291,7 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
 
 
 @each_file
-def test_mounts_and_volumes_are_of_each_other(name: str) -> None:
+def test_mounts_and_volumes_match(name: str) -> None:
     """And every Secret is one of the release or one that the values name."""
     made = {manifest["metadata"]["name"] for manifest in of_kind(name, "Secret", "Certificate")}
     values = values_of(name)
@@ -317,7 +316,8 @@ def secret(name: str, manifest_name: str) -> dict[str, bytes]:
 
 
 def test_tokens_are_signed_by_the_key() -> None:
-    """The chart computes them by itself: a library must find them right, and the services their roles superusers."""
+    """The chart computes them itself: a JWT library must accept them, and the services must treat their roles as
+    superusers."""
     made = secret("default", f"{RELEASE}-auth")
     roles = {
         each: jwt.decode(made[each], made["key"], algorithms=["HS256"], audience="oncelog")["sub"]
@@ -330,11 +330,9 @@ def test_tokens_are_signed_by_the_key() -> None:
     assert made["key"] != secret("production", f"{RELEASE}-auth")["key"]
 
 
-def test_certificate_is_good_for_every_name_that_is_used(tmp_path: Path) -> None:
-    """`oncelog`, by which services and clients know the cluster, and the names of REST, owners and storage nodes.
-
-    By a handshake of OpenSSL's: it takes a certificate for self-signed whose CA has the same name.
-    """
+def test_certificate_is_valid_for_every_used_name(tmp_path: Path) -> None:
+    """`oncelog`, the cluster's name for services and clients, and the names of REST, owners and storage nodes.
+    Verified by a handshake of OpenSSL, which takes a certificate for self-signed if its CA has the same name."""
     made = secret("default", f"{RELEASE}-tls")
     assert set(made) == {"tls.crt", "tls.key", "ca.crt"}, "the key of the CA is kept nowhere"
     for key, data in made.items():
@@ -351,8 +349,8 @@ def test_certificate_is_good_for_every_name_that_is_used(tmp_path: Path) -> None
     assert "not valid for" in str(refusal(serving, trusting, "another.example"))
 
 
-def test_certificate_of_cert_manager_has_the_same_names_and_those_of_outside() -> None:
-    """One Secret of one shape, whoever makes it."""
+def test_certificate_of_cert_manager_has_the_same_and_external_names() -> None:
+    """The Secret has the same keys, whether the chart or cert-manager creates it."""
     spec = one("certmanager", "Certificate", f"{RELEASE}-tls")["spec"]
     assert {"oncelog", "localhost", "log.example.com"} <= set(spec["dnsNames"])
     assert spec["ipAddresses"] == ["127.0.0.1", "192.0.2.7"]
@@ -361,7 +359,8 @@ def test_certificate_of_cert_manager_has_the_same_names_and_those_of_outside() -
 
 
 def test_network_policies_allow_only_the_required_peers() -> None:
-    """ZooKeeper, Redis and storage nodes are the cluster's own; clients are those that the values name."""
+    """ZooKeeper, Redis and storage nodes accept the cluster's own pods only. Clients are those that the values
+    name."""
 
     def sources(name: str, part: str) -> dict[int, Any]:
         rules = one(name, "NetworkPolicy", f"{RELEASE}-{part}")["spec"]["ingress"]
@@ -381,7 +380,7 @@ def test_network_policies_allow_only_the_required_peers() -> None:
 
 
 def test_two_releases_share_a_namespace() -> None:
-    """Names and selectors of one never meet those of the other."""
+    """Names and selectors of two releases do not overlap."""
     done = helm("template", "second", str(CHART), "--namespace", NAMESPACE, "--values", str(FILES["plain"]))
     second = [each for each in yaml.safe_load_all(done.stdout) if each]
     assert second

@@ -18,7 +18,7 @@ _ADDED = {"statefulset", "namespace", "pod", "app_kubernetes_io_instance", "app_
 
 @cache
 def emitted() -> frozenset[str]:
-    """Names at /metrics: each instrument that the code makes, made here, and what Prometheus' text then says."""
+    """Names at /metrics: each instrument of the code is created here, and named as in Prometheus' text format."""
     telemetry = Telemetry("test", "1")
     for source in repository():
         if source.is_python and source.inside("services/oncelog"):
@@ -59,14 +59,14 @@ def expressions() -> Iterator[str]:
 
 
 def test_each_series_is_emitted() -> None:
-    """An alert on a name that nobody emits never fires, and nobody notices."""
+    """An alert on a metric that no service emits never fires, and the error stays unnoticed."""
     asked = {name for expression in expressions() for name in _NAME.findall(expression)}
     assert len(asked) > 25
     assert asked - emitted() == set()
 
 
 def test_each_series_is_shown() -> None:
-    """The other way: what the services count, the dashboard shows, apart from parts of a histogram."""
+    """The dashboard shows every metric of the services, except the components of histograms."""
     shown = {
         name for panel in panels() for target in panel.get("targets", []) for name in _NAME.findall(target["expr"])
     }
@@ -74,8 +74,8 @@ def test_each_series_is_shown() -> None:
     assert plain - shown == set()
 
 
-def test_each_label_is_given_by_the_code() -> None:
-    """Its key and its value stand somewhere in the services, as words of their own."""
+def test_each_label_is_set_by_the_code() -> None:
+    """Its key and its value occur in the code of the services as whole words."""
     code = "\n".join(source.text for source in repository() if source.is_python and source.inside("services/oncelog"))
     for expression in expressions():
         for matchers in _MATCHERS.findall(expression):
@@ -85,19 +85,19 @@ def test_each_label_is_given_by_the_code() -> None:
                     assert f'"{value}"' in code, expression
 
 
-def test_each_expression_is_of_this_release_alone() -> None:
-    """Two clusters watched by one Prometheus must not count for each other."""
+def test_each_expression_selects_this_release_only() -> None:
+    """One Prometheus that monitors two clusters must not mix their figures."""
     for expression in expressions():
         for series in re.findall(r"oncelog_\w+(.?)", expression):
             assert series == "{", expression
         for matchers in _MATCHERS.findall(expression):
             assert "namespace=" in matchers, expression
-            if not expression.startswith("kube_"):  # those name an object of the release
+            if not expression.startswith("kube_"):  # these labels name an object of the release
                 assert "app_kubernetes_io_instance=" in matchers, expression
 
 
 def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
-    """For whoever is woken up."""
+    """For the operator on call."""
     names = [rule["alert"] for rule in rules()]
     assert len(names) == len(set(names)) >= 8
     for rule in rules():
@@ -106,8 +106,8 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
         assert rule["annotations"]["description"].endswith(".")
 
 
-def test_dashboard_arrives_whole() -> None:
-    """In a ConfigMap, under the label by which Grafana finds it; panels neither overlap nor share an id."""
+def test_dashboard_is_complete() -> None:
+    """In a ConfigMap with the label that Grafana selects; panels neither overlap nor share an id."""
     manifest = one("everything", "ConfigMap", "oncelog-dashboard")
     assert json.loads(manifest["data"]["oncelog.json"])["panels"] == panels()
     assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -125,7 +125,7 @@ def test_dashboard_arrives_whole() -> None:
         taken |= cells
 
 
-def test_prometheus_finds_the_health_port_of_each_part() -> None:
+def test_prometheus_finds_the_health_port_of_each_component() -> None:
     """By the labels of the Services, on a port that they have."""
     (monitor,) = of_kind("everything", "ServiceMonitor")
     spec = monitor["spec"]

@@ -13,7 +13,7 @@ from tests.kubernetes.chart import CHART, FILES, NAMESPACE, RELEASE, helm, one
 
 
 def notes(tmp_path: Path, *words: str) -> str:
-    """As an install with these words would print them."""
+    """The notes that an install with these arguments prints."""
     copy = tmp_path / "oncelog"
     shutil.copytree(CHART, copy)
     text = (copy / "templates/NOTES.txt").read_text()
@@ -27,13 +27,13 @@ def notes(tmp_path: Path, *words: str) -> str:
 
 
 def commands(text: str) -> list[str]:
-    """The lines to be typed: those that are set in and no settings."""
+    """The lines with commands: indented lines that are not settings."""
     lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
     return [line for line in lines if not line.startswith("ONCELOG_")]
 
 
 def test_notes_have_the_next_commands(tmp_path: Path) -> None:
-    """They try the release, publish and read; the Deployment and each command of ours are there."""
+    """Commands that test the release, publish and read; the Deployment and each Oncelog command exist."""
     first, second, third = commands(notes(tmp_path))[:3]
     assert first == f"helm test {RELEASE} -n {NAMESPACE}"
     known = typer.main.get_command(app)
@@ -49,7 +49,7 @@ def test_notes_have_the_next_commands(tmp_path: Path) -> None:
 
 
 def test_notes_name_existing_secrets_and_keys(tmp_path: Path) -> None:
-    """Whoever copies the line gets the CA, and the administrator's token."""
+    """The printed line returns the CA and the administrator's token."""
     told = re.findall(r"get secret -n logs (\S+) -o jsonpath='\{\.data\.(\S+)\}'", notes(tmp_path))
     assert [(name, key.replace("\\", "")) for name, key in told] == [
         ("oncelog-tls", "ca.crt"), ("oncelog-auth", "admin-token"),
@@ -77,7 +77,7 @@ def test_notes_name_existing_secrets_and_keys(tmp_path: Path) -> None:
     ids=["default", "without TLS", "dev", "plain", "pipeline", "everything"],
 )
 def test_unsafe_values_are_reported(words: tuple[str, ...], warned: list[str], tmp_path: Path) -> None:
-    """By the value that makes it so; and a token goes in plain text only where one says so."""
+    """With the name of the value. A token is sent in plain text only if a value allows it."""
     text = notes(tmp_path, *words)
     assert re.findall(r"^WARNING: ([\w.]+) is", text, re.MULTILINE) == warned
     assert text.count("--allow-plaintext-token") == (2 if warned == ["tls.enabled"] else 0)
@@ -93,7 +93,7 @@ def test_unsafe_values_are_reported(words: tuple[str, ...], warned: list[str], t
 def test_notes_have_one_grant_per_namespace_for_spark_jobs(
     target: str, granted: dict[str, str], tmp_path: Path
 ) -> None:
-    """A grant takes the place of the one before: two for one namespace would leave the second alone."""
+    """A grant replaces the previous one: of two grants for one namespace only the second would remain."""
     text = notes(tmp_path, "--values", str(FILES["pipeline"]), "--set", f"pipeline.copy.to={target}")
     command = r"deploy/oncelog-metadata -- oncelog admin namespaces grant (\S+) oncelog-pipeline (.*)$"
     told = re.findall(command, text, re.MULTILINE)

@@ -27,7 +27,7 @@ from tests.kubernetes.chart import (
 
 NAME = f"{RELEASE}-pipeline"
 MAIN = "local:///opt/pipeline/jobs/oncelog_jobs.py"
-#: Without certificates, which take longer to make than all the rest.
+#: Without certificates, which take longer to create than the rest of the chart.
 QUICK = ("--set", "tls.enabled=false,redis.enabled=false,pipeline.enabled=true")
 COPY = "pipeline.copy.from=a,pipeline.copy.to=b,pipeline.copy.producerPrefix=c"
 
@@ -45,7 +45,7 @@ def driver(name: str) -> Manifest:
 
 
 def words_of_spark(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """(confs, main file and what follows) of a spark-submit command line."""
+    """(confs, main file and its arguments) of a spark-submit command line."""
     assert arguments[0] == "spark-submit"
     confs: dict[str, str] = {}
     rest = arguments[1:]
@@ -58,7 +58,7 @@ def words_of_spark(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def understood(words: list[str]) -> set[str]:
-    """Options in the words of a job that its command does not know."""
+    """Options among a job's arguments that its command does not have."""
     group: Any = typer.main.get_command(pipeline)
     command = group.commands[words[0]]
     known = {option for parameter in command.params for option in parameter.opts}
@@ -66,12 +66,12 @@ def understood(words: list[str]) -> set[str]:
 
 
 def test_pipeline_is_off_by_default() -> None:
-    """Spark is a gigabyte, and its driver may make pods."""
+    """Spark needs a gigabyte, and its driver may create pods."""
     assert [each["metadata"]["name"] for each in rendered("default") if component(each) == "pipeline"] == []
 
 
 def test_driver_arguments_are_valid() -> None:
-    """What stands in values arrives at the command of the same name; the job's file is in the image."""
+    """The command accepts the options that the values set, and the job's file is in the image."""
     confs, words = words_of_spark(driver("pipeline")["args"])
     assert confs["--deploy-mode"] == "client"
     assert confs["--master"] == "k8s://https://kubernetes.default.svc"
@@ -85,7 +85,7 @@ def test_driver_arguments_are_valid() -> None:
 
 
 def test_own_main_file_replaces_the_copy_job() -> None:
-    """By value, with its arguments untouched."""
+    """Set by a value; its arguments are passed unchanged."""
     _, words = words_of_spark(driver("everything")["args"])
     assert words == ["/etc/oncelog/spark/main.py", "--to=$(CHECKPOINT_LOCATION)", '--quoted={"a": 1}']
     assert spark_files("everything")["main.py"] == "print('hello')\n"
@@ -93,8 +93,9 @@ def test_own_main_file_replaces_the_copy_job() -> None:
     assert '- "local:///x.py"' in done.stdout
 
 
-def test_executors_belong_to_the_pod_of_their_driver_and_find_it() -> None:
-    """Owner references take them away with it; by its own address they never find another driver."""
+def test_executors_belong_to_the_pod_of_their_driver_and_connect_to_it() -> None:
+    """Owner references delete them with the driver. They connect to the driver's own address, so they never reach
+    another driver."""
     confs, _ = words_of_spark(driver("pipeline")["args"])
     seen = environment(driver("pipeline"))
     for conf, variable, field in (
@@ -113,7 +114,7 @@ def test_executors_belong_to_the_pod_of_their_driver_and_find_it() -> None:
 
 
 def test_driver_restarts_and_never_runs_twice() -> None:
-    """Two fence each other: no harm, and no progress."""
+    """Two drivers would fence each other: no message would be lost, but none copied either."""
     spec = one("pipeline", "Deployment", NAME)["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
     assert "restartPolicy" not in spec["template"]["spec"], "Always, by default"
@@ -123,7 +124,7 @@ def test_driver_restarts_and_never_runs_twice() -> None:
 
 
 def test_changed_setting_restarts_the_driver() -> None:
-    """Spark reads them once."""
+    """Spark reads settings only at its start."""
     sums = set()
     for value in ("1g", "2g"):
         done = template(*QUICK, "--set", f"{COPY},pipeline.executor.memory={value}", "-s", "templates/pipeline.yaml")
@@ -133,8 +134,8 @@ def test_changed_setting_restarts_the_driver() -> None:
 
 @pytest.mark.parametrize("name", ["pipeline", "everything", "external"])
 def test_accounts_have_the_rights_that_they_need(name: str) -> None:
-    """A driver makes, watches and removes pods and ConfigMaps, of one namespace; no right on Secrets or volumes, none
-    for executors, no token in them."""
+    """A driver creates, watches and deletes pods and ConfigMaps of one namespace. It has no right on Secrets or
+    volumes; executors have no rights and no token."""
     (role,) = [each for each in of_kind(name, "Role") if component(each) != "chaos"]
     assert [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
         ([""], ["pods"], ["create", "get", "list", "watch", "delete", "deletecollection"]),
@@ -152,7 +153,7 @@ def test_accounts_have_the_rights_that_they_need(name: str) -> None:
 
 
 def test_jobs_have_a_token_and_the_ca_and_no_key() -> None:
-    """Its role is no superuser: what it may do, an administrator grants."""
+    """Its role is not a superuser: an administrator grants its rights."""
     found = {key: base64.b64decode(value) for key, value in one("pipeline", "Secret", NAME)["data"].items()}
     assert set(found) == {"token", "ca.crt"}
     key = base64.b64decode(one("pipeline", "Secret", f"{RELEASE}-auth")["data"]["key"])
@@ -169,8 +170,8 @@ def test_jobs_have_a_token_and_the_ca_and_no_key() -> None:
             assert seen["ONCELOG_CLOSED_LEDGERS"] == "owner"
 
 
-def test_reading_from_storage_nodes_makes_the_role_a_superuser_and_lets_it_in() -> None:
-    """They serve nobody else; so it is one value, and not the default."""
+def test_reading_from_storage_nodes_makes_the_role_a_superuser() -> None:
+    """Storage nodes serve superusers only. So one value enables both, and it is off by default."""
     for part, container in containers("everything"):
         seen = environment(container)
         if part in {"owner", "storage", "metadata"}:
@@ -182,7 +183,7 @@ def test_reading_from_storage_nodes_makes_the_role_a_superuser_and_lets_it_in() 
 
 
 def peers(name: str, part: str, port: int) -> dict[str, str | None]:
-    """{part that is let in: its namespace, None: the same} by the policy of another part."""
+    """{allowed component: its namespace, None: the same} by the policy of another component."""
     rules = one(name, "NetworkPolicy", f"{RELEASE}-{part}")["spec"]["ingress"]
     found: dict[str, str | None] = {}
     for peer in [peer for rule in rules if {"port": port, "protocol": "TCP"} in rule["ports"] for peer in rule["from"]]:
@@ -192,8 +193,8 @@ def peers(name: str, part: str, port: int) -> dict[str, str | None]:
     return found
 
 
-def test_policies_let_driver_and_executors_reach_each_other() -> None:
-    """On the ports that Spark is told to take, and to take no other."""
+def test_policies_allow_driver_and_executors_to_connect() -> None:
+    """On the ports that Spark is configured to use, and on no others."""
     ports = settings("pipeline")
     assert ports["spark.port.maxRetries"] == "0"
     assert set(peers("pipeline", "pipeline", int(ports["spark.driver.port"]))) == {"executor"}
@@ -211,7 +212,7 @@ def test_policies_let_driver_and_executors_reach_each_other() -> None:
 
 
 def test_jobs_may_connect_if_clients_are_limited() -> None:
-    """As the release's own."""
+    """Like the release's own pods."""
     words = ("--set", f"{COPY},networkPolicy.clients[0].podSelector.matchLabels.a=b")
     done = template(*QUICK, *words, "-s", "templates/networkpolicies.yaml")
     assert done.returncode == 0, done.stderr
@@ -222,7 +223,8 @@ def test_jobs_may_connect_if_clients_are_limited() -> None:
 
 
 def test_separate_namespace_holds_the_pipeline_and_no_key() -> None:
-    """Whoever may make pods in a namespace may mount its Secrets; the policies of the release know it by its name."""
+    """An account that may create pods in a namespace may mount its Secrets. The release's policies select the
+    namespace by its name."""
     inside = [each for each in rendered("everything") if component(each) in {"pipeline", "executor"}]
     assert {each["metadata"]["namespace"] for each in inside} == {"jobs"}
     assert {each["kind"] for each in inside} >= {"Deployment", "ConfigMap", "Secret", "ServiceAccount", "Role"}
@@ -237,7 +239,8 @@ def test_separate_namespace_holds_the_pipeline_and_no_key() -> None:
 
 
 def test_checkpoints_survive_the_release_by_default() -> None:
-    """Without its checkpoint a job has to be told where to go on. Executors write state only where they can."""
+    """Without its checkpoint a job would need its start offsets as an argument. Executors write state only to
+    writable volumes."""
     claim = one("pipeline", "PersistentVolumeClaim", f"{NAME}-checkpoints")
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     shared = one("everything", "PersistentVolumeClaim", f"{NAME}-checkpoints")
@@ -252,21 +255,21 @@ def test_checkpoints_survive_the_release_by_default() -> None:
 
 
 def test_unmounted_claim_does_not_block_an_install() -> None:
-    """`helm install --wait` waits until claims are bound, and most are when a pod comes."""
+    """`helm install --wait` waits until claims are bound, and most are bound only when a pod uses them."""
     done = template(*QUICK, "--set", "pipeline.replicaCount=0", "-s", "templates/pipeline.yaml")
     assert done.returncode == 0, done.stderr
     assert "PersistentVolumeClaim" not in done.stdout
 
 
 def test_driver_and_executors_use_encrypted_connections() -> None:
-    """They carry messages, and code that is run."""
+    """The connections carry messages, and code that is executed."""
     found = settings("pipeline")
     assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
     assert found["spark.ui.killEnabled"] == "false"
 
 
 def test_user_settings_override_chart_settings() -> None:
-    """All but those that it relies on."""
+    """Except the settings that the chart depends on."""
     found = settings("everything")
     assert (found["spark.sql.shuffle.partitions"], found["spark.executor.memory"]) == ("8", "3g")
     assert (found["spark.executor.instances"], found["spark.kubernetes.executor.limit.cores"]) == ("4", "2")
@@ -297,15 +300,15 @@ def test_user_settings_override_chart_settings() -> None:
         (f"{COPY},pipeline.checkpoint.location=relative", "location"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_with_their_names(given: str, said: str) -> None:
+def test_contradicting_pipeline_values_are_refused_with_their_names(given: str, said: str) -> None:
     """At the install, not in the log of a driver."""
     done = template(*QUICK, *(("--set", given) if given else ()))
     assert done.returncode != 0
     assert said in done.stderr
 
 
-def test_every_values_file_sets_the_pipeline() -> None:
-    """The control of the tests above: with and without a driver, here and in another namespace."""
+def test_values_files_cover_each_pipeline_mode() -> None:
+    """The control of the tests above: with and without a driver, in the same and in another namespace."""
     drivers = {name for name in FILES if spark_files(name)}
     assert drivers == {"pipeline", "everything", "external"}
     assert (CHART / "examples").is_dir()

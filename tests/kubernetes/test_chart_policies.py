@@ -4,7 +4,7 @@ from tests.kubernetes.chart import RELEASE, of_kind, one
 
 
 def test_helm_test_may_connect_if_clients_are_limited() -> None:
-    """Its pod looks topics up, administers, publishes and reads; named clients must not shut it out."""
+    """Its pod looks topics up, administers, publishes and reads; a list of named clients must not exclude it."""
     (check,) = of_kind("certmanager", "Pod")
     labels = check["metadata"]["labels"]
     for part, ports in (("metadata", {6650, 8080}), ("owner", {6650})):

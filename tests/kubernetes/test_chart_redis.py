@@ -26,8 +26,8 @@ def passes(probe: str, folder: Path, port: int) -> bool:
 
 
 def test_redis_restarts_for_a_new_password(tmp_path: Path) -> None:
-    """The server reads it at its start alone. With the file of the Secret changed the probes must fail, so that
-    Kubernetes starts it anew; a server that has the password passes."""
+    """The server reads the password only at its start. When the file of the Secret changes, the probes must fail, so
+    that Kubernetes restarts it. A server with the current password passes."""
     (tmp_path / "password.conf").write_text("requirepass first\n")
     with RedisProcess.running(tmp_path / "redis", "--requirepass", "first") as server:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -41,7 +41,7 @@ def test_redis_restarts_for_a_new_password(tmp_path: Path) -> None:
 
 
 def test_no_password_is_in_a_variable() -> None:
-    """A variable is what it was when the container started."""
+    """A variable keeps the value that it had when the container started."""
     assert environment(redis_container()) == {}
 
 
@@ -52,10 +52,8 @@ def test_no_password_is_in_a_variable() -> None:
         ("external", "our-redis", "ONCELOG_REDIS_URL_FILE", "url"),
     ],
 )
-def test_services_read_the_password_from_a_file_that_follows_its_secret(
-    file: str, secret: str, setting: str, key: str
-) -> None:
-    """A mounted file is brought up to date under a running pod, unless it is mounted by itself (`subPath`)."""
+def test_services_read_the_password_from_an_updated_file(file: str, secret: str, setting: str, key: str) -> None:
+    """Kubernetes updates a mounted file in a running pod, unless it is mounted with `subPath`."""
     spec = one(file, "Deployment", "oncelog-metadata")["spec"]["template"]["spec"]
     (volume,) = [each["secret"] for each in spec["volumes"] if each["name"] == "redis"]
     assert (volume["secretName"], volume["items"]) == (secret, [{"key": key, "path": key}])

@@ -1,5 +1,7 @@
-"""What must be in the cluster before the release: Helm says what is missing, and how to make it; a cluster that is not
-asked refuses nothing."""
+"""Objects that must exist before an install: Helm reports missing ones and how to create them.
+
+Without a cluster to query, nothing is refused.
+"""
 
 from pathlib import Path
 
@@ -8,24 +10,24 @@ import pytest
 from tests.kubernetes.api_server import answering
 from tests.kubernetes.chart import template
 
-#: Without certificates, which take longer to make than all the rest.
+#: Without certificates, which take longer to create than the rest of the chart.
 QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 NAMESPACE_EXISTS: dict[str, dict[str, dict[str, str]]] = {"configmaps/kube-root-ca.crt": {"data": {}}}
-#: (what is set, the value that names a Secret, the keys that it must have)
+#: (the arguments, the value that names a Secret, the keys that it must have)
 SECRETS = [
     ("auth.enabled=true,auth.existingSecret=ours", "auth.existingSecret", ["key", "service-token", "admin-token"]),
     ("tls.enabled=true,tls.existingSecret=ours", "tls.existingSecret", ["tls.crt", "tls.key", "ca.crt"]),
     ("redis.external.urlSecret=ours", "redis.external.urlSecret", ["url"]),
 ]
-#: (value, a kind that it needs, who brings it)
+#: (value, a kind that it needs, the product that installs it)
 KINDS = [
     ("metrics.serviceMonitor.enabled", "monitoring.coreos.com/v1/ServiceMonitor", "the Prometheus operator"),
     ("metrics.prometheusRule.enabled", "monitoring.coreos.com/v1/PrometheusRule", "the Prometheus operator"),
     ("tls.certManager.enabled", "cert-manager.io/v1/Certificate", "cert-manager"),
 ]
-#: What such a value needs beside it.
+#: Further values that such a value needs.
 WITH = {"tls.certManager.enabled": ("--set", "tls.enabled=true,tls.certManager.issuerRef.name=ours")}
-#: As a cluster that was asked answers; `helm template` alone knows versions, and no kinds.
+#: The kinds of a cluster; `helm template` alone has API versions, and no kinds.
 ASKED = ("--api-versions", "apps/v1/StatefulSet")
 
 
@@ -33,7 +35,7 @@ ASKED = ("--api-versions", "apps/v1/StatefulSet")
 def test_missing_user_secret_is_reported_at_the_install(
     given: str, value: str, keys: list[str], tmp_path: Path
 ) -> None:
-    """Pods would wait for it without a word; the answer has the command that makes it, with every key."""
+    """Pods would silently wait for it. The message has the command that creates it, with every key."""
     with answering(NAMESPACE_EXISTS, tmp_path) as kubeconfig:
         done = template(*QUICK, "--set", given, "--dry-run=server", "--kubeconfig", kubeconfig)
     assert done.returncode != 0
@@ -46,7 +48,7 @@ def test_missing_user_secret_is_reported_at_the_install(
 def test_secret_without_a_required_key_is_reported_at_the_install(
     given: str, value: str, keys: list[str], tmp_path: Path
 ) -> None:
-    """One that is empty is as good as absent; a Secret with all of them is taken."""
+    """An empty key counts as missing. A Secret with all keys is accepted."""
     whole = dict.fromkeys(keys, "eA==")
     for data, complaint in ((whole, None), ({**whole, keys[-1]: ""}, keys[-1])):
         with answering({**NAMESPACE_EXISTS, "secrets/ours": {"data": data}}, tmp_path) as kubeconfig:
@@ -59,7 +61,8 @@ def test_secret_without_a_required_key_is_reported_at_the_install(
 
 
 def test_secrets_are_not_checked_without_a_cluster(tmp_path: Path) -> None:
-    """Tools that render first and apply later see none of them; nor does an install that makes its namespace."""
+    """Tools that render first and apply later cannot look them up; neither can an install that creates its
+    namespace."""
     given = (*QUICK, "--set", SECRETS[0][0])
     assert template(*given).returncode == 0
     with answering({}, tmp_path) as kubeconfig:
@@ -68,7 +71,7 @@ def test_secrets_are_not_checked_without_a_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("value", "kind", "source"), KINDS)
 def test_missing_kind_is_reported_at_the_install(value: str, kind: str, source: str) -> None:
-    """Monitoring and cert-manager are extensions, of which a cluster may have none."""
+    """Monitoring and cert-manager are extensions that a cluster may not have."""
     done = template(*QUICK, *ASKED, *WITH.get(value, ()), "--set", f"{value}=true")
     assert done.returncode != 0
     words = f"{value} is true, but the cluster does not have {kind}. Install {source} first, or set it to false"

@@ -7,10 +7,8 @@ from tests.kubernetes.chart import FILES, one, values_of
 
 @pytest.mark.parametrize("name", FILES)
 def test_metadata_rolls_without_a_node_for_an_additional_pod(name: str) -> None:
-    """Three pods that keep apart on three nodes: a fourth would wait for ever, and the upgrade with it.
-
-    Where they may share a node, none goes before its successor is ready.
-    """
+    """With anti-affinity on three nodes, a fourth pod would stay pending, and the upgrade would not finish. If pods
+    may share a node, no pod stops before its successor is ready."""
     strategy = one(name, "Deployment", "oncelog-metadata")["spec"]["strategy"]
     alone = values_of(name)["spread"]["nodes"] == "hard"
     default = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": int(alone), "maxSurge": 1}}
@@ -18,5 +16,5 @@ def test_metadata_rolls_without_a_node_for_an_additional_pod(name: str) -> None:
 
 
 def test_production_preset_spreads_pods() -> None:
-    """The control: both ways are rendered."""
+    """The control: both variants are rendered."""
     assert {values_of(name)["spread"]["nodes"] for name in FILES} >= {"hard", "soft"}

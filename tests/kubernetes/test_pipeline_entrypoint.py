@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINT = ROOT / "docker/pipeline/entrypoint"
-#: What a driver gives an executor, as Spark's BasicExecutorFeatureStep does.
+#: The variables that a driver sets for an executor, as in Spark's BasicExecutorFeatureStep.
 EXECUTOR = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
     "SPARK_EXECUTOR_ID": "3",
@@ -24,7 +24,7 @@ EXECUTOR = {
 
 
 def started(tmp_path: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What the entrypoint started: the program's name and its arguments, a line each."""
+    """The output of the started program: its name and its arguments, a line each."""
     for place, name in (("home/bin", "spark-submit"), ("java/bin", "java")):
         program = tmp_path / place / name
         program.parent.mkdir(parents=True, exist_ok=True)
@@ -36,8 +36,8 @@ def started(tmp_path: Path, *words: str, **environment: str) -> subprocess.Compl
     )
 
 
-def test_a_driver_of_cluster_mode_is_submitted_to_itself_in_client_mode(tmp_path: Path) -> None:
-    """With the address that Kubernetes gave its pod; words with blanks stay one."""
+def test_cluster_mode_driver_runs_in_client_mode(tmp_path: Path) -> None:
+    """With the address that Kubernetes gave its pod. Arguments with spaces are not split."""
     words = ("driver", "--properties-file", "/opt/spark/conf/spark.properties", "local:///x.py", "a b")
     done = started(tmp_path, *words, SPARK_DRIVER_BIND_ADDRESS="10.0.0.1")
     assert done.stdout.splitlines() == [
@@ -46,8 +46,8 @@ def test_a_driver_of_cluster_mode_is_submitted_to_itself_in_client_mode(tmp_path
     ]  # fmt: skip
 
 
-def test_an_executor_gets_all_that_its_driver_says(tmp_path: Path) -> None:
-    """The options of its JVM in their order, ten before two; its memory, its name, its address."""
+def test_executor_gets_all_settings_of_its_driver(tmp_path: Path) -> None:
+    """JVM options in numeric order, two before ten; its memory, its name and its address."""
     options = {f"SPARK_JAVA_OPT_{number}": f"-Dn={number} x" for number in range(11)}
     done = started(tmp_path, "executor", **EXECUTOR, **options)
     lines = done.stdout.splitlines()
@@ -68,8 +68,8 @@ def test_an_executor_gets_all_that_its_driver_says(tmp_path: Path) -> None:
     }
 
 
-def test_the_class_that_an_executor_runs_is_in_the_jars_of_pyspark() -> None:
-    """The package from the index brings what Kubernetes needs; a version without it would fail in every pod."""
+def test_executor_class_is_in_the_jars_of_pyspark() -> None:
+    """The PySpark package includes the Kubernetes support; a version without it would fail in every pod."""
     (jar,) = Path(next(iter(pyspark.__path__))).glob("jars/spark-kubernetes_*.jar")
     name = re.search(r"org\.apache\.spark[\w.]*KubernetesExecutorBackend", ENTRYPOINT.read_text())
     assert name is not None
@@ -77,8 +77,8 @@ def test_the_class_that_an_executor_runs_is_in_the_jars_of_pyspark() -> None:
         assert f"{name[0].replace('.', '/')}.class" in found.namelist()
 
 
-def test_spark_submit_is_as_on_a_machine_of_ones_own(tmp_path: Path) -> None:
-    """Word for word."""
+def test_spark_submit_gets_its_arguments_unchanged(tmp_path: Path) -> None:
+    """As on a user's own machine."""
     done = started(tmp_path, "spark-submit", "--deploy-mode", "client", "a b")
     assert done.stdout.splitlines() == ["spark-submit", "--deploy-mode", "client", "a b"]
 
@@ -90,8 +90,8 @@ def test_spark_submit_is_as_on_a_machine_of_ones_own(tmp_path: Path) -> None:
         (["driver"], "SPARK_DRIVER_BIND_ADDRESS"),
     ],
 )
-def test_who_starts_it_by_hand_is_told_who_should(words: list[str], said: str, tmp_path: Path) -> None:
-    """Not by a JVM's trace."""
+def test_manual_start_is_an_error_with_advice(words: list[str], said: str, tmp_path: Path) -> None:
+    """Not a traceback of the JVM."""
     done = started(tmp_path, *words)
     assert done.returncode == 64
     assert said in done.stderr

@@ -11,7 +11,7 @@ from oncelog.lab.bench.figures import BenchRow, FigureTarget, Latencies, percent
 from oncelog.lab.bench.table import print_table, to_json
 
 
-def test_percentile_is_the_smallest_value_that_this_share_does_not_exceed() -> None:
+def test_percentile_is_the_smallest_value_that_covers_its_share() -> None:
     """Of 100 values the 99th percentile is the 99th, not the highest."""
     assert percentile(list(range(1, 101)), 0.99) == 99
     assert percentile(list(range(1, 101)), 0.50) == 50

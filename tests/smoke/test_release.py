@@ -1,6 +1,6 @@
 """An installation from a user's view: install, test, administer, kill under load, upgrade under load, uninstall.
 
-Six minutes on the current kube context (`make smoke`), in a namespace of its own; no part of the default tests. The
+Six minutes on the current kube context (`make smoke`), in a separate namespace; not part of the default tests. The
 tests are steps of one story and run in this order.
 """
 
@@ -50,7 +50,7 @@ def test_helm_test_passes(release: Release) -> None:
     assert "Succeeded" in release.helm("test", RELEASE, "--timeout", "90s", "--logs")
 
 
-def test_notes_and_administration_work_as_they_are_printed(release: Release) -> None:
+def test_printed_notes_and_admin_commands_work(release: Release) -> None:
     """The commands that each user runs first."""
     release.oncelog("produce", "greetings", "--stdin", stdin=b"hello\n")
     (message,) = [json.loads(line) for line in release.oncelog("read", "greetings", "-o", "json").splitlines()]
@@ -61,7 +61,7 @@ def test_notes_and_administration_work_as_they_are_printed(release: Release) -> 
     assert stats["phase"] == "serving"
 
 
-def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(release: Release, tmp_path: Path) -> None:
+def test_examples_of_the_rest_guide_get_the_documented_responses(release: Release, tmp_path: Path) -> None:
     """Through the Service, with TLS and the tokens of this release."""
     assert run_examples(release, tmp_path) > 80
 
@@ -85,7 +85,7 @@ def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
         parts = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in release.pods()]
         return parts.count("owner") == 2
 
-    # Helm does not wait for a pod that ends, and this one serves on until everybody else is back.
+    # Helm does not wait for a terminating pod, and this one serves until all others are ready.
     until_sync(two_owners, GRACE_S, every_s=1.0, waiting_for="the third owner to end")
 
 
@@ -103,7 +103,7 @@ def chaos(release: Release, *words: str) -> None:
 def test_uninstall_keeps_only_volumes_and_the_zookeeper_password(release: Release) -> None:
     """They hold the data, for a new install under the same name."""
     release.helm("uninstall", RELEASE, "--cascade", "foreground", "--wait", "--timeout", "120s")
-    # The pod of the last `helm test` is no part of the release, and its log is kept.
+    # The pod of the last `helm test` is not part of the release, and its log is kept.
     release.kubectl("delete", "pod", f"{RELEASE}-check")
     assert release.kinds_left() <= {"PersistentVolumeClaim", "Secret"}
 

@@ -90,7 +90,7 @@ def killed_and_compared(release: SparkRelease, watched: Watched, name: str, driv
     assert found == Copied(messages=TOTAL, lost=0, duplicated=0, out_of_order=0)
 
 
-def test_client_mode_in_a_pod_loses_and_doubles_nothing(release: SparkRelease) -> None:
+def test_client_mode_in_a_pod_loses_and_duplicates_nothing(release: SparkRelease) -> None:
     """The chart's example of a Job, word for word except names, sizes and the job's arguments."""
     name = "client"
     claim, job = release.manifests(CHART / "examples/client-mode.yaml")
@@ -111,7 +111,7 @@ def test_client_mode_in_a_pod_loses_and_doubles_nothing(release: SparkRelease) -
     release.kubectl("delete", "job", name)
 
 
-def test_cluster_mode_from_this_machine_loses_and_doubles_nothing(release: SparkRelease, tmp_path: Path) -> None:
+def test_cluster_mode_from_this_machine_loses_and_duplicates_nothing(release: SparkRelease, tmp_path: Path) -> None:
     """With the files of the chart's ConfigMap; such a driver is not restarted, so it is submitted again."""
     name = "cluster"
     for path, text in release.spark_files().items():
@@ -177,7 +177,7 @@ def credentials(release: SparkRelease, directory: Path) -> Path:
     return directory
 
 
-def test_the_charts_own_driver_loses_and_doubles_nothing(release: SparkRelease, tmp_path: Path) -> None:
+def test_chart_driver_loses_and_duplicates_nothing(release: SparkRelease, tmp_path: Path) -> None:
     """Its Deployment restarts it; it runs until it is stopped, so later messages are copied, too."""
     name = "deployed"
     arguments = [f"--max-rows-per-batch={ROWS_PER_BATCH}", words(name)[-1]]
