@@ -60,7 +60,7 @@ def batch(ids: Sequence[int], *, pid: int = PID, generation: int = 1, payload: b
 
 
 def parts(ids: Sequence[int], *, pid: int = PID, generation: int = 1) -> tuple[BatchHeader, bytes]:
-    """Header and id deltas of such a batch, as judging takes them."""
+    """Header and id deltas of such a batch, as the dedup check takes them."""
     data = batch(ids, pid=pid, generation=generation)
     header = decode_batch(data, checksum)
     return header, bytes(deltas_of(header, data))
@@ -133,7 +133,7 @@ def fold(entries: Iterable[tuple[EntryHeader, bytes]], into: DedupState | None =
 
 
 def plain(state: DedupState) -> dict[ProducerId, ProducerState]:
-    """What a state says of each producer, ids of batches with holes aside: a snapshot leaves them in their entries."""
+    """The state of each producer without the ids of batches with holes, which a snapshot leaves in their entries."""
 
     def without_deltas(recent: RecentBatch) -> RecentBatch:
         return recent._replace(deltas=b"" if recent.dense else None)

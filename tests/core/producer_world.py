@@ -1,6 +1,6 @@
-"""An owner in one screen, and a network that loses streams: what the tests of the producer session drive it with.
+"""A small owner, and a network that loses streams, for the tests of the producer session.
 
-The owner judges by the marks alone and stores at once; every answer, and everything sent, lies in a queue until it is
+The owner checks batches only by the marks and stores at once. Each request and answer stays in a queue until it is
 delivered or its stream is lost.
 """
 
@@ -119,7 +119,7 @@ def opened(*, session: int = 1, last: int = -1, **settings: object) -> ProducerS
 
 
 def reopened(producer: ProducerSession, *, session: int, epoch: int = 1, last: int = -1) -> list[ProducerEffect]:
-    """Bring a producer that is looking up, or waits for a retry, to its next session; what it sends there."""
+    """Bring a producer that is looking up, or waits for a retry, to its next session. Returns the effects of that."""
     if producer.opening.phase.value == "waiting":
         producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt)))
     attempt = producer.opening.attempt
@@ -132,7 +132,7 @@ def sent_requests(effects: list[ProducerEffect]) -> list[int]:
 
 
 class Owner:
-    """The topic's owner, whoever it is: a log, the epoch, and the sessions that still take batches."""
+    """The topic's current owner: a log, the epoch, and the sessions that still accept batches."""
 
     def __init__(self, random: Random, mode: SequenceMode) -> None:
         self.random = random
@@ -195,7 +195,7 @@ class Owner:
 
 
 class World:
-    """One producer and the owner of its topic, with everything in between that can be lost."""
+    """One producer, the owner of its topic, and the messages in between, which can be lost."""
 
     def __init__(self, seed: int, mode: SequenceMode) -> None:
         self.random = Random(seed)
@@ -246,7 +246,7 @@ class World:
         self.feed(StreamLost(self.producer.opening.attempt))
 
     def step(self, *, faults: bool) -> bool:
-        """One thing happens; False when nothing can."""
+        """Perform one random event. False if none is possible."""
         chance = self.random.random()
         if faults and chance < 0.03:
             self.lose_stream()

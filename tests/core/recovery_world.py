@@ -59,7 +59,7 @@ def entry(
 
 
 class World:
-    """What the nodes hold and what the record says; `perform` does one effect and returns its completion."""
+    """The nodes' entries and the ledger record. `perform` does one effect and returns its completion."""
 
     def __init__(self, copies: dict[Incarnation, dict[int, bytes]], record: LedgerMetadata | None = OPEN) -> None:
         self.copies: dict[Incarnation, dict[int, bytes]] = {
@@ -135,7 +135,7 @@ class Run:
         return effects
 
     def finish(self, *, hung: Incarnation | None = None, rng: random.Random | None = None) -> "Run":
-        """Do what is open, in order or at random, until nothing is; asks of a hung member stay open for ever."""
+        """Do open effects, in order or at random, until none is left. Requests to a hung member stay open for ever."""
         while ready := [
             i for i, effect in enumerate(self.open) if getattr(effect, "member", None) != hung or hung is None
         ]:

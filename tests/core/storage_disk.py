@@ -1,4 +1,4 @@
-"""A storage node's core over a small disk that syncs when told to, and what the tests say to it."""
+"""A storage node's core over a small disk that syncs on request, and helpers for requests to it."""
 
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import peek_header
@@ -24,7 +24,7 @@ NONE = EntryId(-1)
 
 
 class Index:
-    """What reached the disk: {ledger: {entry: bytes}}."""
+    """The entries on the disk: {ledger: {entry: bytes}}."""
 
     def __init__(self) -> None:
         self.held: dict[int, dict[int, Buffer]] = {}
@@ -42,7 +42,7 @@ class Index:
 
 
 class Disk:
-    """A node over a journal that syncs when told to, and restarts from what is synced."""
+    """A node over a journal that syncs on request. The node restarts from the synced entries."""
 
     def __init__(self, node_class: type[StorageNode] = StorageNode) -> None:
         self.node_class = node_class
@@ -51,7 +51,7 @@ class Disk:
         self.start()
 
     def start(self) -> None:
-        """A restart, after a crash: what was not synced is lost."""
+        """Restart after a crash. Entries that were not synced are lost."""
         self.index = Index()
         self.node = self.node_class(A, self.index, checksum)
         self.unsynced = []
@@ -74,7 +74,7 @@ class Disk:
             self.index.held.pop(record.ledger_id, None)
 
     def handle(self, event: StorageEvent) -> list[StorageEffect]:
-        """The effects but the journal's, which is written."""
+        """Handle the event and write the journal. Returns the other effects."""
         effects = self.node.handle(event)
         self.node.check_invariants()
         for effect in effects:
@@ -112,7 +112,7 @@ def read_answer(call: int, present: list[int], missing: list[int], last: int = -
 
 
 def writable() -> Disk:
-    """A node that holds entry 0 of the ledger, synced, and takes more of its writer."""
+    """A node that holds entry 0 of the ledger, synced, and accepts more adds of its writer."""
     disk = Disk()
     assert disk.handle(append(1, E0)) == [CheckLedger(LEDGER, 1)]
     assert disk.handle(LedgerChecked(LEDGER, 1, OPEN)) == []

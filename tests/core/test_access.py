@@ -17,25 +17,25 @@ def test_a_granted_right_implies_no_other_right(role: str, right: Right) -> None
 
 
 def test_one_of_several_accepted_rights_is_enough() -> None:
-    """A look-up is for who publishes or reads."""
+    """A look-up needs the right to publish or the right to read."""
     assert may(Caller("auditor"), GRANTS, Right.PRODUCE, Right.CONSUME)
     assert not may(Caller("keeper"), GRANTS, Right.PRODUCE, Right.CONSUME)
 
 
 def test_a_superuser_needs_no_grant() -> None:
-    """Nor does anybody where authentication is off."""
+    """The same holds for every client while authentication is off."""
     for caller in (Caller("root", superuser=True), UNCHECKED):
         assert all(may(caller, {}, right) for right in Right)
         require_superuser(caller)
 
 
 def test_call_without_a_required_right_is_for_superusers_only() -> None:
-    """A call that nobody gave a rule to."""
+    """A call without a rule is refused to every other role."""
     assert not may(Caller("keeper"), GRANTS)
 
 
 def test_refusal_names_the_role_the_right_and_the_resource() -> None:
-    """Whoever is refused asks an administrator for exactly that."""
+    """The client can ask an administrator for exactly this right."""
     with pytest.raises(PermissionDenied, match="role auditor has no right to produce in namespace a/b"):
         require(Caller("auditor"), GRANTS, Right.PRODUCE, what="namespace a/b")
     with pytest.raises(PermissionDenied, match="role keeper is not a superuser"):

@@ -1,4 +1,4 @@
-"""The producer's bytes: what was packed comes back, and nothing that came from outside breaks more than itself."""
+"""The encoding of batches: it round-trips, and bytes from outside never raise another error than InvalidBatch."""
 
 import struct
 
@@ -79,7 +79,7 @@ def test_flipped_bit_is_detected(ids: list[int]) -> None:
 
 @given(data=st.binary(max_size=160))
 def test_arbitrary_bytes_are_refused_or_decoded(data: bytes) -> None:
-    """What came from a socket raises InvalidBatch and nothing else."""
+    """Bytes from a socket raise InvalidBatch and no other exception."""
     for candidate in (data, batch([0, 5])[:8] + data):
         try:
             decode_batch(candidate, checksum)
@@ -88,7 +88,7 @@ def test_arbitrary_bytes_are_refused_or_decoded(data: bytes) -> None:
 
 
 def shaped(*, first: int, last: int, count: int, deltas: bytes = b"") -> bytes:
-    """A batch with a right checksum whose numbers say anything."""
+    """A batch with a valid checksum and arbitrary numbers in its header."""
     return encode_batch(
         b"",
         producer_id=ProducerId(1),
@@ -119,13 +119,13 @@ def shaped(*, first: int, last: int, count: int, deltas: bytes = b"") -> bytes:
     ],
 )
 def test_contradictory_header_numbers_are_refused(data: bytes) -> None:
-    """A right checksum over wrong numbers: the producer's bug, or somebody's wish."""
+    """A valid checksum over wrong numbers: a bug of the producer, or an attack."""
     with pytest.raises(InvalidBatch):
         decode_batch(data, checksum)
 
 
 def test_header_is_read_without_its_payload() -> None:
-    """The replay reads heads only; deltas that are cut off are an error of their own."""
+    """The replay reads only headers. Truncated id deltas have their own error."""
     data = batch([0, 5])
     header = peek_batch(data[:HEADER_BYTES])
     assert header == peek_batch(data)
@@ -134,7 +134,7 @@ def test_header_is_read_without_its_payload() -> None:
 
 
 def test_unterminated_varint_is_refused_at_once() -> None:
-    """Without a bound one hostile column would grow one number for ever."""
+    """Without a limit, a hostile column could make one number grow without end."""
     header = BatchHeader(
         ProducerId(1), Generation(1), SequenceId(0), SequenceId(9), 2, 0, 0, 1, 4_000_000, 0, 0
     )  # fmt: skip
@@ -156,7 +156,7 @@ def header_with(count: int, ids_bytes: int) -> bytes:
     [(3, 1), (3, 19), (2**32 - 1, 2**32 - 2), (SPARSE_IDS_MAX + 1, SPARSE_IDS_MAX), (2, 14 << 20)],
 )
 def test_id_deltas_are_bounded_before_they_are_decoded(count: int, ids_bytes: int) -> None:
-    """14 MiB of them cost 1.5 s and 250 MB. The header alone says that they cannot be right."""
+    """Decoding 14 MiB of deltas took 1.5 s and 250 MB. The header alone shows that they are invalid."""
     with pytest.raises(InvalidBatch, match=r"deltas contradict|holes in their ids"):
         peek_batch(header_with(count, ids_bytes))
 

@@ -26,7 +26,7 @@ def log_of(turns: list[tuple[int, list[int]]], *, producers: int) -> LogOf:
 
 
 def answer(state: DedupState, pid: int, ids: list[int]) -> list[ResultKind] | str:
-    """What a resend is told: the kinds of its parts, or the code of the error."""
+    """The answer to a resend: the kinds of its parts, or the code of the error."""
     verdict = DedupTable(state).check(*parts(ids, pid=pid))
     if isinstance(verdict, NothingNew):
         return [part.kind for part in verdict.known]
@@ -50,8 +50,8 @@ def restored(state: DedupState, *, bytes_max: int) -> DedupState:
 
 @pytest.mark.hazard(9)
 def test_idle_producer_keeps_all_its_batches() -> None:
-    """After ten idle minutes only the newest one was left: a resend was no longer verified, and an id that was never
-    stored was told as a success."""
+    """Before, only the newest batch was left after ten idle minutes: a resend was no longer verified, and an id that
+    was never stored was answered as a success."""
     turns = [(1, [10 * n, 10 * n + 5]) for n in range(RECENT_BATCHES_MAX)] + [(2, [n]) for n in range(100)]
     state = fold(log_of(turns, producers=2).entries)
     state.budget.pack_idle(before_ms=1 << 60)
@@ -67,7 +67,7 @@ def test_idle_producer_keeps_all_its_batches() -> None:
 
 
 def test_least_recently_active_producers_lose_their_batches_first() -> None:
-    """Never their marks, and never those of the producer that stores now."""
+    """Marks are never evicted, and neither are batches of the producer that stores now."""
     turns = [*((pid, [n]) for pid in (1, 2) for n in range(20)), (1, [20]), *((3, [n]) for n in range(20))]
     entries = log_of(turns, producers=3).entries
     state = fold(entries, DedupState(1_300))
@@ -82,13 +82,13 @@ def test_least_recently_active_producers_lose_their_batches_first() -> None:
 
 
 def test_only_producer_always_keeps_64_batches() -> None:
-    """However small the budget is: its resends are answered exactly."""
+    """Its resends are answered exactly, however small the budget is."""
     state = fold(log_of([(1, [n]) for n in range(100)], producers=1).entries, DedupState(1))
     assert len(state.producers[ProducerId(1)].recent_batches) == RECENT_BATCHES_MAX
 
 
 def test_batches_are_packed_before_any_is_evicted() -> None:
-    """Over the budget, the batches that take most give way to the form that takes little."""
+    """Over the budget, the largest batches are packed first."""
     turns = [(pid, [n]) for pid in range(1, 11) for n in range(64)]
     entries = log_of(turns, producers=10).entries
     state = fold(entries, DedupState(12_000))
@@ -99,7 +99,7 @@ def test_batches_are_packed_before_any_is_evicted() -> None:
 
 
 def test_snapshot_and_replay_equal_the_fold_with_any_budget() -> None:
-    """The law of the fold: above each producer's floor, a state that began from a snapshot says what the log says."""
+    """Above each producer's floor, a state that began from a snapshot equals the state folded from the log."""
     for seed in range(30):
         rng = random.Random(seed)
         mark = dict.fromkeys(range(1, 9), -1)
@@ -128,7 +128,7 @@ def test_snapshot_and_replay_equal_the_fold_with_any_budget() -> None:
 
 
 def test_packing_and_eviction_do_not_mark_a_producer_as_changed() -> None:
-    """Packing and forgetting change nothing that a delta would have to say."""
+    """They change nothing that a delta snapshot contains."""
     state = fold(log_of([(pid, [n]) for pid in (1, 2) for n in range(40)], producers=2).entries, DedupState(700))
     state.dirty.clear()
     state.budget.pack_idle(before_ms=1 << 60)
@@ -137,7 +137,7 @@ def test_packing_and_eviction_do_not_mark_a_producer_as_changed() -> None:
 
 
 def test_next_owner_evicts_in_the_same_order() -> None:
-    """A base has its producers in the order of activity, also where that is not the order in which they came."""
+    """A base snapshot lists producers by activity, also when they were opened in another order."""
     turns = [(pid, [n]) for pid in (3, 1, 4, 2) for n in range(30)]
     state = fold(log_of(turns, producers=4).entries)
     after = restored(state, bytes_max=state.budget.bytes_max)

@@ -41,7 +41,7 @@ def batch(payload: bytes, count: int, *, packed: bytes | None = None, raw_bytes:
 
 
 def test_valid_batches_are_accepted() -> None:
-    """With one column or all, compressed or not, with holes between ids."""
+    """With one column or all columns, compressed or not, with holes between ids."""
     for payload in (encode_values(ROWS), FULL):
         assert check_batch(batch(payload, 3), checksum, LIMITS).count == 3
         assert check_batch(batch(payload, 3, packed=zlib.compress(payload)), checksum, LIMITS).count == 3
@@ -98,7 +98,7 @@ def test_a_payload_that_contradicts_its_header_is_refused(lie: Callable[[], byte
 
 
 def test_a_zip_bomb_is_refused_before_it_is_decompressed() -> None:
-    """The declared size counts first, then no byte above it is produced."""
+    """The declared size is checked first; then no byte above it is produced."""
     bomb = zlib.compress(bytes(10_000_000))
     with pytest.raises(MessageTooLarge):
         check_batch(batch(b"", 1, packed=bomb, raw_bytes=10_000_000), checksum, LIMITS)

@@ -1,4 +1,4 @@
-"""core/columns: what is packed is what is read; what is forged is an InvalidBatch."""
+"""core/columns: packed columns round-trip, and forged ones raise InvalidBatch."""
 
 import struct
 import zlib
@@ -72,7 +72,7 @@ def test_layout_matches_the_documentation() -> None:
     )
 )
 def test_every_column_round_trips(rows: list[tuple[bytes | None, int | None, dict[str, str]]]) -> None:
-    """Keys, times and properties are told apart from their absence, an empty key from none."""
+    """Absent keys, times and properties differ from empty ones."""
     keys, times, properties = (list(column) for column in zip(*rows, strict=True))
     payload = encode_values([b"v"] * len(rows))
     payload += encode_keys(keys) + encode_event_times(times) + encode_properties(properties)
@@ -111,7 +111,7 @@ def test_value_of_another_type_than_bytes_is_refused(wrong: object) -> None:
 
 
 def test_a_memoryview_of_wide_items_is_refused() -> None:
-    """Its len() counts items, not bytes: the lengths would lie."""
+    """Its len() counts items, not bytes, so the lengths would be wrong."""
     with pytest.raises(InvalidArgument):
         encode_values([memoryview(b"12345678").cast("I")])
     assert encode_values([memoryview(b"12"), bytearray(b"34")]) == encode_values([b"12", b"34"])

@@ -24,7 +24,7 @@ DUPLICATE, BELOW_MARK, STALE = ResultKind.DUPLICATE, ResultKind.BELOW_MARK, Resu
 
 
 class DedupWorld:
-    """A table over a log: batches are world, written, and become durable when the test says so."""
+    """A dedup table over a log. The tests decide when batches are checked, written and durable."""
 
     def __init__(self, mode: SequenceMode = MONOTONIC, *, dedup_enabled: bool = True) -> None:
         self.log = LogOf()
@@ -89,11 +89,11 @@ def known(verdict: BatchVerdict) -> list[ResultRange]:
     return list(verdict.known)
 
 
-# --- who --------------------------------------------------------------------------------------------------------------
+# --- generations ------------------------------------------------------------------------------------------------------
 
 
 def test_older_generation_is_fenced() -> None:
-    """Nothing of a zombie is written, and it is told who came."""
+    """No batch of the older instance is written. The error names the newer generation."""
     world = DedupWorld()
     world.grant(generation=2)
     world.persist()
@@ -101,25 +101,25 @@ def test_older_generation_is_fenced() -> None:
 
 
 def test_unknown_producer_is_refused() -> None:
-    """Taking it as new would store again what was stored before it was forgotten."""
+    """If it counted as new, batches stored before it was forgotten would be stored again."""
     refused(DedupWorld().check([0], pid=9), UnknownProducer)
 
 
 @pytest.mark.hazard(12)
 def test_higher_generation_means_that_this_owner_is_deposed() -> None:
-    """Another owner granted it; the producer is not at fault."""
+    """Another owner granted that generation; the producer made no error."""
     assert refused(DedupWorld().check([0], generation=2), NotOwner).suspect
 
 
 def test_batches_without_a_producer_id_are_never_checked() -> None:
-    """Producer id 0 may send anything again."""
+    """Producer id 0 may send any batch again."""
     world = DedupWorld()
     assert world.check([5], pid=0) == world.check([5], pid=0) == ACCEPT
 
 
 @pytest.mark.hazard(10)
 def test_old_generation_waits_for_a_grant_in_flight() -> None:
-    """Fenced by a grant that fails, it is refused for nothing; accepted, it is in the log behind the fence."""
+    """If it were fenced, the grant could still fail. If it were accepted, it would be in the log behind the fence."""
     world = DedupWorld()
     world.grant(generation=2)
     assert isinstance(world.check([0]), Wait)
@@ -128,7 +128,7 @@ def test_old_generation_waits_for_a_grant_in_flight() -> None:
 
 
 def test_failed_grant_fences_no_instance() -> None:
-    """The older instance goes on."""
+    """The older instance continues."""
     world = DedupWorld()
     world.grant(generation=2)
     world.fail()
@@ -136,7 +136,7 @@ def test_failed_grant_fences_no_instance() -> None:
 
 
 def test_name_in_flight_is_bound_until_its_write_fails() -> None:
-    """A second opener must find the binding; after the failure there is none."""
+    """A second opening must find the binding. After the failure there is none."""
     world = DedupWorld()
     world.grant("q", pid=2, mode=CONTIGUOUS)
     table = world.table
@@ -149,7 +149,7 @@ def test_name_in_flight_is_bound_until_its_write_fails() -> None:
 
 @pytest.mark.hazard(4)
 def test_producer_id_is_never_bound_to_two_names() -> None:
-    """Binding an id that the topic knows is an error of ours, whether it is durable or in flight."""
+    """Binding an id again is an internal error, whether the first binding is durable or in flight."""
     world = DedupWorld()
     world.grant("q", pid=2)
     for name, pid in (("r", 1), ("r", 2), ("p", 3)):
@@ -157,11 +157,11 @@ def test_producer_id_is_never_bound_to_two_names() -> None:
             world.table.granting(grant(name, pid=pid), position=at(9))
 
 
-# --- new --------------------------------------------------------------------------------------------------------------
+# --- new batches ------------------------------------------------------------------------------------------------------
 
 
 def test_monotonic_accepts_holes_of_any_size() -> None:
-    """Ids are the application's."""
+    """The application chooses the ids."""
     world = DedupWorld()
     world.write([0])
     world.write([2, 5, 10**15])
@@ -179,15 +179,15 @@ def test_contiguous_accepts_only_the_next_id() -> None:
 
 @pytest.mark.hazard(9)
 def test_contiguous_batch_has_no_holes() -> None:
-    """Else 11 would pass as the next after 10 and 12 be called stored."""
+    """Otherwise 11 would be accepted as the next after 10, and 12 be reported as stored."""
     refused(DedupWorld(CONTIGUOUS).check([0, 2]), InvalidBatch)
 
 
-# --- known ------------------------------------------------------------------------------------------------------------
+# --- duplicates -------------------------------------------------------------------------------------------------------
 
 
 def test_stored_batch_is_a_duplicate_with_its_position() -> None:
-    """Whole, a piece, and across several recent batches."""
+    """The whole batch, a part of it, and ids across several recent batches."""
     world = DedupWorld().stored(range(3), range(3, 6), [8, 9])
     assert known(world.check(range(3))) == [ResultRange(DUPLICATE, 3, at(1), 0)]
     assert known(world.check([4, 5])) == [ResultRange(DUPLICATE, 2, at(2), 1)]
@@ -218,7 +218,7 @@ def test_duplicate_is_answered_after_the_last_of_its_writes() -> None:
 
 
 def test_partly_duplicate_batch_stores_only_its_new_tail() -> None:
-    """Exact per message: the head is told as duplicate, the tail is new."""
+    """The answer is exact per message: the head is a duplicate, the tail is new."""
     world = DedupWorld().stored(range(3))
     assert world.check(range(5)) == Accept(3, (ResultRange(DUPLICATE, 3, at(1), 0),))
 
@@ -238,7 +238,7 @@ def test_batch_may_contain_durable_in_flight_and_new_ids() -> None:
 
 @pytest.mark.hazard(9)
 def test_monotonic_below_the_recent_batches_is_not_verified() -> None:
-    """Success, not stored now, and told as what it is; beside a remembered batch and new ids too."""
+    """Answered as BELOW_MARK: a success that stores no message. Also beside a remembered batch and new ids."""
     world = DedupWorld().stored(*([2 * i] for i in range(RECENT_BATCHES_MAX + 2)))
     assert world.table.state.producers[PID].recent_floor == 2
     assert known(world.check([1])) == [ResultRange(BELOW_MARK, 1, None, 0)]
@@ -258,7 +258,7 @@ def test_contiguous_below_the_recent_batches_is_an_exact_duplicate() -> None:
 
 
 def test_batch_below_the_recent_batches_is_answered_at_once() -> None:
-    """No position to wait for: answered now, whatever is in flight."""
+    """There is no position to wait for, so it is answered now, whatever is in flight."""
     world = DedupWorld().stored(*([i] for i in range(RECENT_BATCHES_MAX + 1)))
     world.write([1000])
     verdict = world.check([0])
@@ -266,7 +266,7 @@ def test_batch_below_the_recent_batches_is_answered_at_once() -> None:
     assert verdict.settles_at <= world.table.state.position
 
 
-# --- ids that only the entry knows ------------------------------------------------------------------------------------
+# --- ids that only the entry contains ---------------------------------------------------------------------------------
 
 
 def test_ids_that_are_not_in_memory_are_read_from_the_entry() -> None:
@@ -282,7 +282,7 @@ def test_ids_that_are_not_in_memory_are_read_from_the_entry() -> None:
 
 
 def test_ids_in_flight_are_always_in_memory() -> None:
-    """Their entry is not in the log yet: nobody could read it."""
+    """Their entry is not in the log yet, so it cannot be read."""
     ids = list(range(0, 40_000, 2))
     world = DedupWorld()
     world.write(ids)
@@ -319,12 +319,12 @@ def test_failure_rolls_back_only_entries_that_are_not_durable() -> None:
     world.write(range(2, 4))
 
 
-# --- off --------------------------------------------------------------------------------------------------------------
+# --- disabled ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.hazard(15)
 def test_disabled_dedup_skips_only_the_check_of_sequence_ids() -> None:
-    """Grants, fencing and the fold go on, so on again is one event and knows everything."""
+    """Grants, fencing and the fold continue, so dedup can be enabled again by one event without a replay."""
     world = DedupWorld(dedup_enabled=False)
     world.write(range(3))
     world.write(range(3))
@@ -349,7 +349,7 @@ def test_enabling_dedup_counts_the_writes_in_flight() -> None:
 
 
 def test_id_stored_while_dedup_is_disabled_is_never_stale() -> None:
-    """Found by the simulation: 4 was stored while dedup was off, and its resend was refused as never stored."""
+    """Found by the simulation: 4 was stored while dedup was disabled, and its resend was refused as never stored."""
     world = DedupWorld()
     world.write([2, 3, 5])
     world.write([8])

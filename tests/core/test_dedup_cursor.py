@@ -56,7 +56,7 @@ class Cursor:
         return [link.ledger_id for link in record.ledgers]
 
     def lose_adds(self) -> bool:
-        """Send until something is written to the cursor's ledger. It is confirmed the second time; whether it came."""
+        """Send until an add to the cursor's ledger is queued, and drop that add. Returns whether there was one."""
         if self.serving.cursor.state is CursorState.WRITING:
             writer = self.serving.cursor.ledgers.writer
             assert writer is not None
@@ -77,7 +77,7 @@ class Cursor:
         return False
 
     def fail_ledger(self) -> None:
-        """Two members of the cursor's open ledger break."""
+        """Two members of the cursor's open ledger fail."""
         writer = self.serving.cursor.ledgers.writer
         assert writer is not None
         for member in (A, B):
@@ -88,7 +88,7 @@ class Cursor:
 
 
 def test_snapshot_is_written_after_a_number_of_entries() -> None:
-    """Not before, and never within the gap after the last one."""
+    """Not earlier, and never within the minimum gap after the last snapshot."""
     cursor = Cursor().send(4, after_ms=300)
     (taken,) = cursor.snapshots()
     assert (taken.is_base, taken.producers, taken.position) == (True, 1, cursor.serving.log.table.state.position)
@@ -99,7 +99,7 @@ def test_snapshot_is_written_after_a_number_of_entries() -> None:
 
 
 def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
-    """A topic at rest writes none."""
+    """An idle topic writes no snapshot."""
     cursor = Cursor().send(1)
     cursor.owner.tick(9_999).run()
     assert cursor.snapshots() == []
@@ -110,14 +110,14 @@ def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
 
 
 def test_unused_topic_writes_no_snapshot() -> None:
-    """There is nothing to begin from."""
+    """There is no state to write."""
     owner = Owner(World(), "o1").take_over()
     owner.tick(10**9).run()
     assert owner.emitted(SnapshotTaken) == []
 
 
 def test_replayed_entries_count_towards_the_next_snapshot() -> None:
-    """An owner after the other, each dying before its first snapshot, must not let the replay grow."""
+    """If owners keep dying before their first snapshot, the replay must not grow."""
     cursor = Cursor(replace(SNAPSHOTS, entries_max=100)).send(60)
     second = Owner(cursor.world, "o2", replace(SETTINGS, snapshot=replace(SNAPSHOTS, entries_max=60))).take_over()
     second.tick(1000).run()
@@ -141,7 +141,7 @@ def test_manifest_is_written_after_its_chunks_are_confirmed() -> None:
 
 @pytest.mark.parametrize("confirmed", [0, 1])
 def test_failed_cursor_ledger_costs_only_its_snapshot(confirmed: int) -> None:
-    """In the chunks or before the manifest: the topic serves on, and a base follows with what was dirty."""
+    """In the chunks or before the manifest: the topic continues to serve, and a base follows with all changes."""
     cursor = Cursor().send(4, after_ms=300)
     first = cursor.ledgers()
     for _ in range(confirmed + 1):
@@ -172,7 +172,7 @@ def test_no_snapshot_begins_while_a_failed_cursor_ledger_closes() -> None:
 
 
 def test_lost_cursor_ledger_makes_the_owner_check_its_record() -> None:
-    """Fenced by another: the record decides, and until then no snapshot is tried."""
+    """Another owner fenced it. The record decides, and no snapshot is tried before."""
     cursor = Cursor().send(4, after_ms=300)
     writer = cursor.serving.cursor.ledgers.writer
     assert writer is not None
@@ -220,7 +220,7 @@ def test_late_answer_of_an_earlier_link_is_ignored() -> None:
 
 
 def test_two_complete_bases_are_kept() -> None:
-    """Each ledger begins with a base, and takes so many deltas; an older one leaves when two newer are complete."""
+    """Each ledger begins with a base, and deltas follow. A ledger is dropped when two newer ones are complete."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
     kinds = [taken.is_base for taken in cursor.snapshots()]
     assert kinds[:6] == [True, False, False, True, False, False]
@@ -234,7 +234,7 @@ def test_two_complete_bases_are_kept() -> None:
 
 @pytest.mark.hazard(16)
 def test_trim_bound_is_the_oldest_kept_base() -> None:
-    """And none while there is only one to fall back on."""
+    """There is no bound while there is only one base."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(14)
     assert cursor.serving.cursor.trim_bound() is None
     cursor.send(60)
@@ -246,7 +246,7 @@ def test_trim_bound_is_the_oldest_kept_base() -> None:
 
 @pytest.mark.hazard(16)
 def test_every_kept_base_is_a_fallback() -> None:
-    """With the newer ones damaged, the log from the trim bound on is enough."""
+    """If the newer bases are damaged, the log from the trim bound on is enough."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
     bound = cursor.serving.cursor.trim_bound()
     assert bound is not None

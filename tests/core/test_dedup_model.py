@@ -99,7 +99,7 @@ class Model:
             at += part.count
 
     def new_owner(self) -> None:
-        """Only the durable log is left, and the ids of batches with holes are in their entries."""
+        """Start a new owner from the durable log. Ids of batches with holes are only in their entries."""
         state = fold(self.world.log.entries)
         producer = state.producers[PID]
         producer.recent_batches.pack()
@@ -120,7 +120,7 @@ class Model:
         assert max(self.stored().values(), default=0) <= 1
 
     def replay_everything(self) -> None:
-        """The source from its start, as a restarted application sends it: then it is all there, once."""
+        """Resend the source from its start, like a restarted application. Then each id is stored once."""
         for start in range(0, len(self.source), 7):
             self.send(start, 7)
         self.world.persist()
@@ -171,7 +171,7 @@ def test_replaying_producer_is_complete_after_its_replay(source: list[int], step
             cursor += 1 + second
         else:
             model.do((kind, first, second))
-            # What follows a failure or a restart is resent from some earlier point, at or below what is stored.
+            # After a failure or a restart, resend from an earlier point, at or below the last stored id.
             stored = model.stored()
             sure = next((i for i, each in enumerate(source) if not stored[each]), len(source))
             cursor = min(cursor, sure, first) if kind != "persist" else cursor

@@ -143,7 +143,7 @@ def test_newest_snapshot_of_a_chain_is_read() -> None:
 
 @pytest.mark.hazard(16)
 def test_snapshot_without_a_manifest_is_ignored() -> None:
-    """The manifest is the commit record; the chunks of one that failed are not taken for the next one's."""
+    """The manifest is the commit record. Chunks of a failed snapshot are not taken for chunks of the next one."""
     base, first, second = chain()
     assert number_of(read(base[:-1])) is None
     assert number_of(read(base + first + second[:-1])) == 2
@@ -158,7 +158,7 @@ def test_chain_of_deltas_ends_at_the_first_broken_one() -> None:
 
 
 def test_delta_of_another_snapshot_is_ignored() -> None:
-    """It names the very producers that are there, but what changed between is not in it."""
+    """It names the same producers, but does not contain the changes in between."""
     log = LogOf()
     log.granted(grant("p", pid=1))
     log.granted(grant("q", pid=2))
@@ -203,7 +203,7 @@ def test_damaged_chunk_is_detected() -> None:
 
 
 def test_manifest_with_a_wrong_producer_count_is_ignored() -> None:
-    """A chain whose base misses some would be a partial map; the snapshot before it is not touched."""
+    """A base without some producers would be a partial map. The snapshot before it stays unchanged."""
     base, first, _ = chain()
     manifest = decode_manifest(first[-1][1])._replace(producers_count=9)
     reader = read([*base, *first[:-1], (MANIFEST, encode_manifest(manifest))])
@@ -212,14 +212,14 @@ def test_manifest_with_a_wrong_producer_count_is_ignored() -> None:
 
 @pytest.mark.parametrize("kind", [EntryKind.MESSAGES, EntryKind.PRODUCER_OPENED, 9])
 def test_foreign_entry_is_corrupt(kind: int) -> None:
-    """It does not belong into a cursor's ledger."""
+    """An entry of another kind does not belong in a cursor's ledger."""
     with pytest.raises(CorruptEntry):
         read([(kind, b"")])
 
 
 @given(data=st.binary(max_size=120))
 def test_arbitrary_bytes_are_a_corrupt_snapshot(data: bytes) -> None:
-    """CorruptEntry and nothing else."""
+    """They raise CorruptEntry and no other exception."""
     chunk = encode_chunks(1, some_state().producers.values())[0]
     for candidate in (data, chunk[: len(chunk) - len(data)] + data, chunk + data):
         for decode in (decode_chunk, decode_manifest):
@@ -230,7 +230,7 @@ def test_arbitrary_bytes_are_a_corrupt_snapshot(data: bytes) -> None:
 
 
 def test_chunks_stay_below_their_size_limit() -> None:
-    """No producer count is a size cliff."""
+    """A large number of producers is split into more chunks."""
     producers = [
         ProducerState(f"name {i}", ProducerId(i), Generation(1), SequenceMode.MONOTONIC) for i in range(1, 20_001)
     ]

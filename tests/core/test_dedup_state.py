@@ -20,7 +20,7 @@ def log_with(*batches: list[int] | range) -> LogOf:
 
 
 def test_fold_of_an_empty_log_is_empty() -> None:
-    """Before every entry of every topic."""
+    """A topic starts with the empty state."""
     assert (DedupState().position, DedupState().next_index) == (BEFORE_ALL, 0)
 
 
@@ -58,7 +58,7 @@ def test_large_claimed_count_takes_no_time() -> None:
 
 
 def test_skip_first_is_applied_whatever_the_mark() -> None:
-    """What the owner said is to be ignored has no place in this entry, whatever the mark."""
+    """Messages that the owner marked as skipped have no place in this entry, whatever the mark."""
     log = log_with(range(3))
     log.stored([5, 6, 7], skip_first=1)
     recent = fold(log.entries).producers[PID].recent_batches[-1]
@@ -67,7 +67,7 @@ def test_skip_first_is_applied_whatever_the_mark() -> None:
 
 @pytest.mark.hazard(15)
 def test_first_position_and_highest_mark_win() -> None:
-    """What was stored twice while dedup was off is where it was first."""
+    """An id that was stored twice while dedup was disabled keeps its first position."""
     log = log_with(range(3), range(3), range(1, 5))
     producer = fold(log.entries).producers[PID]
     assert producer.persisted == 4
@@ -78,7 +78,7 @@ def test_first_position_and_highest_mark_win() -> None:
 
 
 def test_batch_without_deduplication_only_counts() -> None:
-    """Producer id 0: nothing is remembered of it."""
+    """No batch of producer id 0 is remembered."""
     log = LogOf()
     log.stored([5], pid=0)
     state = fold(log.entries)
@@ -116,7 +116,7 @@ def test_loaded_ids_of_a_batch_respect_its_offset() -> None:
 
 
 def test_loaded_ids_of_a_forgotten_batch_are_ignored() -> None:
-    """The batch was forgotten meanwhile, or its producer."""
+    """The batch or its producer was forgotten meanwhile."""
     state = fold(log_with([0, 5]).entries)
     before = list(state.producers[PID].recent_batches)
     state.learn_deltas(at(9), *parts([0, 5]))
@@ -124,7 +124,7 @@ def test_loaded_ids_of_a_forgotten_batch_are_ignored() -> None:
     assert state.producers[PID].recent_batches == before
 
 
-# --- what stops it ----------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_missing_messages_are_reported_as_a_hole() -> None:
@@ -136,7 +136,7 @@ def test_missing_messages_are_reported_as_a_hole() -> None:
 
 
 def test_repeated_entry_is_refused() -> None:
-    """Nor an older one: a control entry has no message number that could tell."""
+    """Older entries are refused, too: a control entry has no message number that would show the repeat."""
     log = log_with()
     with pytest.raises(LogHole):
         fold([*log.entries, *log.entries])
@@ -171,7 +171,7 @@ def test_grant_that_contradicts_the_log_is_corrupt(second: object) -> None:
 
 @pytest.mark.hazard(13)
 def test_unknown_kind_is_corrupt() -> None:
-    """A later version's entry may say anything; it is not skipped."""
+    """An entry of a later version may have any meaning, so it is not skipped."""
     log = log_with()
     log.add(EntryKind.SNAPSHOT_CHUNK, b"")
     with pytest.raises(CorruptEntry, match="kind"):
@@ -179,7 +179,7 @@ def test_unknown_kind_is_corrupt() -> None:
 
 
 def test_entry_cut_inside_its_ids_is_corrupt() -> None:
-    """A batch of the ids that are left would be wrong without a sound."""
+    """Decoding only the remaining ids would give a wrong batch without an error."""
     log = log_with([0, 5, 9])
     header, data = log.entries[1]
     with pytest.raises(CorruptEntry, match="cut"):
@@ -197,7 +197,7 @@ def test_next_generation_keeps_the_recent_batches() -> None:
 
 
 def test_name_stays_with_the_role_that_opened_it_first() -> None:
-    """Whoever takes it over later does not own it. A name without a role goes to the first role that opens it."""
+    """A role that takes the name over later does not own it. A name without a role gets that of its next opening."""
     log = LogOf()
     log.granted(grant("p", generation=1))
     log.granted(grant("p", generation=2, role="importer"))
@@ -206,7 +206,7 @@ def test_name_stays_with_the_role_that_opened_it_first() -> None:
 
 
 def test_instance_of_an_assigned_name_is_found_by_its_id() -> None:
-    """It asks again without a name. Whoever has the next generation is found in its place."""
+    """It repeats its request without a name. If there is a next generation, that instance is found instead."""
     log = LogOf()
     log.granted(grant("producer-7", pid=7, generation=1, instance_id=b"a" * 16))
     log.granted(grant("chosen", pid=8, generation=1, instance_id=b"b" * 16))

@@ -69,14 +69,14 @@ def test_flipped_bit_is_detected() -> None:
 
 
 def test_entry_other_than_the_requested_one_is_corrupt() -> None:
-    """Intact bytes in the wrong place are damage."""
+    """Valid bytes at the wrong position count as damage."""
     for ledger_id, entry_id in ((8, 0), (7, 1)):
         with pytest.raises(CorruptEntry, match="expected entry"):
             decode_entry(DATA, ledger_id=LedgerId(ledger_id), entry_id=EntryId(entry_id), checksum=checksum)
 
 
 def test_header_is_read_without_its_body() -> None:
-    """The replay reads heads only."""
+    """The replay reads only headers."""
     assert peek_header(DATA[:HEADER_BYTES]) == HEADER
 
 
@@ -116,6 +116,6 @@ def test_arbitrary_bytes_are_a_corrupt_grant(data: bytes) -> None:
 
 
 def test_name_that_is_not_utf8_is_corrupt() -> None:
-    """The same, for certain."""
+    """A direct example of the case above."""
     with pytest.raises(CorruptEntry, match="UTF-8"):
         decode_opened(encode_opened(grant("ab"))[:-2] + b"\xff\xff")

@@ -1,4 +1,4 @@
-"""What Redis shows is judged before a key is believed: whole, restarted, or lost."""
+"""The state of Redis is checked before keys are accepted: complete, restarted, or lost."""
 
 from dataclasses import replace
 

@@ -43,7 +43,7 @@ def failure(world: World) -> str:
     return outcome.reason
 
 
-# --- the story, effect by effect ------------------------------------------------------------------------------------
+# --- the protocol, effect by effect -----------------------------------------------------------------------------------
 
 
 def test_recovery_step_by_step() -> None:
@@ -152,7 +152,7 @@ def test_copies_are_verbatim() -> None:
     assert world.copies[C] == odd
 
 
-# --- who is waited for ----------------------------------------------------------------------------------------------
+# --- members that recovery waits for ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hung", [A, B, C])

@@ -39,7 +39,7 @@ def test_ids_of_two_topics_have_no_order() -> None:
 
 @given(st.integers(0, 2**63 - 2), st.integers(0, 2**63 - 2), st.integers(0, 2**31 - 2), st.integers(-1, 2**31 - 1))
 def test_bytes_round_trip(ledger: int, entry: int, index: int, partition: int) -> None:
-    """What was stored is what is read, and equal ids hash alike."""
+    """Ids round-trip, and equal ids have equal hashes."""
     found = at(ledger, entry, index, partition=partition)
     again = MessageId.from_bytes(found.to_bytes())
     assert again == found
@@ -56,14 +56,14 @@ def test_earliest_latest_and_ids_without_a_topic_round_trip() -> None:
 
 @given(st.binary(max_size=100))
 def test_arbitrary_bytes_are_an_invalid_argument(data: bytes) -> None:
-    """Bytes from elsewhere never become an id, nor another exception."""
+    """Arbitrary bytes never become an id and never raise another exception."""
     with pytest.raises(InvalidArgument):
         MessageId.from_bytes(data)
 
 
 @given(st.integers(0, ID_BYTES - 1), st.integers(1, 255))
 def test_flipped_byte_is_detected(place: int, mask: int) -> None:
-    """An id damaged in the application's store is refused, not believed."""
+    """An id that was damaged in the application's store is refused."""
     data = bytearray(at(7, 8, 9).to_bytes())
     data[place] ^= mask
     with pytest.raises(InvalidArgument):
@@ -90,6 +90,6 @@ def test_text_is_ledger_entry_index() -> None:
 
 @pytest.mark.parametrize("number", [-1, 2**63, True, 1.5, "7"])
 def test_index_of_another_type_is_refused(number: object) -> None:
-    """Told where it is written, not by the owner."""
+    """The error is raised where the id is created, not later by the owner."""
     with pytest.raises(InvalidArgument):
         Index(number)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""core/names: what is legal, and the errors that say why not."""
+"""core/names: legal names, and the errors for illegal ones."""
 
 import pytest
 

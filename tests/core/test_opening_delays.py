@@ -1,4 +1,4 @@
-"""Requests to open a producer on a topic that does not serve: the core decides when their clients learn why."""
+"""Requests to open a producer on a topic that does not serve: the core decides when clients get the cause."""
 
 from oncelog.core.errors import NotEnoughStorageNodes
 from oncelog.core.ledger.managed_ledger import CloseLedger

@@ -1,4 +1,4 @@
-"""Opening producers: who is granted, who waits, who is refused, and with what."""
+"""Opening producers: which requests are granted, wait or are refused, and with which error."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_other_mode_is_refused(fields: dict[str, object]) -> None:
 
 
 def test_resume_with_an_unknown_id_must_open_by_name() -> None:
-    """Also one that stands for another name here."""
+    """The same holds for an id that is bound to another name here."""
     _, owner = serving()
     owner.open("p")
     owner.open("q")
@@ -139,7 +139,7 @@ def test_resume_with_an_unknown_id_must_open_by_name() -> None:
 
 
 def test_current_instance_may_present_itself() -> None:
-    """By name, with its id and generation: granted as what it is, not as a new one."""
+    """By name, with its id and generation: granted with the same generation."""
     _, owner = serving()
     granted = owner.open()
     again = owner.open("p", present=granted.instance)
@@ -165,14 +165,14 @@ def test_presented_instance_that_the_log_does_not_contain_is_expired() -> None:
 
 
 def test_generation_that_was_never_granted_is_refused() -> None:
-    """The record names this owner, so no other can have granted it."""
+    """The record names this owner, so no other owner can have granted it."""
     _, owner = serving()
     owner.open()
     assert refusal(owner, None, resume=instance(7)) is InvalidArgument
 
 
 def test_generations_do_not_wrap_around() -> None:
-    """It does not begin anew: an old zombie would be current again."""
+    """If it began again at 1, an old instance would be current again."""
     _, owner = serving()
     owner.open()
     assert owner.core.serving is not None
@@ -181,7 +181,7 @@ def test_generations_do_not_wrap_around() -> None:
 
 
 def test_resume_waits_for_a_grant_in_flight() -> None:
-    """If that fails, it is still the current one."""
+    """If the grant fails, this instance is still the current one."""
     _, owner = serving()
     granted = owner.open()
     taker = owner.ask("p", SendAdds)
@@ -193,7 +193,7 @@ def test_resume_waits_for_a_grant_in_flight() -> None:
 
 
 def test_opening_waits_for_the_next_ledger() -> None:
-    """A roll is on: it is granted in the new ledger."""
+    """During a roll, the grant is written to the new ledger."""
     world, owner = serving()
     owner.roll()
     call = owner.ask("p")
@@ -244,7 +244,7 @@ def test_repeat_of_an_answered_request_gets_the_same_grant(name: str | None, on_
 @pytest.mark.parametrize("on_conflict", list(OnConflict))
 @pytest.mark.parametrize("name", ["p", None])
 def test_repeat_at_the_next_owner_finds_its_grant(name: str | None, on_conflict: OnConflict) -> None:
-    """The grant was durable, and its owner died before it was told."""
+    """The grant was durable, and the owner died before it answered."""
     world, owner = serving()
     first = owner.open(name, instance_id=X, on_conflict=on_conflict)
     after = Owner(world, "second").take_over()
@@ -311,7 +311,7 @@ def test_repeat_after_a_withdrawal_gets_the_grant_in_flight() -> None:
 
 
 def test_requests_keep_their_order_while_ids_are_allocated() -> None:
-    """A ledger rolls meanwhile; the first who asked for the name is the first who gets it."""
+    """A ledger rolls meanwhile. The first request for the name is granted first."""
     _, owner = serving()
     first = owner.ask("p", AllocateProducerId, instance_id=X)
     owner.roll()
@@ -358,7 +358,7 @@ def test_failed_write_leaves_no_grant_behind() -> None:
 
 
 def grace_over(owner: Owner) -> None:
-    """The newest timer of the holders' time to come back fires."""
+    """The newest timer of the reconnect grace period fires."""
     timers = [timer for timer in owner.emitted(StartTopicTimer) if timer.key.startswith(RETURN_TIMER)]
     owner.handle(TopicTimerFired(timers[-1].key))
     owner.run()
@@ -376,7 +376,7 @@ def test_opening_with_refuse_waits_for_the_holder_after_a_takeover() -> None:
 
 
 def test_holder_that_does_not_reconnect_loses_its_name() -> None:
-    """After the time that it had."""
+    """It loses the name after the grace period."""
     world, owner = serving()
     owner.open(instance_id=X)
     after = Owner(world, "second").take_over()
@@ -428,7 +428,7 @@ def test_holder_may_reconnect_after_a_failed_write() -> None:
 
 
 def test_timer_of_an_earlier_wait_is_ignored() -> None:
-    """It is the time since this takeover that counts."""
+    """Only the time since this takeover counts."""
     world, owner = serving()
     owner.open(instance_id=X)
     after = Owner(world, "second").take_over()

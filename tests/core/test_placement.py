@@ -125,7 +125,7 @@ def test_cluster_of_three_continues_with_one_node_down() -> None:
 
 
 def test_single_node_is_its_own_quorum() -> None:
-    """1/1/1."""
+    """One node, with write quorum 1 and ack quorum 1."""
     assert pick_members(LedgerId(7), NODES[:1], (), (), 1, 1) == NODES[:1]
     with pytest.raises(InvalidArgument):
         pick_members(LedgerId(7), NODES, (), (), 1, 2)

@@ -54,13 +54,13 @@ CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 
 def test_batch_before_the_first_grant_is_an_internal_error() -> None:
-    """Nobody holds a producer that was not reported open."""
+    """The application has no producer before it was reported open."""
     with pytest.raises(InvariantViolated):
         new_producer().handle(ready(1))
 
 
 def test_batch_is_packed_with_the_granted_id_and_generation() -> None:
-    """Ids go on after the log's last one; the bytes decode to exactly what was given."""
+    """Ids continue after the last id of the log. The bytes decode to the given messages."""
     producer = opened(last=41)
     effects = producer.handle(ready(1, 3))
     assert isinstance(effects[0], SendBatches)
@@ -91,7 +91,7 @@ def test_an_impossible_initial_id_is_refused(wrong: int) -> None:
 
 
 def test_contiguous_producer_cannot_start_after_a_gap() -> None:
-    """initial_sequence_id above the log's last would be refused for ever: told at once."""
+    """An initial_sequence_id above the log's last would be refused for ever, so it fails at once."""
     producer = new_producer(initial_sequence_id=10, mode=CONTIGUOUS)
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
@@ -161,7 +161,7 @@ def test_pending_memory_is_bounded() -> None:
 
 
 def test_batch_over_the_owners_limit_is_refused_by_the_client() -> None:
-    """The limit of the grant; nothing is sent, the producer goes on."""
+    """The grant contains the limit. Nothing is sent, and the producer continues."""
     producer = opened()
     producer.message_bytes_max = 100
     assert sent_requests(producer.handle(ready(0, value=b"x" * 100))) == [0]
@@ -204,7 +204,7 @@ def test_a_changed_generation_repacks_the_batch_under_its_ids() -> None:
 
 
 def test_session_of_a_silent_owner_ends_after_a_timeout() -> None:
-    """While answers come the deadline moves on; with nothing in flight it rests; silence ends the session."""
+    """Each answer extends the deadline. With nothing in flight there is none."""
     producer = opened()
     deadline = SessionTimerFired(TimerKey(TimerKind.ANSWER, 1))
     producer.handle(ready(1))
@@ -220,7 +220,7 @@ def test_session_of_a_silent_owner_ends_after_a_timeout() -> None:
 
 
 def test_a_send_timeout_fails_the_result_and_keeps_the_batch() -> None:
-    """The outcome is unknown: the caller is told so once, order towards the owner holds, memory stays counted."""
+    """The caller gets one unknown outcome. The order towards the owner stays, and the memory stays counted."""
     producer = opened(send_timeout_ms=100)
     effects = producer.handle(ready(1))
     assert effects[-1] == StartSessionTimer(TimerKey(TimerKind.SEND, 1), 100)
@@ -237,7 +237,7 @@ def test_a_send_timeout_fails_the_result_and_keeps_the_batch() -> None:
 
 
 def test_closing_fails_pending_batches() -> None:
-    """The session is ended at the owner; a grant that comes later is given back."""
+    """The client ends the session at the owner, and returns a grant that comes later."""
     producer = opened()
     producer.handle(ready(1))
     effects = producer.handle(CloseWanted())
@@ -252,7 +252,7 @@ def test_closing_fails_pending_batches() -> None:
 
 
 def test_only_the_owner_of_the_session_sets_whether_dedup_is_enabled() -> None:
-    """At each grant, and when it is switched; what an older session's owner says is from the past."""
+    """With each grant, and when dedup is toggled. Values from the owner of an older session are ignored."""
     producer = opened()
     assert producer.deduplication
     assert producer.handle(SessionDedupToggled(SessionNumber(2), on=False)) == []

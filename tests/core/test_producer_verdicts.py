@@ -134,7 +134,7 @@ def test_a_final_verdict_for_the_producer_ends_it(error: OncelogError) -> None:
 
 
 def test_a_gap_that_pending_batches_close_is_resent() -> None:
-    """A SequenceGap at or above the oldest pending id is the session's trouble only."""
+    """A SequenceGap at or above the oldest pending id ends only the session."""
     producer = opened(mode=CONTIGUOUS)
     for request in (1, 2):
         producer.handle(ready(request))
@@ -144,7 +144,7 @@ def test_a_gap_that_pending_batches_close_is_resent() -> None:
 
 @pytest.mark.hazard(14)
 def test_a_gap_below_the_oldest_pending_is_final() -> None:
-    """Nothing that is pending closes it: resend and refuse would go round for ever."""
+    """No pending batch closes it: the batch would be resent and refused for ever."""
     producer = opened(mode=CONTIGUOUS)
     for request in (1, 2):
         producer.handle(ready(request))
@@ -154,7 +154,7 @@ def test_a_gap_below_the_oldest_pending_is_final() -> None:
 
 
 def test_answer_with_a_wrong_message_count_ends_the_session() -> None:
-    """A peer's fault: the batch stays pending and goes to a fresh session."""
+    """The peer made an error: the batch stays pending and is sent in a new session."""
     producer = opened()
     producer.handle(ready(1, 3))
     producer.handle(answered(1, (1, (ResultRange(ResultKind.STORED, 2, None, 0),))))
@@ -184,16 +184,16 @@ def test_every_batch_takes_effect_once_through_any_faults(seed: int, mode: Seque
     ]
 
 
-# --- what a failure says of the message -------------------------------------------------------------------------------
+# --- failures and whether the message may be stored -------------------------------------------------------------------
 
 
 def failures(effects: list[ProducerEffect]) -> dict[int, bool | None]:
-    """{request: what its failure says}."""
+    """{request: the field `stored` of its failure}."""
     return {effect.request: effect.stored for effect in effects if isinstance(effect, Fail)}
 
 
 def test_batch_that_was_never_sent_fails_as_not_stored() -> None:
-    """The window holds it back, or no session was open: whatever ends the producer, nobody has seen it."""
+    """The window held it back, or no session was open, so no owner received it, whatever ends the producer."""
     producer = opened(in_flight_count_max=2)
     for request in (1, 2, 3):
         producer.handle(ready(request))
@@ -202,7 +202,7 @@ def test_batch_that_was_never_sent_fails_as_not_stored() -> None:
 
 
 def test_fenced_batch_that_was_sent_once_fails_as_not_stored() -> None:
-    """The owner drops what comes behind the refused batch; what is before it may be on its way into the log."""
+    """The owner drops batches behind the refused one. Batches before it may still be stored."""
     producer = opened()
     for request in (1, 2, 3):
         producer.handle(ready(request))
@@ -211,7 +211,7 @@ def test_fenced_batch_that_was_sent_once_fails_as_not_stored() -> None:
 
 @pytest.mark.hazard(14)
 def test_refusal_of_a_resent_batch_leaves_its_outcome_unknown() -> None:
-    """The first sending may be stored; only the one that was sent on this session alone is known."""
+    """The first copy may be stored. Only a batch that was sent in this session alone is known not to be."""
     producer = opened()
     producer.handle(ready(1))
     producer.handle(StreamLost(1))
@@ -221,7 +221,7 @@ def test_refusal_of_a_resent_batch_leaves_its_outcome_unknown() -> None:
 
 
 def test_stale_id_fails_as_not_stored_after_any_number_of_sends() -> None:
-    """What an earlier sending stored is a duplicate and never stale; a malformed batch says nothing of that sending."""
+    """A stored earlier copy gives the answer duplicate, never stale. A malformed batch proves nothing about it."""
     for error, told in ((StaleSequence(), False), (InvalidBatch(), None)):
         producer = opened()
         producer.handle(ready(1))
@@ -231,7 +231,7 @@ def test_stale_id_fails_as_not_stored_after_any_number_of_sends() -> None:
 
 
 def test_send_timeout_reports_an_unknown_outcome() -> None:
-    """Also of what was not sent yet: it stays in its place."""
+    """Also for a batch that was not sent yet: it keeps its place."""
     producer = opened(send_timeout_ms=100, in_flight_count_max=1)
     for request in (1, 2):
         producer.handle(ready(request))
@@ -239,7 +239,7 @@ def test_send_timeout_reports_an_unknown_outcome() -> None:
 
 
 def test_duplicate_reports_whether_this_instance_stored_it() -> None:
-    """Ids up to the mark of the first grant were stored before this instance; what is above it is its own."""
+    """Ids up to the mark of the first grant were stored by an earlier instance; higher ids by this one."""
     producer = opened(last=4)
     producer.handle(ready(1, 3, ids=explicit(4, 6)))
     producer.handle(StreamLost(1))
@@ -253,7 +253,7 @@ def test_duplicate_reports_whether_this_instance_stored_it() -> None:
 
 
 def test_a_stale_message_ends_neither_its_batch_nor_its_session() -> None:
-    """2 is stored, 4 was never, 6 is new: one answer for each, and what is in flight behind stays there."""
+    """2 is stored, 4 was never stored, 6 is new: one answer for each. Batches in flight behind them stay in flight."""
     producer = opened(last=5)
     producer.handle(ready(1, 3, ids=BatchIds(SequenceId(2), SequenceId(6), b"\x01\x01")))
     producer.handle(ready(2, ids=explicit(7)))

@@ -37,7 +37,7 @@ def without_ids(recent_batches: list[RecentBatch]) -> list[RecentBatch]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_recent_batches_round_trip_through_every_form(seed: int) -> None:
-    """Packed, unpacked, opened again: all but the ids of batches with holes, which their entries have."""
+    """Packed, unpacked, opened again. Only ids of batches with holes are left to their entries."""
     rng = random.Random(seed)
     given = drawn(rng, rng.randint(1, 64))
     recent_batches = RecentBatches(given)
@@ -85,7 +85,7 @@ def test_few_batches_cost_few_bytes() -> None:
 
 
 def test_reading_statistics_unpacks_no_batches() -> None:
-    """Else a look at the statistics would fill the memory that the budget has counted as packed."""
+    """Otherwise reading statistics would fill the memory that the budget counts as packed."""
     recent_batches = RecentBatches(drawn(random.Random(1), 10))
     recent_batches.pack()
     assert (

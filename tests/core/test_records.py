@@ -1,4 +1,4 @@
-"""The records in the metadata store: what one owner wrote the next one reads, or says that it cannot."""
+"""The records in the metadata store: they round-trip, or raise CorruptEntry."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def test_topic_record_round_trips_through_bytes() -> None:
 
 
 def test_cursor_record_round_trips_through_bytes() -> None:
-    """A base at entry 0 is a base; None is none."""
+    """A base at entry 0 differs from no base."""
     assert decode_cursor(encode_cursor(CURSOR)) == CURSOR
 
 
@@ -53,7 +53,7 @@ def test_cursor_record_round_trips_through_bytes() -> None:
     [b"", b"\xff", b"[]", b"3", b"{}", b'{"format":2}', b'{"format":1}', b'{"format":1,"ledgers":[[1]]}', b"null"],
 )
 def test_bytes_of_another_format_are_corrupt(decode: Callable[[bytes], object], data: bytes) -> None:
-    """Damage or a later version: CorruptEntry, so that nobody acts on half of it."""
+    """Damage or a later version raises CorruptEntry, so that no process acts on a part of it."""
     with pytest.raises(CorruptEntry):
         decode(data)
 

@@ -1,4 +1,4 @@
-"""Keys and the parts of a topic: the same part for the same key, and about as many keys in each part."""
+"""Keys and the partitions of a topic: a key always has the same partition, and keys spread evenly."""
 
 from collections import Counter
 
@@ -11,14 +11,14 @@ from oncelog.core.producer.routing import partition_of
     ("key", "partitions", "part"), [(b"", 3, 0), (b"123456789", 10, 2), (b"123456789", 7, 5), (b"N1234", 1, 0)]
 )
 def test_partition_of_a_key_never_changes(key: bytes, partitions: int, part: int) -> None:
-    """Fixed for good: rows of a key would lie in two parts otherwise. The CRC-32 of 123456789 is 3421780262."""
+    """Otherwise messages of one key would be in two partitions. The CRC-32 of 123456789 is 3421780262."""
     assert partition_of(key, partitions) == part
     assert partition_of(memoryview(key), partitions) == part
 
 
 @pytest.mark.parametrize("partitions", [2, 3, 8, 100])
 def test_keys_spread_over_all_partitions(partitions: int) -> None:
-    """Also keys that differ in a number only."""
+    """Also keys that differ only in a number."""
     counts = Counter(partition_of(b"customer-%d" % number, partitions) for number in range(partitions * 200))
     assert set(counts) == set(range(partitions))
     assert max(counts.values()) < 2 * 200

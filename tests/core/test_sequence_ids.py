@@ -28,7 +28,7 @@ def test_smallest_and_largest_ids_are_legal() -> None:
 
 
 class Integral:
-    """What a number of another library looks like."""
+    """An integer type of another library."""
 
     def __init__(self, value: int) -> None:
         self._value = value

@@ -1,4 +1,4 @@
-"""Serving: when a ledger rolls, what a roll and a failure do to those who are served, and a quiet member's end."""
+"""Serving: when a ledger rolls, how rolls and failures affect producers, and when a silent member is dropped."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def ledgers(world: World) -> list[int]:
 
 
 def test_ledger_rolls_by_entries() -> None:
-    """No session ends, and the numbers of messages go on over the ledgers."""
+    """No session ends, and message numbers continue across ledgers."""
     world, owner = served(replace(SETTINGS, ledger_entries_max=3))
     granted = owner.open()
     for i in range(7):
@@ -45,7 +45,7 @@ def test_ledger_rolls_by_entries() -> None:
 
 
 def test_no_roll_or_snapshot_begins_while_zookeeper_is_unreachable() -> None:
-    """A roll whose close cannot be written would stop a topic that could go on; it comes when the store is back."""
+    """A roll whose close cannot be written would stop the topic. The roll follows when ZooKeeper is reachable again."""
     world, owner = served(replace(SETTINGS, ledger_entries_max=3))
     granted = owner.open()
     owner.handle(StorageNodesUpdated((A, B, C), store_reachable=False))
@@ -60,7 +60,7 @@ def test_no_roll_or_snapshot_begins_while_zookeeper_is_unreachable() -> None:
 
 
 def test_ledger_rolls_by_size() -> None:
-    """Body bytes handed to it."""
+    """The size counts the body bytes of its entries."""
     world, owner = served(replace(SETTINGS, ledger_bytes_max=200))
     granted = owner.open()
     for i in range(6):
@@ -70,7 +70,7 @@ def test_ledger_rolls_by_size() -> None:
 
 
 def test_ledger_rolls_by_age_when_it_was_used() -> None:
-    """An idle topic makes no ledgers."""
+    """An idle topic creates no ledgers."""
     world, owner = serving()
     owner.tick(SETTINGS.ledger_age_max_ms).run()
     assert len(ledgers(world)) == 1
@@ -83,7 +83,7 @@ def test_ledger_rolls_by_age_when_it_was_used() -> None:
 
 @pytest.mark.hazard(8)
 def test_ledger_with_an_absent_member_rolls_onto_a_fuller_set() -> None:
-    """When a live node could take its place for a while."""
+    """When a live node could have replaced the absent member for some time."""
     world, owner = serving()
     owner.open()
     owner.handle(MemberLost(LedgerId(1), A))
@@ -139,7 +139,7 @@ def test_ledger_with_a_read_only_member_rolls_onto_a_writable_one() -> None:
 
 @pytest.mark.hazard(8)
 def test_superseded_member_is_dropped_at_once() -> None:
-    """It never comes back: the next ledger is on others."""
+    """It never comes back, so the next ledger is placed on other nodes."""
     world, owner = serving()
     owner.open()
     world.nodes[D] = {}
@@ -204,7 +204,7 @@ def test_topic_waits_for_storage_nodes() -> None:
 
 
 def test_ledger_is_replaced_when_its_members_leave_before_it_opens() -> None:
-    """It is closed and the next one opened, on those who are there."""
+    """It is closed, and the next one is opened on live nodes."""
     world = World()
     owner = Owner(world, "o1").take_over(WriteTopicRecord)
     world.nodes[D] = {}
@@ -220,7 +220,7 @@ def test_ledger_is_replaced_when_its_members_leave_before_it_opens() -> None:
 
 
 def test_readers_never_pass_the_last_confirmed_entry() -> None:
-    """Never beyond it."""
+    """They get entries up to last_add_confirmed only."""
     world, owner = serving()
     granted = owner.open()
     world.silent = {A, B}

@@ -1,4 +1,4 @@
-"""core/session_opening, through the producer session: who is asked, who is believed, when it is tried again."""
+"""core/session_opening, through the producer session: look-ups, requests, stale answers and retries."""
 
 import pytest
 
@@ -57,7 +57,7 @@ CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 
 def test_first_open_looks_up_requests_and_reports_once() -> None:
-    """The way of a first open, effect by effect."""
+    """The effects of a first open, in order."""
     producer = new_producer()
     assert producer.handle(OpenWanted()) == [
         LookUp(1, fresh=False, owner_epoch=OwnerEpoch(0)),
@@ -83,7 +83,7 @@ def test_first_open_looks_up_requests_and_reports_once() -> None:
 
 
 def test_higher_epoch_from_any_source_ends_the_session() -> None:
-    """The owner of the session is deposed: its answers are of an older session, all is sent again."""
+    """The owner of the session is deposed: its answers are ignored, and all pending batches are resent."""
     producer = opened()
     producer.handle(ready(1))
     assert producer.handle(EpochSeen(OwnerEpoch(1))) == []
@@ -138,7 +138,7 @@ def test_resuming_never_lowers_the_next_id() -> None:
 
 
 def test_first_grant_must_have_a_final_last_id() -> None:
-    """Without a durable grant last_sequence_id may still change: ask again rather than number by it."""
+    """Without a durable grant last_sequence_id may still change, so the client repeats the request."""
     producer = new_producer()
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
@@ -223,7 +223,7 @@ def test_instance_that_gets_another_producer_id_is_expired() -> None:
 
 
 def test_busy_name_fails_an_open_with_refuse() -> None:
-    """on_conflict="refuse" is an answer, not something to wait for; after the first grant it is the owner's mistake."""
+    """With on_conflict="refuse" the error is final. After the first grant such an answer is an error of the owner."""
     producer = new_producer(on_conflict=OnConflict.REFUSE)
     producer.handle(OpenWanted())
     (asked,) = producer.handle(OwnerFound(1, OwnerEpoch(1)))
@@ -265,7 +265,7 @@ def test_a_fatal_look_up_fails_the_producer_and_a_late_one_does_not() -> None:
 
 
 def test_open_without_a_grant_is_retried_after_a_timeout() -> None:
-    """The deadline of an attempt starts the next one; after the grant it means nothing."""
+    """The deadline of an attempt starts the next one. After the grant it is ignored."""
     producer = new_producer()
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
@@ -335,7 +335,7 @@ def test_a_request_is_withdrawn_only_while_its_answer_is_due() -> None:
 
 
 def test_a_producer_that_is_closed_withdraws_its_request() -> None:
-    """Or it would fence another instance after its end."""
+    """Otherwise the closed producer would fence another instance."""
     producer = new_producer()
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))

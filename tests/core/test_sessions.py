@@ -31,7 +31,7 @@ def ended(owner: Owner) -> list[tuple[SessionNumber, type[OncelogError]]]:
 
 
 def test_batches_of_one_event_are_appended_in_one_frame() -> None:
-    """The unit of a hop is a frame of many batches."""
+    """One frame carries many batches."""
     _, owner = serving()
     granted = owner.open()
     owner.effects.clear()
@@ -44,7 +44,7 @@ def test_batches_of_one_event_are_appended_in_one_frame() -> None:
 
 
 def test_retry_in_flight_joins_the_write() -> None:
-    """Answered once it is durable, with its position; stored once."""
+    """It is stored once, and answered with its position when it is durable."""
     world, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 1]))
@@ -77,7 +77,7 @@ def test_partly_duplicate_batch_is_answered_per_message() -> None:
 
 
 def test_refused_batch_ends_its_session_and_no_other() -> None:
-    """What is behind it is dropped, for the client resends it in order; the neighbour goes on."""
+    """Batches behind it are dropped, because the client resends them in order. The other session continues."""
     world, owner = serving()
     one, two = owner.open("p", mode=CONTIGUOUS), owner.open("q")
     pid, generation = two.instance
@@ -94,7 +94,7 @@ def test_refused_batch_ends_its_session_and_no_other() -> None:
 
 
 def test_batch_of_another_producer_is_refused() -> None:
-    """A session is of one instance."""
+    """A session belongs to one instance."""
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0], generation=2))
@@ -112,7 +112,7 @@ def test_batch_without_deduplication_is_stored_every_time() -> None:
 
 
 def test_session_waits_for_the_next_ledger() -> None:
-    """A planned roll ends no session; what came meanwhile is judged in order."""
+    """A planned roll ends no session. Batches that arrived meanwhile are checked in order."""
     world, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0]))
@@ -140,7 +140,7 @@ def test_old_instance_waits_for_a_grant_in_flight() -> None:
 
 
 def test_refusal_waits_until_the_record_was_read() -> None:
-    """And so does everything behind it."""
+    """The batches behind it wait, too."""
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 2]))

@@ -1,4 +1,4 @@
-"""core/dedup: ids that were never stored (hazard 9); each message of a batch has its own truth."""
+"""core/dedup: ids that were never stored (hazard 9); each message of a batch has its own answer."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
 
 @pytest.mark.hazard(9)
 def test_stale_id_does_not_affect_other_ids_of_its_batch() -> None:
-    """Each message of a batch has its own truth: stored before, never stored, new."""
+    """Each message of a batch has its own answer: stored before, never stored, new."""
     world = DedupWorld().stored([2, 3, 5], [8])
     assert known(world.check([2, 3, 4])) == [ResultRange(DUPLICATE, 2, at(1), 0), ResultRange(STALE, 1, None, 0)]
     assert known(world.check([3, 4, 5])) == [
@@ -39,7 +39,7 @@ def test_stale_id_does_not_affect_other_ids_of_its_batch() -> None:
 
 
 def test_stale_id_is_answered_after_the_later_write_is_durable() -> None:
-    """5 is stored, 8 in flight: that 7 comes too late rests on the write of 8."""
+    """5 is stored, 8 is in flight: 7 is stale only if the write of 8 succeeds."""
     world = DedupWorld().stored([5])
     world.write([8])
     verdict = world.check([5, 7])
@@ -47,7 +47,7 @@ def test_stale_id_is_answered_after_the_later_write_is_durable() -> None:
 
 
 def test_a_contiguous_batch_with_a_stale_id_is_refused_as_a_whole() -> None:
-    """Its producer cannot go on behind an id that is never stored. A switched-off dedup leaves such holes."""
+    """Its producer cannot continue after an id that is never stored. Such holes come from disabled dedup."""
     world = DedupWorld(CONTIGUOUS).stored([0, 1])
     world.table.dedup_enabled = False
     world.write([4])
@@ -57,7 +57,7 @@ def test_a_contiguous_batch_with_a_stale_id_is_refused_as_a_whole() -> None:
 
 
 def test_batch_whose_answer_has_too_many_parts_is_refused() -> None:
-    """Every second id stored: a message for each would outgrow a frame."""
+    """With every second id stored, the answer would be too large for a frame."""
     world = DedupWorld()
     world.write(list(range(0, 2 * RESULT_RANGES_MAX, 2)))
     refused(world.check(range(2 * RESULT_RANGES_MAX)), StaleSequence)
@@ -66,7 +66,7 @@ def test_batch_whose_answer_has_too_many_parts_is_refused() -> None:
 
 @pytest.mark.hazard(9)
 def test_never_stored_id_in_flight_is_stale() -> None:
-    """6 and 8 in flight, then 7: it neither joins nor is new."""
+    """6 and 8 are in flight, then 7 arrives: it is neither a duplicate nor new."""
     world = DedupWorld()
     world.write([6])
     world.write([8])
@@ -75,7 +75,7 @@ def test_never_stored_id_in_flight_is_stale() -> None:
 
 @pytest.mark.hazard(9)
 def test_batch_with_a_stale_head_stores_its_tail() -> None:
-    """The head is told as stale, so nobody takes it for stored; the tail is new."""
+    """The head is answered as stale, so that it does not count as stored. The tail is new."""
     world = DedupWorld().stored([2, 5])
     assert world.check([2, 3, 9]) == Accept(2, (ResultRange(DUPLICATE, 1, at(1), 0), ResultRange(STALE, 1, None, 0)))
 

@@ -1,4 +1,4 @@
-"""A takeover reads the whole log or stops: the order B, C, D, every interruption, every kind of damage."""
+"""A takeover reads the whole log or stops: the order of its phases, every interruption, every kind of damage."""
 
 from dataclasses import replace
 
@@ -64,7 +64,7 @@ def test_takeover_restores_the_whole_state() -> None:
 
 @pytest.mark.hazard(7)
 def test_log_is_fenced_before_the_cursor_is_read() -> None:
-    """With the snapshot read first, the old owner could snapshot and trim in between, and the replay had a hole.
+    """If the snapshot were read first, the old owner could snapshot and trim in between: the replay would have a hole.
 
     Two records of the cursor may be read beside it, and decide nothing.
     """
@@ -162,7 +162,7 @@ def test_unreadable_entry_fails_the_takeover_and_is_named() -> None:
 
 
 def test_failed_takeover_reads_the_record_and_retries() -> None:
-    """What was missing may come back; nothing is served before."""
+    """The missing data may come back. The topic is not served before."""
     world, _ = history()
     without_snapshots(world)
     world.unreadable.add((LedgerId(1), 3))
@@ -202,7 +202,7 @@ def test_missing_ledger_fails_the_takeover() -> None:
 
 
 def test_missing_last_ledger_fails_the_takeover() -> None:
-    """B has nothing to fence: the end of the log is unknown."""
+    """Recovery has no ledger to fence, so the end of the log is unknown."""
     world, _ = history()
     del world.ledgers[world.record.ledgers[-1].ledger_id]
     failed(Owner(world, "o2").take_over(), "has no record")
@@ -210,7 +210,7 @@ def test_missing_last_ledger_fails_the_takeover() -> None:
 
 @pytest.mark.hazard(17)
 def test_hole_of_messages_fails_the_takeover() -> None:
-    """A ledger that begins above the end of the one before: what is between is gone."""
+    """A ledger begins above the end of the one before, so the messages in between are lost."""
     world, _ = history()
     without_snapshots(world)
     record, version = world.topic
@@ -251,7 +251,7 @@ def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
 
 @pytest.mark.hazard(17)
 def test_missing_control_entry_is_a_hole() -> None:
-    """A grant moves no message number; without it a fenced producer would write on."""
+    """A grant has no message number. Without it a fenced producer could continue to write."""
     world, _ = history()
     without_snapshots(world)
     owner = Owner(world, "o2")
@@ -279,7 +279,7 @@ def test_repeated_pages_are_folded_once() -> None:
 
 
 def test_replay_needs_only_headers_and_ids() -> None:
-    """The replay asks for heads only: payloads are nothing to the fold."""
+    """The fold does not use payloads."""
     world, _ = history()
     without_snapshots(world)
     owner = Owner(world, "o2")
@@ -303,7 +303,7 @@ def cursor_ledgers(world: World) -> list[LedgerId]:
 
 
 def test_history_has_bases_and_deltas() -> None:
-    """The tests below damage several cursor ledgers; there must be some."""
+    """The tests below damage several cursor ledgers, so these must exist."""
     world, _ = history()
     assert len(cursor_ledgers(world)) == 3
 
@@ -352,7 +352,7 @@ def test_cursor_ledger_without_a_record_costs_only_time() -> None:
 
 
 def test_bases_that_could_not_be_read_bound_no_trim() -> None:
-    """The next damage would fall back on a snapshot that is none, with the log before it gone."""
+    """After the next damage there would be no readable snapshot, and the log before it would be trimmed."""
     world, _ = history()
     oldest, *newer = cursor_ledgers(world)
     for ledger_id in newer:

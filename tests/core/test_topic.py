@@ -68,7 +68,7 @@ def test_opening_before_serving_waits() -> None:
 
 
 def test_owner_ends_when_the_record_names_another_owner() -> None:
-    """Being told is no proof; those who wait are sent on."""
+    """A notification is no proof. Waiting requests are answered NotOwner."""
     world = World()
     owner = Owner(world, "o1")
     call = owner.ask("p")
@@ -80,7 +80,7 @@ def test_owner_ends_when_the_record_names_another_owner() -> None:
 
 
 def test_takeovers_start_no_second_tick_timer() -> None:
-    """A timer more with each takeover would multiply the ticks."""
+    """With one more timer per takeover, ticks would multiply."""
     _, owner = serving()
     owner.handle(HigherEpochReported())
     owner.run()
@@ -122,12 +122,12 @@ def test_answers_come_before_the_end_of_their_session() -> None:
     assert kinds.index("EndSession") > max(i for i, kind in enumerate(kinds) if kind == "AnswerBatches")
 
 
-# --- the switch, trims ------------------------------------------------------------------------------------------------
+# --- toggling dedup, trims --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.hazard(15)
 def test_toggling_dedup_keeps_the_dedup_state() -> None:
-    """Off skips only the judging: on again, what was stored before and meanwhile is known."""
+    """Disabled dedup skips only the check. When it is enabled again, all stored ids are known."""
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 1]))
@@ -176,7 +176,7 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
 
 
 def test_next_ledger_is_prepared_during_the_takeover() -> None:
-    """E has to list it, and no more. No list names it before D."""
+    """The phase open only links it. No list names it before the replay has ended."""
     world, _ = history()
     listed = [link.ledger_id for link in world.record.ledgers]
     second = Owner(world, "o2").take_over(ReadEntries)
@@ -189,7 +189,7 @@ def test_next_ledger_is_prepared_during_the_takeover() -> None:
 
 
 def test_next_ledger_of_a_takeover_that_ends_is_deleted() -> None:
-    """Another owner has the topic by now: no list will ever name this one."""
+    """Another owner has the topic by now, so no list will ever name this ledger."""
     world, _ = history()
     second = Owner(world, "o2").take_over(ReadEntries)
     (made,) = [effect.metadata.ledger_id for effect in second.emitted(CreateLedger)]
@@ -216,7 +216,7 @@ def test_next_ledger_of_a_roll_that_ends_with_the_topic_is_deleted() -> None:
 
 
 def test_next_ledger_waits_for_storage_nodes_during_the_takeover() -> None:
-    """With the one it has seen first none could be made; they come while the log is read."""
+    """With the first view of the nodes no ledger can be created. More writable nodes appear during the replay."""
     world, _ = history()
     second = Owner(world, "o2")
     second.handle(StorageNodesUpdated((A,), (B, C)))
@@ -252,7 +252,7 @@ def test_drain_closes_both_ledgers_with_a_last_snapshot() -> None:
 
 
 def test_drain_answers_batches_in_flight() -> None:
-    """A planned end gives nothing up."""
+    """A planned end drops no batch."""
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0]))
@@ -283,7 +283,7 @@ def test_producers_wait_only_for_the_close_of_the_log_during_a_drain() -> None:
 
 
 def test_opening_during_the_drain_is_answered_not_owner() -> None:
-    """It comes when the log is closed."""
+    """The answer follows when the log is closed."""
     world, owner = history()
     owner.handle(DrainRequested())
     while world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN:
@@ -308,7 +308,7 @@ def test_drain_continues_after_a_suspicion() -> None:
 
 @pytest.mark.parametrize("hold", [ReadTopicRecord, WriteTopicRecord])
 def test_drain_before_serving_ends_at_once(hold: type) -> None:
-    """There is nothing to close; who waits is sent on."""
+    """There is nothing to close. Waiting requests are answered NotOwner."""
     world = World()
     owner = Owner(world, "o1").take_over(hold)
     call = owner.ask("p", hold)
@@ -340,7 +340,7 @@ def test_session_numbers_ascend_across_takeovers() -> None:
 
 
 def test_records_round_trip_through_bytes() -> None:
-    """What an owner wrote, the next one reads."""
+    """The next owner reads the same values."""
     world, _ = history()
     cursor, _ = world.cursor
     assert cursor is not None
@@ -349,7 +349,7 @@ def test_records_round_trip_through_bytes() -> None:
 
 
 def test_every_event_has_a_handler() -> None:
-    """An event that no part handles would be ignored like a late one."""
+    """An event without a handler would be ignored like a late one."""
     _, owner = serving()
     core = owner.core
     handled = set(core._handlers)

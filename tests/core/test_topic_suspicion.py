@@ -1,4 +1,4 @@
-"""A topic whose owner may be deposed, or whose write failed: what it may still answer, and what it never does."""
+"""A topic whose owner may be deposed, or whose write failed: which answers it may still give."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_refusal_waits_for_the_record() -> None:
 
 
 def test_refusal_is_sent_when_the_record_names_this_owner() -> None:
-    """The same, still the owner."""
+    """The same case, but the record still names this owner."""
     _, owner = serving()
     owner.open()
     call = owner.ask("p", on_conflict=OnConflict.REFUSE)
@@ -105,7 +105,7 @@ def test_read_begun_before_the_opening_proves_nothing() -> None:
 
 @pytest.mark.hazard(6)
 def test_higher_epoch_in_an_opening_makes_the_owner_read_its_record() -> None:
-    """A client that has seen a newer owner is no client of this one."""
+    """The client has seen a newer owner."""
     _, owner = serving()
     call = owner.ask("p", ReadTopicRecord, owner_epoch_seen=OwnerEpoch(9))
     assert call not in owner.answers
@@ -117,7 +117,7 @@ def test_higher_epoch_in_an_opening_makes_the_owner_read_its_record() -> None:
 
 
 def test_unfounded_suspicion_repeats_the_takeover() -> None:
-    """Nothing is taken for granted: fence, recover, replay, and a new ledger; clients resend."""
+    """Every phase is repeated: fence, recover, replay, and a new ledger. Clients resend."""
     world, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0]))
@@ -173,7 +173,7 @@ def test_write_of_the_record_with_a_lost_reply_starts_again() -> None:
 
 @pytest.mark.hazard(10)
 def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
-    """6 in flight, then the write fails: 7 must not be taken above a mark that never was."""
+    """6 is in flight, then the write fails: 7 must not be accepted on top of an id that was not stored."""
     world, owner = serving()
     one, two = owner.open("p"), owner.open("q")
     owner.send(one.session, received(1, [5]))
@@ -205,7 +205,7 @@ def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
 
 
 def test_close_that_finds_another_state_stops_the_owner() -> None:
-    """A foreign hand was on the ledger: the record decides, and no other ledger is opened before."""
+    """Another process changed the ledger. The record decides, and no other ledger is opened before."""
     world, owner = serving()
     granted = owner.open()
     world.silent = {A, B}

@@ -95,7 +95,7 @@ class World:
         self.topic = (record.placed_on(owner), version + 1)
 
     def entries_of(self, ledger_id: LedgerId) -> dict[int, bytes]:
-        """Every entry of a ledger that some node holds."""
+        """All entries of a ledger that at least one node holds."""
         held: dict[int, bytes] = {}
         for copies in self.nodes.values():
             held.update(copies.get(ledger_id, {}))
@@ -144,7 +144,7 @@ class Owner:
         return effects
 
     def step(self, *hold: type) -> bool:
-        """Perform the first effect that is not held back; whether there was one."""
+        """Perform the first effect that is not held back. Returns whether there was one."""
         for i, effect in enumerate(self.queue):
             if not isinstance(effect, hold):
                 del self.queue[i]
@@ -154,7 +154,7 @@ class Owner:
         return False
 
     def run(self, *hold: type) -> "Owner":
-        """Perform everything but the effects held back, which stay in the queue."""
+        """Perform all effects except those held back, which stay in the queue."""
         while self.step(*hold):
             pass
         return self
@@ -185,7 +185,7 @@ class Owner:
         return self
 
     def roll(self) -> None:
-        """Begin a planned roll of the log, as age or size would, up to where it takes nothing more."""
+        """Begin a planned roll of the log, as age or size would, until the ledger accepts no more entries."""
         serving = self.core.serving
         assert serving is not None
         serving.log.ledgers.roll()

@@ -1,4 +1,4 @@
-"""The sweep meets every fault and every verdict; a simulation that never sees one proves nothing about it."""
+"""The sweep reaches every fault and every verdict; otherwise it would prove nothing about them."""
 
 import pytest
 
@@ -47,5 +47,5 @@ MARKS = (
 
 @pytest.mark.parametrize("what", FAULTS + VERDICTS + QUESTIONS + MARKS)
 def test_sweep_reaches_each_condition(what: str) -> None:
-    """At least three times, so that a small change of the schedule does not lose it."""
+    """Each occurs at least three times, so that a small change of the schedule does not lose it."""
     assert counts().get(what, 0) >= 3

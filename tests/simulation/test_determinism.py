@@ -1,4 +1,4 @@
-"""A run is its seed: neither the order of sets nor the process it runs in leaves a trace."""
+"""A run depends only on its seed: neither on the order of sets nor on the process."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def traces(hash_seed: str) -> str:
 
 @pytest.mark.parametrize("hash_seed", ["0", "1"])
 def test_hash_seed_does_not_change_a_run(hash_seed: str) -> None:
-    """Strings hash otherwise in every process unless told; a walk over a set would show here."""
+    """String hashes differ between processes by default, so an iteration over a set would change the run."""
     lines = traces(hash_seed).splitlines()
     assert [line.split()[:3] for line in lines] == [
         [str(o.seed), f"{o.trace:08x}", str(o.steps)] for o in (run(seed) for seed in range(SEEDS))
@@ -27,5 +27,5 @@ def test_hash_seed_does_not_change_a_run(hash_seed: str) -> None:
 
 
 def test_different_seeds_give_different_runs() -> None:
-    """The control: a trace that never changes would hold, too."""
+    """Control: a trace that never changes would pass the test above, too."""
     assert len({run(seed).trace for seed in range(SEEDS)}) == SEEDS

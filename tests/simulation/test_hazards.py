@@ -1,6 +1,6 @@
-"""The histories that break naive versions of the rules, each on the simulated cluster, each with its rule taken out.
+"""The histories that break naive designs, each on the simulated cluster, with and without the rule that prevents it.
 
-A test holds when the history happens and nothing breaks, and when something does break without the rule. 13 comes with
+A test passes if no invariant fails in the history, and one fails when the rule is removed. 13 comes with
 the leases of producer ids. 18 and 20, damage that looks like a torn tail and the records of a recycled segment, lie in
 the journal's bytes: see tests/contract/test_journal.py and test_segments.py.
 """
@@ -46,7 +46,7 @@ MUTANT_OF = {mutant.name: mutant for mutant in MUTANTS}
 
 
 class Visitor:
-    """A client of one opening, for its answer."""
+    """A client that opens one producer and records the answer."""
 
     def __init__(self, one: Directed, owner: OwnerServer, opening: ProducerOpening) -> None:
         self.result: Granted | OncelogError | None = None
@@ -60,14 +60,14 @@ class Visitor:
     def answered(
         self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
     ) -> None:
-        """Nothing is sent, so nothing is answered."""
+        """This client sends no batch, so it gets no answer."""
 
     def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
-        """The session is of no further use."""
+        """This client does not use the session."""
 
 
 def holds_and_breaks(mutant: str, kinds: tuple[str, ...], seeds: range, **how: Any) -> None:
-    """Every seed holds; without the rule one of them breaks."""
+    """Every seed passes; without the rule one of them fails."""
     assert first_problem(seeds, kinds, **how) is None
     with MUTANT_OF[mutant].planted() as rules:
         assert first_problem(seeds, kinds, rules, **how) is not None
@@ -81,19 +81,19 @@ def test_hazard_01_the_topic_record_orders_owners() -> None:
 
 @pytest.mark.hazard(2)
 def test_hazard_02_a_zombie_writer_does_not_recreate_a_deleted_ledger() -> None:
-    """An owner sleeps until its ledger is closed, trimmed and collected, wakes, and writes to nodes that forgot it."""
+    """An owner is paused until its ledger is closed, trimmed and deleted, and then writes to nodes that forgot it."""
     holds_and_breaks("first adds unchecked", ("long sleep",), range(3), shape=restless_shape())
 
 
 @pytest.mark.hazard(2)
 def test_hazard_02_a_wiped_node_has_a_new_incarnation() -> None:
-    """An empty directory at an old address proves nothing about the directory that was there before."""
+    """An empty directory at an old address proves nothing about the earlier directory."""
     kinds = ("wipe while recovering",)
     holds_and_breaks("a wiped node answers for its former self", kinds, range(4), shape=restless_shape())
 
 
 def _topic_made_anew(topic_changes: bool) -> Directed:
-    """The name's topic is deleted and created anew while its owner sleeps; what that owner then holds."""
+    """Delete and recreate the topic while its owner is paused. Returns the run after the owner has resumed."""
     one = Directed(5, shape=steady(restless_shape()))
     one.until(800)
     cluster, store = one.cluster, one.cluster.store
@@ -116,7 +116,7 @@ def _topic_made_anew(topic_changes: bool) -> Directed:
 
 @pytest.mark.hazard(3)
 def test_hazard_03_a_recreated_topic_gets_another_id() -> None:
-    """A sleeper's compare-and-set finds no record of its topic's id; under the same id it would find the new one."""
+    """The compare-and-set of a paused owner finds no record of its topic id. A reused id would name the new topic."""
     for changes in (True, False):
         one = _topic_made_anew(topic_changes=changes)
         topic_id = one.cluster.topic_ids[0]
@@ -126,14 +126,14 @@ def test_hazard_03_a_recreated_topic_gets_another_id() -> None:
 
 @pytest.mark.hazard(4)
 def test_hazard_04_a_claim_counts_by_its_nonce() -> None:
-    """Two claimers, lost replies: one number for both, unless the nonce identifies the claimer."""
+    """Two claimers and lost replies: without the nonce both would get the same number."""
     holds_and_breaks("a block claim believed without its nonce", ("id rush", "owner crash"), range(4), store=UNSURE)
 
 
 @pytest.mark.hazard(5)
 def test_hazard_05_closed_streams_alone_move_no_topic() -> None:
-    """All streams between owners and replicas close, again and again: nobody is suspected, for nobody refuses to be
-    connected to."""
+    """All streams between owners and replicas close repeatedly. No owner is suspected, because no owner refuses a
+    connection."""
 
     def epochs() -> int:
         one = Directed(5, shape=steady(restless_shape()))
@@ -156,8 +156,8 @@ def test_hazard_05_closed_streams_alone_move_no_topic() -> None:
 
 @pytest.mark.hazard(5)
 def test_hazard_05_a_missing_route_in_a_network_partition_moves_no_topic() -> None:
-    """One replica is cut off from a topic's owner, either way, and is told that there is no route to it: it is not
-    suspected, for the stream had no answer before it ended."""
+    """A network partition separates a replica from a topic's owner, and its connections fail with "no route". The owner
+    is not suspected, because the stream had no answer before it ended."""
 
     def epochs() -> int:
         one = Directed(3, shape=steady(restless_shape()))
@@ -182,7 +182,7 @@ def test_hazard_05_a_missing_route_in_a_network_partition_moves_no_topic() -> No
 
 
 def _deposed_and_unaware() -> Granted | OncelogError | None:
-    """What an owner of the past tells a producer that the present one has granted."""
+    """The answer of a deposed owner to a producer that the current owner has granted."""
     one = Directed(4, shape=steady(restless_shape()))
     one.until(800)
     cluster, topic_id = one.cluster, one.cluster.topic_ids[0]
@@ -195,7 +195,7 @@ def _deposed_and_unaware() -> Granted | OncelogError | None:
     by_name = ProducerOpening(1, "producer 0", SequenceMode.CONTIGUOUS)
     granted = Visitor(one, present, by_name).result
     assert isinstance(granted, Granted)
-    former._backlog.clear()  # whatever came meanwhile would only make it write, and find out
+    former._backlog.clear()  # events in the backlog would make it write, and so find out that it is deposed
     former.wake()
     assert former.topics[topic_id].core.phase is Phase.SERVING
     seen = present.topics[topic_id].epoch
@@ -205,7 +205,7 @@ def _deposed_and_unaware() -> Granted | OncelogError | None:
 
 @pytest.mark.hazard(6)
 def test_hazard_06_a_deposed_owner_refuses_no_producer() -> None:
-    """It does not know the generation that its successor granted, and would call it a lie."""
+    """It does not know the generation that its successor granted, and would refuse it as never granted."""
 
     def open_unread(openings: Openings, opening: Opening) -> None:
         opening.confirmed = True
@@ -225,7 +225,7 @@ def test_hazard_07_the_log_is_fenced_before_it_is_read() -> None:
 
 @pytest.mark.hazard(8)
 def test_hazard_08_a_permanently_lost_member_is_replaced() -> None:
-    """After a wipe no ledger goes on with the incarnation that is gone."""
+    """After a wipe no ledger continues with the lost incarnation."""
 
     def members() -> tuple[Incarnation, ...]:
         one = Directed(1, shape=steady(Shape(owners=2, nodes=4), count=400))
@@ -249,7 +249,7 @@ def test_hazard_08_a_permanently_lost_member_is_replaced() -> None:
 
 @pytest.mark.hazard(9)
 def test_hazard_09_ids_are_checked_by_batch() -> None:
-    """An application sends ids into the holes of what it stored."""
+    """An application sends ids that lie in the holes of stored batches."""
     inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 200, 3), careless=0.3, holes=range(1, 190, 3)), 1)]
     shape = Shape(readers=0, inputs=inputs)
     holds_and_breaks("ids judged by range", ("client crash",), range(3), shape=shape)
@@ -261,7 +261,7 @@ def test_hazard_09_ids_are_checked_by_batch() -> None:
     ["one mark instead of two", "later batch accepted after a failed one", "accepted marks survive a failed write"],
 )
 def test_hazard_10_a_failed_write_is_rolled_back_completely(mutant: str) -> None:
-    """Too many members fall silent; clients resume and join what is in flight; then the write fails."""
+    """Too many members stop answering. Clients resume and resend the batches in flight; then the write fails."""
     holds_and_breaks(mutant, ("stuck write",), range(8), network=LOSSY)
 
 
@@ -299,7 +299,7 @@ def test_hazard_14_a_refused_batch_ends_no_monotonic_producer() -> None:
 
 @pytest.mark.hazard(15)
 def test_hazard_15_toggling_dedup_keeps_the_dedup_state() -> None:
-    """What is stored while deduplication is off is known when it is on again."""
+    """Ids stored while dedup is disabled are known when it is enabled again."""
 
     def forgets(table: DedupTable, header: object, batch: object, deltas: object) -> None:
         if table.dedup_enabled:
@@ -315,7 +315,7 @@ def test_hazard_15_toggling_dedup_keeps_the_dedup_state() -> None:
 
 @pytest.mark.hazard(16)
 def test_hazard_16_a_trim_keeps_the_log_that_the_older_snapshot_needs() -> None:
-    """The newest snapshot becomes unreadable: the one before it, and the log from there on, must do."""
+    """The newest snapshot becomes unreadable: the one before it and the log from there on must be enough."""
     shape = restless_shape()
     shape = replace(shape, settings=replace(shape.settings, ledger_entries_max=2))
     holds_and_breaks("trim to the newest snapshot", ("rot", "trim"), range(66, 72), shape=shape)
@@ -323,7 +323,7 @@ def test_hazard_16_a_trim_keeps_the_log_that_the_older_snapshot_needs() -> None:
 
 @pytest.mark.hazard(17)
 def test_hazard_17_message_numbers_survive_a_trim() -> None:
-    """Everything before the last ledger is trimmed, and owners crash: numbers go on where they were."""
+    """All ledgers before the last are trimmed, and owners crash. Message numbers continue without a gap."""
     kinds, shape = ("trim", "owner crash"), restless_shape()
     assert first_problem(range(3), kinds, shape=shape) is None
     with without((serving, "LedgerLink", lambda ledger_id, _: LedgerLink(ledger_id, 0))) as rules:
@@ -332,7 +332,7 @@ def test_hazard_17_message_numbers_survive_a_trim() -> None:
 
 @pytest.mark.hazard(19)
 def test_hazard_19_a_repeated_add_is_answered_when_it_is_synced() -> None:
-    """A node restarts with entries of a recovery in its page cache alone, and is asked to take them again."""
+    """A node restarts with entries of a recovery only in its page cache, and gets the same adds again."""
     kinds, shape = ("crash while recovering",), restless_shape()
     assert first_problem(range(6), kinds, shape=shape) is None
     assert first_problem(range(6), kinds, Rules(sync_at_start=False), shape=shape) is not None

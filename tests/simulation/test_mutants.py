@@ -1,4 +1,4 @@
-"""A simulation is as good as the bugs that it finds: each planted one is found, by the seed that is known for it."""
+"""Each planted bug is found by its known seed."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.simulation.sweep import outcome_of
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_planted_bug_is_found(mutant: Mutant) -> None:
-    """With the bug the seed fails; with the rule in place the very same seed holds."""
+    """With the bug the seed fails; without the bug the same seed passes."""
     with mutant.planted() as rules:
         found = run(mutant.first_seed, rules)
     assert found.problem is not None

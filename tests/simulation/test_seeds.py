@@ -1,4 +1,4 @@
-"""The sweep: no seed breaks a rule, and what is pending completes once faults stop."""
+"""The sweep: no seed violates an invariant, and pending requests complete once faults stop."""
 
 import pytest
 
@@ -15,5 +15,5 @@ def test_no_seed_violates_an_invariant(first: int) -> None:
 
 @pytest.mark.parametrize("seed", kept_seeds())
 def test_seed_that_failed_before_passes(seed: int) -> None:
-    """seeds.txt says why each seed failed."""
+    """seeds.txt gives the reason for each failure."""
     assert outcome_of(seed).problem is None
