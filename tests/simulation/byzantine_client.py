@@ -1,7 +1,7 @@
 """A client that breaks the rules of its side: it leaves gaps, resumes ids without a grant, mixes up producers, and
 sends batches whose payload is not what their header says.
 
-Nothing that it sends may be stored, for it is in no history: whatever of it reaches the log is an unexpected message.
+None of its batches may be stored. They are in no history, so any of them in the log is an unexpected message.
 """
 
 from oncelog.core.errors import OncelogError
@@ -23,7 +23,7 @@ NOBODY = ProducerInstance(ProducerId(1 << 40), Generation(1))
 
 
 class Stranger(Process):
-    """One place for it; each visit is a new stream."""
+    """One place for such a client. Each visit uses a new stream."""
 
     def __init__(self, world: World, network: Network, checksum: Checksum) -> None:
         super().__init__(world, "stranger")
@@ -37,7 +37,7 @@ class Stranger(Process):
 
 
 class Visit:
-    """Opens one producer, or resumes one that never was, and sends what cannot be taken."""
+    """Opens one producer, or resumes one that was never granted, and sends batches that must be refused."""
 
     def __init__(self, stranger: Stranger, owner: OwnerServer, topic_id: TopicId, number: int) -> None:
         self.stranger = stranger

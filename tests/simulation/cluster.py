@@ -48,7 +48,7 @@ def checksum(data: Buffer, value: int) -> int:
 
 @dataclass(slots=True)
 class Rules:
-    """What runs. The classes of the cores, and rules of the shells: a mutant puts something else in one place."""
+    """The classes of the cores and the rules of the shells. A mutant replaces one of them."""
 
     topic: type[Topic] = Topic
     claim: type[IdClaim] = IdClaim
@@ -124,7 +124,7 @@ def draw_shape(world: World) -> Shape:
 
 
 def restless_shape() -> Shape:
-    """One topic that stores all the time, rolls and trims all the time, and an owner that oversleeps all that."""
+    """One topic that stores, rolls and trims all the time, and an owner that is paused meanwhile."""
     snapshot = SnapshotSettings(entries_max=3, interval_ms=200, gap_ms=10, deltas_max=0, idle_after_ms=100_000)
     settings = TopicSettings(
         ledger_entries_max=6,
@@ -141,7 +141,7 @@ def restless_shape() -> Shape:
 
 
 class Cluster:
-    """Everything that takes part, by place."""
+    """All processes, by place."""
 
     def __init__(self, world: World, shape: Shape, rules: Rules) -> None:
         self.world = world
@@ -230,7 +230,7 @@ class Cluster:
                 )
 
     def revive(self, process: Process) -> None:
-        """Start what is down; others notice."""
+        """Start the processes that are down. Other processes notice it."""
         if process.alive:
             return
         process.start()
@@ -258,7 +258,7 @@ class Cluster:
         return [f"{kind}/{n}" for n in self.store.children(kind) if n.split(".")[0] == process.name]
 
     def expire(self, path: str, process: Process, *, forced: bool = False) -> None:
-        """A session ends unless its process is there to keep it; a live one that lost it registers again later."""
+        """End a session unless its process keeps it alive. A live process registers again later."""
         keeps = process.alive and not process.paused and path.endswith(getattr(process, "incarnation", ""))
         if keeps and not forced:
             return
@@ -281,7 +281,7 @@ class Cluster:
         self.watch.stepped(owner, shell)
 
     def state_line(self) -> str:
-        """What every place is doing, in one line."""
+        """The state of every place, in one line."""
         owners = " ".join(f"{owner.name}:{_owner_state(owner)}" for owner in self.owners.values())
         nodes = "".join("+" if n.alive and not n.paused else "z" if n.alive else "-" for n in self.nodes.values())
         clients = " ".join(f"{c.app.next}/{len(c.source.ids)}" if c.alive else "down" for c in self.producers)

@@ -1,4 +1,4 @@
-"""Runs that look for one history: only the faults that lead there, and often; and the control without the rule."""
+"""Runs that look for one history: only the faults that lead to it, frequently; and the control without the rule."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ OFTEN = (40, 400)
 
 
 class Directed(Run):
-    """A run with chosen faults and nothing else by chance but the schedule."""
+    """A run with chosen faults. Only the schedule is random."""
 
     def __init__(
         self, seed: int, kinds: Iterable[str] = (), rules: Rules | None = None, *, store: StoreFaults | None = None,
@@ -33,7 +33,7 @@ class Directed(Run):
 
 
 def first_problem(seeds: Iterable[int], kinds: Iterable[str], rules: Rules | None = None, **how: Any) -> str | None:
-    """The first seed that fails, with its problem; None when all hold."""
+    """The first seed that fails, with its problem. None if all pass."""
     for seed in seeds:
         outcome = Directed(seed, kinds, rules, **how).go()
         if outcome.problem is not None:
@@ -43,13 +43,13 @@ def first_problem(seeds: Iterable[int], kinds: Iterable[str], rules: Rules | Non
 
 @contextmanager
 def without(*swaps: tuple[Any, str, Any]) -> Iterator[Rules]:
-    """While this lasts, something else stands in the place of a rule."""
+    """Replace a rule while the context is open."""
     with Mutant("control", 0, 0, swaps).planted() as rules:
         yield rules
 
 
 def steady(world_settings: Shape, names: int = 1, count: int = 200) -> Shape:
-    """The same shape, with producers that go on for the whole run."""
+    """The same shape, with producers that continue for the whole run."""
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(count)), 1) for n in range(names)]
     return replace(world_settings, inputs=inputs, topics=1, readers=0)
 

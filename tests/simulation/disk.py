@@ -1,4 +1,4 @@
-"""A storage node's directory: a journal, of which a crash may take what was not synced.
+"""A storage node's directory: a journal. A crash may lose records that were not synced.
 
 What survives of the unsynced tail is a prefix of any length; the record at the cut may be torn: reading stops there.
 What is read back after a crash is synced again before the node serves, for it may live in the page cache alone.
@@ -32,7 +32,7 @@ class Disk:
         self.synced = max(self.synced, count)
 
     def crash(self, rng: random.Random) -> int:
-        """Lose a suffix of what was not synced; returns how many records went."""
+        """Lose a suffix of the unsynced records. Returns how many were lost."""
         unsynced = len(self.records) - self.synced
         if unsynced <= 0:
             return 0
@@ -49,7 +49,7 @@ class Disk:
         self.synced = len(self.records)
 
     def held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
-        """{entry: bytes} of one ledger that a crash at this moment would leave for certain."""
+        """{entry: bytes} of one ledger that would certainly survive a crash at this moment."""
         entries: dict[EntryId, bytes] = {}
         for record in self.records[: self.synced]:
             if record.ledger_id == ledger_id:
@@ -61,7 +61,7 @@ class Disk:
 
 
 class Index:
-    """What a node finds by ledger and entry; the simulation's StorageIndex."""
+    """Entries by ledger and id: the simulation's StorageIndex."""
 
     def __init__(self, damaged: dict[tuple[LedgerId, EntryId], None]) -> None:
         #: {ledger: {entry: bytes}}

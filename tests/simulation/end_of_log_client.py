@@ -48,7 +48,7 @@ Answer = Callable[[Position, OwnerEpoch], None]
 
 @dataclass(slots=True)
 class Question:
-    """acked: what producers were told is stored, when it began."""
+    """acked: the messages that were acknowledged to producers when the question began."""
 
     began: int
     acked: Position
@@ -84,7 +84,7 @@ class Questioner(Process):
         self.post(self.rng.randint(*ASK_TICKS), "asks", self._ask)
 
     def _delay(self, source: str, target: str) -> int | None:
-        """None: behind a cut."""
+        """None: behind a network partition."""
         network = self.parts.network
         if network.cut(source, target):
             return None
@@ -143,7 +143,7 @@ class Questioner(Process):
         return epoch < self.epochs.highest(self.topic_id)
 
     def _learn(self) -> None:
-        """As a producer or another reader of this client does."""
+        """Learn the newest epoch, as from a producer or another reader of this client."""
         newest = self.parts.placements[self.topic_id][-1][1]
         self._hear(newest)
         self.epochs.learn(self.topic_id, newest)

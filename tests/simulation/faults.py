@@ -93,7 +93,7 @@ class Faults:
             self._later(kind)
 
     def heal(self) -> None:
-        """Inject no more faults, and bring back whatever is down."""
+        """Inject no more faults, and restart all processes that are down."""
         self.on = False
         cluster = self.cluster
         cluster.network.heal()
@@ -160,7 +160,7 @@ class Faults:
         self.world.after(ticks, f"{server.name} starts empty", lambda: self.cluster.revive(server))
 
     def switch(self, *, on: bool) -> None:
-        """Deduplication off or on, everywhere."""
+        """Disable or enable dedup at all owners."""
         parts, now = self.cluster.owner_parts, self.world.now
         if parts.dedup_enabled == on:
             return
@@ -233,7 +233,7 @@ def _expire(faults: Faults) -> None:
 
 
 def _wipe(faults: Faults) -> None:
-    """Sometimes while another owner must recover what the node held, and another member is silent."""
+    """Sometimes while another owner must recover ledgers of the node, and another member is silent."""
     rng, cluster = faults.world.rng, faults.cluster
     faults.world.count("storage node wiped")
     faults.wipe(rng.randint(20, 600))
@@ -243,7 +243,7 @@ def _wipe(faults: Faults) -> None:
 
 
 def _rot(faults: Faults) -> None:
-    """The newest closed ledger of a topic's snapshots becomes unreadable, once in a run: the one before it must do."""
+    """Make the newest closed ledger of a topic's snapshots unreadable, once in a run. The one before must be enough."""
     rng, cluster = faults.world.rng, faults.cluster
     topic_id = rng.choice(cluster.topic_ids)
     data, _ = cluster.store.get(f"cursors/{topic_id}")
@@ -261,7 +261,7 @@ def _rot(faults: Faults) -> None:
 
 
 def _power_cut(faults: Faults) -> None:
-    """Everything stops at once and comes back soon."""
+    """Stop all processes at once and restart them soon."""
     rng, cluster = faults.world.rng, faults.cluster
     faults.world.count("power cut")
     for process in (*cluster.owners.values(), *cluster.nodes.values()):
@@ -280,7 +280,7 @@ def _stuck_write(faults: Faults) -> None:
 
 
 def _id_rush(faults: Faults) -> None:
-    """Many ids are wanted at once, and wasted."""
+    """Request many ids at once without using them."""
     for owner in faults.cluster.owners.values():
         if owner.alive and not owner.paused:
             faults.world.count("ids wasted")
@@ -289,7 +289,7 @@ def _id_rush(faults: Faults) -> None:
 
 
 def _cut(faults: Faults) -> None:
-    """One way only."""
+    """Cut one direction of a link."""
     rng, cluster = faults.world.rng, faults.cluster
     names = [p.name for p in cluster.processes()]
     source, target = rng.sample(names, 2)

@@ -126,7 +126,7 @@ class MemberRequests:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read_entries(self, effect: ReadEntries) -> None:
-        """Page after page, each from any member that has it."""
+        """Read page after page, each from any member that has it."""
         begun = self.shell.core.attempt
         metadata, page = effect.metadata, self.owner.world.rng.randint(1, 8)
 
@@ -157,7 +157,7 @@ class MemberRequests:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def send_adds(self, effect: SendAdds) -> None:
-        """One frame to each member, once."""
+        """Send one frame to each member, once."""
         entries: list[tuple[EntryHeader, bytes]] = [
             (add.header, bytes(add.parts[0]) + bytes(add.parts[1])) for add in effect.adds
         ]

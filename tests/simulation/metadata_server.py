@@ -60,7 +60,7 @@ class MetadataParts:
 
 @dataclass(slots=True)
 class StaleRoutes:
-    """How often a look-up is answered from what was true once."""
+    """Probability that a look-up gets a stale answer."""
 
     probability: float = 0.0
 
@@ -101,7 +101,7 @@ class MetadataServer(Process):
     # --- the owners' streams ------------------------------------------------------------------------------------------
 
     def connect(self, owner: OwnerServer) -> None:
-        """An owner keeps a stream to each replica; it connects anew when that breaks."""
+        """An owner keeps a stream to each replica, and reconnects when the stream breaks."""
         self._streams += 1
         number, incarnation, network = self._streams, owner.incarnation, self.parts.network
         stream = Stream(network, owner, self)

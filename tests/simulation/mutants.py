@@ -1,6 +1,6 @@
 """Planted bugs: each removes one rule from a core or a shell, by replacing a function for one run.
 
-A simulation is as good as the bugs that it finds. `first_seed` is the first seed that finds the bug, kept by hand: a
+`first_seed` is the first seed that finds the bug, kept by hand: a
 test holds that this seed still finds it. `hazard` names the history that the rule closes, 0 where it has no number.
 """
 
@@ -46,7 +46,7 @@ from tests.simulation.storage_server import StorageServer
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """(where, attribute, what stands there instead), or other rules of the shells."""
+    """(object, attribute, replacement), or other rules of the shells."""
 
     name: str
     hazard: int
@@ -56,7 +56,7 @@ class Mutant:
 
     @contextmanager
     def planted(self) -> Iterator[Rules]:
-        """While this lasts the bug is there; gives the rules to run by."""
+        """Plant the bug while the context is open. Yields the rules of the run."""
         before = [(where, name, vars(where)[name]) for where, name, _ in self.swaps]
         for where, name, instead in self.swaps:
             setattr(where, name, instead)
@@ -111,7 +111,7 @@ def _without_skip_first(log: TopicLog, batch: Any, *, skip_first: int) -> Any:
 
 
 def _forget_in_flight_only(log: TopicLog) -> Any:
-    """The accepted marks stay where they were."""
+    """Does not roll back the accepted marks."""
     given_up = list(log.in_flight)
     log.in_flight.clear()
     log.appended.clear()
@@ -194,7 +194,7 @@ def _one_answer(_: LedgerWriter, answers: int) -> bool:
 
 
 def _closed_once_asked(ledgers: ManagedLedger) -> None:
-    """The roll goes on while the compare-and-set to CLOSED is on its way."""
+    """The roll continues while the compare-and-set to CLOSED is in flight."""
     writer = ledgers.writer
     if writer is not None and writer.idle and ledgers.state.value == "rolling":
         _close(ledgers)
@@ -280,7 +280,7 @@ def _snapshot_first(takeover: Takeover) -> None:
 
 
 def _replay_closed_ones(takeover: Takeover) -> Any:
-    """What is not CLOSED yet is fenced when the rest was read, and is not read any more."""
+    """A ledger that is not CLOSED yet is fenced after the others were read, and is not read again."""
     last = takeover.record.ledgers[-1].ledger_id if takeover.record.ledgers else None
     if last is None or (takeover._ledgers and takeover._ledgers[-1] != last):
         return _next_log_ledger(takeover)

@@ -86,7 +86,7 @@ class Stream:
         self._latest: dict[str, int] = {}
 
     def send(self, source: Process, label: str, do: Delivery) -> None:
-        """Queue behind everything sent this way before."""
+        """Queue behind all earlier messages in this direction."""
         if not self.open:
             return
         world, network = self.network.world, self.network
@@ -106,7 +106,7 @@ class Stream:
         target.post(due - world.now, label, deliver, life=life)
 
     def sever(self) -> None:
-        """Break it; both ends notice, each in its time."""
+        """Break the stream. Both ends notice it, each after a delay of its own."""
         if not self.open:
             return
         self.open = False

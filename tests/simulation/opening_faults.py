@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def slow_openings(faults: "Faults") -> None:
-    """Answers and producer ids are late, some producers open anew, and all of them lose their patience, some twice."""
+    """Delay answers and producer ids. Some producers open again, and all openings time out, some of them twice."""
     rng, cluster = faults.world.rng, faults.cluster
     faults.world.count("openings slow")
     until = faults.world.now + rng.randint(100, 900)

@@ -55,7 +55,7 @@ class ClientLink(Protocol):
 
 @dataclass(slots=True)
 class OwnerParts:
-    """What all owners of a cluster share. The classes are here so that a mutant may put others in their place."""
+    """State that all owners of a cluster share. The classes are here so that a mutant can replace them."""
 
     world: World
     network: Network
@@ -174,11 +174,11 @@ class OwnerServer(Process):
         shell.handle(TopicAssigned(given_up))
 
     def closed(self, shell: TopicShell) -> None:
-        """A topic was closed here at its epoch; it is not taken at that one for a while."""
+        """A topic was closed here at its epoch. This owner does not take it at that epoch for a while."""
         self._given_up[shell.topic_id] = (shell.epoch, self.world.now + RETAKE_TICKS)
 
     def gave_up_at(self, topic_id: TopicId) -> OwnerEpoch:
-        """The epoch at which the topic was closed here a moment ago, 0: it was not."""
+        """The epoch at which the topic was closed here recently. 0: it was not closed recently."""
         epoch, until = self._given_up.get(topic_id, (OwnerEpoch(0), 0))
         return epoch if self.world.now < until else OwnerEpoch(0)
 

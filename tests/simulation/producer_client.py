@@ -72,7 +72,7 @@ from tests.simulation.world import Process, World
 
 @dataclass(slots=True)
 class Input:
-    """What one producer name is to store. name None: every life gets a new name and begins again.
+    """The input that one producer name stores. name None: every life gets a new name and begins again.
 
     on_conflict: what it does to another instance. places: at how many places it is fed.
     holes: ids that the input never has, between those it has; a careless application sends one now and then.
@@ -222,7 +222,7 @@ class ProducerClient(Process):
         self._hand_over(ids)
 
     def _careless_ids(self, stale: list[int]) -> list[int]:
-        """One id that comes too late; or several in one batch, among some that were sent before and some new ones."""
+        """Send one stale id, or several in one batch with ids that were sent before and new ones."""
         app, source, rng = self.app, self.source, self.world.rng
         if rng.random() < 0.3:
             self.world.count("stale id sent")
@@ -256,7 +256,7 @@ class ProducerClient(Process):
             self.source.complete = True
 
     def _failed(self, error: OncelogError) -> None:
-        """Fenced: another instance has the name; it may be taken back, not for ever. A deleted topic is gone."""
+        """Fenced: another instance has the name. This one may take it back a few times. A deleted topic is final."""
         self.world.count(f"producer failed: {error.code}")
         self.app.retired = True
         # A second instance runs at another place. An earlier one of this place may still be connected; it fences none.
@@ -280,7 +280,7 @@ class ProducerClient(Process):
         self.start()
 
     def lose_patience(self) -> None:
-        """The time for an answer to its opening is over."""
+        """The opening got no answer in time."""
         opening = self.core.opening
         if self.alive and not self.paused and opening.phase is OpeningPhase.ASKING:
             self.world.count("opening asked again")

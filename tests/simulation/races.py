@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def watch_for(faults: "Faults", ticks: int, look: Callable[[], None]) -> None:
-    """Look again and again, every tick, for so long."""
+    """Check the condition at every tick, for a limited time."""
 
     def again(left: int) -> None:
         look()
@@ -106,7 +106,7 @@ class Split:
         self.clogs[owner.name, self.late] = now + rng.randint(70, 130)
 
     def others(self, phase: RecoveryPhase) -> list[OwnerServer]:
-        """Who is just there in a recovery."""
+        """The other owners in this phase of a recovery."""
         owners = self.faults.cluster.owners.values()
         return [other for other in owners if other is not self.owner and _recovery_phase(other) is phase]
 
@@ -235,7 +235,7 @@ def wipe_while_recovering(faults: "Faults") -> None:
 
 
 def trim_all(faults: "Faults") -> None:
-    """Every owner trims as far as it may."""
+    """Let every owner trim as far as it may."""
     beyond = Position(LedgerId(1 << 60), EntryId(0))
     for owner in faults.cluster.owners.values():
         for shell in list(owner.topics.values()):

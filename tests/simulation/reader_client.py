@@ -1,4 +1,4 @@
-"""A reader: it asks an owner, perhaps one of the past, how far it may read, and reads entries from storage nodes.
+"""A reader: it asks an owner, perhaps a deposed one, how far it may read, and reads entries from storage nodes.
 
 It goes entry by entry from the first ledger that is kept, and never beyond what that owner confirmed.
 """
@@ -60,7 +60,7 @@ class ReaderClient(Process):
         self.post(self.world.rng.randint(*READ_TICKS), "reads", self._ask)
 
     def _ask(self) -> None:
-        """Any owner that serves the topic, or believes so."""
+        """Any owner that serves the topic, also a deposed one that has not noticed it."""
         self._later()
         network, life = self.parts.network, self.life
         owner = self.world.rng.choice(list(self.parts.owners.values()))

@@ -1,4 +1,4 @@
-"""One run: faults for a while, then everything heals and must complete; then the whole history is judged."""
+"""One run: faults for a while, then they stop and all work must complete; then the whole history is checked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ STEPS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """problem: None when every oracle is content."""
+    """problem: None if every oracle passed."""
 
     seed: int
     trace: int
@@ -54,7 +54,7 @@ class Run:
         return Outcome(world.seed, world.trace, world.steps, world.now, world.counts, problem)
 
     def run(self) -> None:
-        """Raises what is wrong."""
+        """Raises the first problem."""
         self.faults.start()
         self.until(FAULTY_TICKS)
         self.heal()

@@ -62,7 +62,7 @@ Reply = AnswerAppend | AnswerFence | ReadReply
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What all storage nodes of a cluster share. make: the core, for a mutant may put another in its place."""
+    """State that all storage nodes of a cluster share. make: creates the core; a mutant can replace it."""
 
     world: World
     network: Network
@@ -103,7 +103,7 @@ class StorageServer(Process):
     # --- lives --------------------------------------------------------------------------------------------------------
 
     def wipe(self) -> None:
-        """An empty directory, while the process is down."""
+        """Replace the directory by an empty one while the process is down."""
         self.incarnations += 1
         self.disks[Incarnation(f"{self.name}.{self.incarnations}")] = Disk()
 

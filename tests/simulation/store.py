@@ -61,7 +61,7 @@ class Store:
             self._changed(path, before[0], None)
 
     def lose(self, path: str) -> Callable[[], None]:
-        """A record vanishes by mistake, and no observer takes that for a deletion; returns what restores it."""
+        """Lose a record by mistake; no observer takes that for a deletion. Returns a function that restores it."""
         data, version = self.records.pop(path)
         self._past.setdefault(path, []).append((self.world.now, None))
 
@@ -121,7 +121,7 @@ class Store:
     def write(
         self, process: Process, path: str, data: bytes, version: int, done: Callable[[WriteStatus, int], None]
     ) -> None:
-        """Attempted once."""
+        """The write is attempted once."""
         life, world, faults = process.life, self.world, self.faults
 
         def apply() -> None:

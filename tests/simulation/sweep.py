@@ -15,7 +15,7 @@ def outcome_of(seed: int) -> Outcome:
 
 
 def kept_seeds() -> list[int]:
-    """Seeds of seeds.txt: whatever failed once stays."""
+    """The seeds of seeds.txt: each failed once."""
     lines = (Path(__file__).parent / "seeds.txt").read_text().splitlines()
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 

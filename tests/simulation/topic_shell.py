@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 
 class TopicShell:
-    """One core.Topic and everything it waits for."""
+    """One core.Topic and its pending requests."""
 
     def __init__(self, owner: "OwnerServer", topic_id: TopicId, first_session: SessionNumber) -> None:
         parts = owner.parts

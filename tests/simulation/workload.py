@@ -1,6 +1,6 @@
-"""What a run stores: inputs with holes and without, explicit and automatic ids, named and unnamed, some twice.
+"""The inputs of a run: with holes and without, explicit and automatic ids, named and unnamed, some at two places.
 
-A name that two places use is a zombie in the making: each feeds the same input and takes the name from the other.
+Two places that use one name fence each other: each feeds the same input and takes the name from the other.
 """
 
 import random

@@ -30,12 +30,12 @@ class World:
         self._order = 0
 
     def after(self, delay: int, label: str, do: Delivery) -> None:
-        """Do it `delay` ticks from now, behind what is due at the same tick already."""
+        """Schedule the delivery `delay` ticks from now, behind others that are due at the same tick."""
         self._order += 1
         heappush(self._heap, (self.now + delay, self._order, label, do))
 
     def step(self) -> bool:
-        """Do the next thing; False when there is none."""
+        """Perform the next delivery. False if there is none."""
         if not self._heap:
             return False
         self.now, _, self.label, do = heappop(self._heap)
@@ -82,7 +82,7 @@ class Process:
         self.paused = True
 
     def wake(self) -> None:
-        """Deliver what arrived meanwhile, in order, before anything else."""
+        """Deliver messages that arrived meanwhile, in order, before all others."""
         self.paused = False
         backlog, self._backlog = self._backlog, []
         life = self.life
@@ -91,7 +91,7 @@ class Process:
                 do()
 
     def post(self, delay: int, label: str, do: Delivery, *, life: int | None = None) -> None:
-        """Deliver it to this life of the process."""
+        """Deliver the message to this life of the process."""
         due = self.life if life is None else life
         label = f"{self.name} {label}"
 
