@@ -197,7 +197,7 @@ def test_next_generation_keeps_the_recent_batches() -> None:
 
 
 def test_name_stays_with_the_role_that_opened_it_first() -> None:
-    """A role that takes the name over later does not own it. A name without a role gets that of its next opening."""
+    """A role that takes the name over does not own it. A name without a role gets the first role that opens it."""
     log = LogOf()
     log.granted(grant("p", generation=1))
     log.granted(grant("p", generation=2, role="importer"))

@@ -176,7 +176,7 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
 
 
 def test_next_ledger_is_prepared_during_the_takeover() -> None:
-    """The phase open only links it. No list names it before the replay has ended."""
+    """The phase open only links it. No list names it while the log is being read."""
     world, _ = history()
     listed = [link.ledger_id for link in world.record.ledgers]
     second = Owner(world, "o2").take_over(ReadEntries)
