@@ -209,7 +209,7 @@ async def test_reader_of_a_deleted_topic_gets_topic_not_found(tmp_path: Path) ->
 
 
 async def test_unloaded_topic_is_not_taken_again_at_its_old_epoch(tmp_path: Path) -> None:
-    """A look-up that still read the old record assigns the topic again, before it is placed anew."""
+    """A look-up that read the old record assigns the topic again, before a placement raises its epoch."""
     async with one_message(tmp_path) as (world, _, runner, _):
         topic_id = runner.topic_id
         await world.topics.unload(topic_id)

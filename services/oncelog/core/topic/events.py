@@ -1,4 +1,4 @@
-"""Everything that the shell of a topic tells its core: one union."""
+"""The events that a topic's core accepts from its shell: one union."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
