@@ -249,10 +249,11 @@ async def test_bytes_in_the_gateway_are_limited() -> None:
             streams = [channel.stream(RAW) for _ in range(20)]
             writing = [asyncio.create_task(write_on(stream)) for stream in streams]
             reading = [asyncio.create_task(ending(stream)) for stream in streams]
-            await until(
-                lambda: any(task.done() and isinstance(task.result(), TooManyRequests) for task in reading), DEADLINE_S
-            )
+            await until(lambda: sum(task.done() for task in reading) >= len(streams) - 4, DEADLINE_S)
             assert replica.gateway.held_bytes <= limits.bytes_max
+            # gRPC loses the reason of a stream that ends during a write.
+            ends = [task.result() for task in reading if task.done()]
+            assert all(isinstance(error, TooManyRequests | ServiceUnavailable) for error in ends), ends
             for stream in streams:
                 stream.cancel()
             await asyncio.wait([*reading, *writing])

@@ -37,6 +37,9 @@ from oncelog.runtime.credentials import PLAIN, Credentials
 RequestOutT_contra = TypeVar("RequestOutT_contra", contravariant=True)
 AnswerInT_co = TypeVar("AnswerInT_co", covariant=True)
 
+#: gRPC's own status of a call whose write failed. It replaces the server's status, which is then lost.
+_WRITE_FAILED = "Internal error from Core"
+
 _FAILURES = (grpc.aio.AioRpcError, grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
@@ -182,6 +185,9 @@ def _cancelled_here() -> bool:
 async def _meaning(
     call: grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseException, address: str, origin: str
 ) -> OncelogError:
+    if call.done() and await call.details() == _WRITE_FAILED:
+        message = f"{address}: the stream ended while a message was being sent; the reason did not arrive"
+        return ServiceUnavailable(message, address=address)
     if isinstance(failure, grpc.aio.AioRpcError):
         return error_from_call(failure, address, origin=origin)
     if not call.done():
