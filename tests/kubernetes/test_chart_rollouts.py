@@ -1,8 +1,11 @@
-"""An upgrade succeeds with as many nodes as an install needs."""
+"""An upgrade succeeds with as many nodes as an install needs, and replaces storage nodes one at a time."""
 
 import pytest
 
-from tests.kubernetes.chart import FILES, one, values_of
+from tests.kubernetes.chart import FILES, Manifest, environment, of_kind, one, values_of
+
+#: For this long a terminating owner waits for all peers to be present (ONCELOG_STABILITY_TIMEOUT_MS).
+STABLE_S = 8
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -18,3 +21,47 @@ def test_metadata_rolls_without_a_node_for_an_additional_pod(name: str) -> None:
 def test_production_preset_spreads_pods() -> None:
     """The control: both variants are rendered."""
     assert {values_of(name)["spread"]["nodes"] for name in FILES} >= {"hard", "soft"}
+
+
+def storage(name: str) -> Manifest:
+    spec: Manifest = one(name, "StatefulSet", "oncelog-storage")["spec"]
+    return spec
+
+
+@pytest.mark.hazard(73)
+@pytest.mark.parametrize("name", FILES)
+def test_storage_update_waits_for_each_pod(name: str) -> None:
+    """Without an updateStrategy of its own, a StatefulSet replaces one pod at a time and waits until the new one is
+    ready and stays so. Readiness is the node's own (/readyz of its pod), so two nodes never wait for each other."""
+    spec = storage(name)
+    assert spec.get("updateStrategy", {}) == values_of(name)["storage"]["updateStrategy"]
+    assert spec["minReadySeconds"] == values_of(name)["storage"]["minReadySeconds"]
+    (container,) = [each for each in spec["template"]["spec"]["containers"] if each["name"] == "storage"]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+    assert environment(container)["ONCELOG_HEALTH_PORT"] == "8081"
+
+
+def test_owners_wait_through_the_update_of_storage_nodes() -> None:
+    """Between two restarts all storage nodes are present for the sleep before SIGTERM and minReadySeconds. If that took
+    as long as an owner's wait, topics would move between two restarts."""
+    values = values_of("default")["storage"]
+    assert values["preStopSleepSeconds"] + values["minReadySeconds"] < STABLE_S
+
+
+@pytest.mark.hazard(73)
+def test_storage_pod_that_is_not_ready_is_evicted_only_within_the_budget() -> None:
+    """It may have the only other copy of an entry. Pods of the other components have no copies."""
+    policies = {
+        each["metadata"]["name"]: each["spec"]["unhealthyPodEvictionPolicy"]
+        for each in of_kind("default", "PodDisruptionBudget")
+    }
+    assert policies.pop("oncelog-storage") == "IfHealthyBudget"
+    assert set(policies.values()) == {"AlwaysAllow"}
+
+
+def test_volumes_of_storage_nodes_are_kept() -> None:
+    """An uninstall or a lower replicaCount deletes no copies."""
+    assert storage("default")["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Retain",
+        "whenScaled": "Retain",
+    }

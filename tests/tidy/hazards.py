@@ -133,6 +133,12 @@ HAZARDS = {
         "A ledger is deleted only if a tombstone of its topic, or a list of the topic's ledgers that begins above "
         "it, proves the deletion. Otherwise it is kept and reported.",
     ),
+    73: Hazard(
+        "A replaced storage node waits for copies from a node that the update of the StatefulSet has not started "
+        "yet, and the update waits for the replaced node.",
+        "A storage node's readiness depends on what it owes itself and live nodes can give now, never on a count of "
+        "the whole cluster. Updates replace one pod at a time. Unready pods are evicted only within the budget.",
+    ),
 }
 
 #: Hazards of features that are not built. Their rules become binding, and get tests, with the feature.
@@ -143,5 +149,5 @@ UNBUILT = {
     "quotas, retention by time, mixed versions, mirrors": range(47, 54),
     "repair of ledgers and reuse of segments": range(54, 67),
     "restoring and rebuilding ZooKeeper": range(68, 73),
-    "a cluster that repairs itself": range(73, 81),
+    "a cluster that repairs itself": range(74, 81),
 }
