@@ -259,12 +259,12 @@ async def test_deleted_ledger_is_gone_from_the_index_after_a_restart_too(path: P
     """The tombstone counts once it is durable. The scan returns it, so that adds of zombie writers are refused."""
     async with started(path) as node:
         await node.until_synced(node.journal.append_many([add(1, 0), add(2, 0)]))
-        lsn = node.journal.append(RecordKind.LEDGER_DELETED, ledger_id=1)
+        lsn = node.journal.append(RecordKind.LEDGER_ERASED, ledger_id=1)
         await node.until_synced(lsn)
         assert list(node.index.ledgers()) == [2]
     async with started(path) as node:
         assert list(node.index.ledgers()) == [2]
-        assert (RecordKind.LEDGER_DELETED, 1) in [(record.kind, record.ledger_id) for record in node.scanned]
+        assert (RecordKind.LEDGER_ERASED, 1) in [(record.kind, record.ledger_id) for record in node.scanned]
 
 
 async def test_entry_appended_twice_is_one_entry(path: Path) -> None:

@@ -23,7 +23,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.rpc import metadata_codec, owner_codec, reader_codec, storage_codec
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.rpc.owner_codec import (
@@ -66,7 +66,38 @@ def test_append_keeps_target_recovery_and_entries() -> None:
     """The storage node stores exactly what the writer sends."""
     sent = AppendFrame(NODE, recovery=True, entries=[(b"header", b"body"), b"whole"])
     received = storage_codec.decode_append(storage_codec.encode_append(sent))
-    assert tuple(received) == (NODE, True, [b"headerbody", b"whole"])
+    assert tuple(received) == (NODE, True, [b"headerbody", b"whole"], False)
+
+
+def test_repair_requests_and_answers_keep_their_fields() -> None:
+    """A repair decides by checksums and ids; a count beyond the limit is refused."""
+    codec, node, seven = storage_codec, NODE, LedgerId(7)
+    copied = codec.decode_append(codec.encode_append(AppendFrame(node, recovery=False, entries=[b"x"], repair=True)))
+    assert (copied.recovery, copied.repair) == (False, True)
+    asked = codec.VerifyRequest(node, seven, EntryId(3), 100, 1 << 20)
+    assert codec.decode_verify_request(codec.encode_verify_request(asked)) == asked
+    for status in ReadStatus:
+        sums, missing, unreadable = [0xFFFF_FFFF, 0, 0], [EntryId(4)], [EntryId(5)]
+        verified = codec.VerifyAnswer(status, sums, missing, unreadable, EntryId(6), 99)
+        assert codec.decode_verify_answer(codec.encode_verify_answer(verified)) == verified
+    review = codec.ReviewLedgerRequest(node, seven)
+    assert codec.decode_review_request(codec.encode_review_request(review)) == review
+    for state in (*CopyState, None):
+        reviewed = codec.ReviewLedgerAnswer(ReadStatus.OK, state)
+        assert codec.decode_review_answer(codec.encode_review_answer(reviewed)) == reviewed
+    damage = codec.DamageRequest(node, LedgerId(-1), 10)
+    assert codec.decode_damage_request(codec.encode_damage_request(damage)) == damage
+    damaged = codec.DamageAnswer(ReadStatus.OK, [seven], 1, 2)
+    assert codec.decode_damage_answer(codec.encode_damage_answer(damaged)) == damaged
+    for field, data in (
+        ("entries_max", codec.encode_verify_request(asked._replace(entries_max=4097))),
+        ("entries_max", codec.encode_verify_request(asked._replace(entries_max=0))),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            codec.decode_verify_request(data)
+        assert refused.value.details["field"] == field
+    with pytest.raises(InvalidArgument):
+        codec.decode_damage_request(codec.encode_damage_request(damage._replace(ledgers_max=4097)))
 
 
 def test_append_answers_keep_ledger_ids_and_status() -> None:

@@ -33,7 +33,7 @@ from tests.contract.small_log import (
 FIRST = [add(7, 0), add(7, 1), add(9, 0)]
 SECOND = [
     SegmentRecord(RecordKind.FENCE, 9, 0),
-    SegmentRecord(RecordKind.LEDGER_DELETED, 5, 0),
+    SegmentRecord(RecordKind.LEDGER_ERASED, 5, 0),
     SegmentRecord(RecordKind.RECOVERY_ADD, 9, 1, b"r"),
 ]
 THIRD = [add(7, 2, size=700)]

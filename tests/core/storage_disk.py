@@ -61,7 +61,7 @@ class Disk:
             match record.kind:
                 case RecordKind.FENCE:
                     self.node.restore_fence(record.ledger_id)
-                case RecordKind.LEDGER_DELETED:
+                case RecordKind.LEDGER_ERASED:
                     self.node.restore_deletion(record.ledger_id)
                 case RecordKind.ADD | RecordKind.RECOVERY_ADD:
                     recovery = record.kind is RecordKind.RECOVERY_ADD
@@ -70,7 +70,7 @@ class Disk:
     def _put(self, record: JournalRecord) -> None:
         if record.kind in (RecordKind.ADD, RecordKind.RECOVERY_ADD):
             self.index.held.setdefault(record.ledger_id, {})[record.entry_id] = record.data
-        elif record.kind is RecordKind.LEDGER_DELETED:
+        elif record.kind is RecordKind.LEDGER_ERASED:
             self.index.held.pop(record.ledger_id, None)
 
     def handle(self, event: StorageEvent) -> list[StorageEffect]:

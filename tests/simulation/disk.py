@@ -53,7 +53,7 @@ class Disk:
         entries: dict[EntryId, bytes] = {}
         for record in self.records[: self.synced]:
             if record.ledger_id == ledger_id:
-                if record.kind is RecordKind.LEDGER_DELETED:
+                if record.kind is RecordKind.LEDGER_ERASED:
                     entries.clear()
                 elif record.kind is not RecordKind.FENCE:
                     entries[record.entry_id] = bytes(record.data)
@@ -72,7 +72,7 @@ class Index:
         if record.kind in (RecordKind.ADD, RecordKind.RECOVERY_ADD):
             self.entries.setdefault(record.ledger_id, {})[record.entry_id] = bytes(record.data)
             self.damaged.pop((record.ledger_id, record.entry_id), None)
-        elif record.kind is RecordKind.LEDGER_DELETED:
+        elif record.kind is RecordKind.LEDGER_ERASED:
             self.entries.pop(record.ledger_id, None)
 
     def contains(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:

@@ -119,7 +119,7 @@ class StorageServer(Process):
             self.index.put(record)
             if record.kind is RecordKind.FENCE:
                 self.core.restore_fence(record.ledger_id)
-            elif record.kind is RecordKind.LEDGER_DELETED:
+            elif record.kind is RecordKind.LEDGER_ERASED:
                 self.core.restore_deletion(record.ledger_id)
             else:
                 self.core.restore_entry(peek_header(record.data), recovery=record.kind is RecordKind.RECOVERY_ADD)

@@ -9,6 +9,7 @@
     │   ├── ProducerBusy          the name is in use and the caller asked not to fence
     │   ├── TopicLoading          the topic is moving to another owner
     │   ├── NotEnoughStorageNodes fewer live storage nodes than the ack quorum
+    │   ├── LedgerUnavailable     no live storage node has a copy now; names the nodes that are waited for
     │   ├── StoreUnavailable      ZooKeeper (or Redis) does not answer
     │   ├── ServiceUnavailable    a process cannot be reached, or is draining
     │   ├── DeadlineExceeded      no answer in time: the outcome is unknown
@@ -34,6 +35,7 @@
     │   ├── StorageDirectoryRefused · DamagedSegment · JournalFailed
     │   ├── CorruptEntry          the checksum or the content is wrong; never treated as "missing"
     │   ├── UnreadableEntry       no copy can be read; a takeover or a read stops here
+    │   ├── EntriesLost           every copy of these entries is proved lost
     │   ├── LogHole               an entry, ledger or snapshot that must exist does not
     │   ├── IdsExhausted          a counter in ZooKeeper has no id left
     │   ├── LedgerFenced          another owner has fenced this ledger
@@ -129,6 +131,13 @@ class TopicLoading(Retriable):
 
 class NotEnoughStorageNodes(Retriable):
     """Fewer storage nodes are live than the ack quorum needs."""
+
+
+class LedgerUnavailable(Retriable):
+    """No live storage node can give these entries now, or end this ledger; a node that returns can.
+
+    details: ledger_id, first, last (entries), waiting_for (the storage nodes, separated by commas).
+    """
 
 
 class StoreUnavailable(Retriable):
@@ -297,6 +306,10 @@ class UnreadableEntry(Fatal):
     """
 
     members: Mapping[str, str] = MappingProxyType({})
+
+
+class EntriesLost(Fatal):
+    """Every copy of these entries is proved lost (hazard 78); details: ledger_id, first, last."""
 
 
 class LogHole(Fatal):

@@ -104,7 +104,7 @@ class LedgerIndex:
         """Take one record of the scan. Fences and seals do not change the index."""
         if record.kind in ENTRY_KINDS:
             self.put(record.ledger_id, record.entry_id, record.location)
-        elif record.kind is RecordKind.LEDGER_DELETED:
+        elif record.kind is RecordKind.LEDGER_ERASED:
             self.drop(record.ledger_id)
 
     def put(self, ledger_id: int, entry_id: int, location: RecordLocation) -> None:

@@ -301,7 +301,7 @@ class Journal:
             self._pending_bytes -= RECORD.size + location.length
             if record.kind in ENTRY_KINDS:
                 self._index.settle(record.ledger_id, record.entry_id, lsn, location)
-            elif record.kind == RecordKind.LEDGER_DELETED:
+            elif record.kind == RecordKind.LEDGER_ERASED:
                 self._index.drop(record.ledger_id)
         self._synced_lsn = lsn
         self._on_synced(lsn)

@@ -170,7 +170,7 @@ class NodeRunner:
                     core.restore_entry(headers.read(record.location), recovery=recovery)
                 elif record.kind is RecordKind.FENCE:
                     core.restore_fence(LedgerId(record.ledger_id))
-                elif record.kind is RecordKind.LEDGER_DELETED:
+                elif record.kind is RecordKind.LEDGER_ERASED:
                     core.restore_deletion(LedgerId(record.ledger_id))
 
     @property

@@ -11,7 +11,7 @@ A segment is the journal and the store at once: every record is written exactly 
                               then the body; the checksum is over all but itself
     the rest                  zeros, up to file_bytes (or, in a reused file, groups of another seed)
 
-Kinds: ADD 1, RECOVERY_ADD 2 (body: the entry, verbatim), FENCE 3, LEDGER_DELETED 4 (no body, entry_id 0, complete in
+Kinds: ADD 1, RECOVERY_ADD 2 (body: the entry, verbatim), FENCE 3, LEDGER_ERASED 4 (no body, entry_id 0, complete in
 themselves), SEAL 5 (no body, alone in the last group). A group without records is a durability marker.
 
 Rules

@@ -37,6 +37,7 @@ _CODES: dict[type[OncelogError], grpc.StatusCode] = {
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.CorruptEntry: grpc.StatusCode.DATA_LOSS,
     errors.UnreadableEntry: grpc.StatusCode.DATA_LOSS,
+    errors.EntriesLost: grpc.StatusCode.DATA_LOSS,
     errors.LogHole: grpc.StatusCode.DATA_LOSS,
     errors.DamagedSegment: grpc.StatusCode.DATA_LOSS,
     InvariantViolated: grpc.StatusCode.INTERNAL,

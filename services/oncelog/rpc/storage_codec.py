@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import ReadMethod, StreamMethod, UnaryMethod, unary_of
 from oncelog.wire import storage_pb2 as pb
@@ -19,6 +19,7 @@ class AppendFrame(NamedTuple):
     target: Incarnation
     recovery: bool
     entries: Sequence[Blob]
+    repair: bool = False
 
 
 class ReceivedAppend(NamedTuple):
@@ -27,6 +28,7 @@ class ReceivedAppend(NamedTuple):
     target: Incarnation
     recovery: bool
     entries: list[memoryview]
+    repair: bool = False
 
 
 class AppendAnswer(NamedTuple):
@@ -100,9 +102,67 @@ class ReceivedRead(NamedTuple):
     entries: list[memoryview]
 
 
+class VerifyRequest(NamedTuple):
+    """At most VERIFY_ENTRIES_MAX entries. bytes_max 0: no limit."""
+
+    target: Incarnation
+    ledger_id: LedgerId
+    first_entry: EntryId
+    entries_max: int
+    bytes_max: int = 0
+
+
+class VerifyAnswer(NamedTuple):
+    """checksums: of the ids from the request's first_entry to next_entry - 1; 0 where the entry is not sound.
+
+    bytes: of the sound entries.
+    """
+
+    status: ReadStatus
+    checksums: Sequence[int] = ()
+    missing_ids: Sequence[EntryId] = ()
+    unreadable_ids: Sequence[EntryId] = ()
+    next_entry: EntryId = EntryId(0)
+    bytes: int = 0
+
+
+class ReviewLedgerRequest(NamedTuple):
+    target: Incarnation
+    ledger_id: LedgerId
+
+
+class ReviewLedgerAnswer(NamedTuple):
+    """state: None unless the status is OK."""
+
+    status: ReadStatus
+    state: CopyState | None = None
+
+
+class DamageRequest(NamedTuple):
+    """Ledgers above `after_ledger`, at most DAMAGE_LEDGERS_MAX."""
+
+    target: Incarnation
+    after_ledger: LedgerId
+    ledgers_max: int
+
+
+class DamageAnswer(NamedTuple):
+    """ledger_ids: ascending. The counts are of all ledgers of the node."""
+
+    status: ReadStatus
+    ledger_ids: Sequence[LedgerId] = ()
+    limbo_count: int = 0
+    damaged_count: int = 0
+
+
+#: Entries of one Verify call.
+VERIFY_ENTRIES_MAX = 4096
+#: Ledgers of one Damage call.
+DAMAGE_LEDGERS_MAX = 4096
 #: Ledgers that one FenceStates call asks about.
 FENCE_STATES_MAX = 4096
 _FENCE_STATES = {int(state): state for state in FenceState}
+_COPY_STATES = {int(state): state for state in CopyState}
 _APPEND_STATUSES = {int(status): status for status in AppendStatus}
 _READ_STATUSES = {int(status): status for status in ReadStatus}
 
@@ -119,14 +179,14 @@ def _ids(column: Sequence[int]) -> list[EntryId]:
 
 
 def encode_append(frame: AppendFrame) -> bytes:
-    head = pb.AppendFrame(target=frame.target, recovery=frame.recovery)
+    head = pb.AppendFrame(target=frame.target, recovery=frame.recovery, repair=frame.repair)
     return join_frame(head.SerializeToString(), frame.entries)
 
 
 def decode_append(data: bytes) -> ReceivedAppend:
     head_bytes, entries = split_frame(data)
     head = parse(pb.AppendFrame.FromString, head_bytes)
-    return ReceivedAppend(Incarnation(head.target), head.recovery, entries)
+    return ReceivedAppend(Incarnation(head.target), head.recovery, entries, head.repair)
 
 
 def encode_append_answers(answers: Sequence[AppendAnswer]) -> bytes:
@@ -252,6 +312,98 @@ def decode_read(data: bytes) -> ReceivedRead:
     )
 
 
+def encode_verify_request(request: VerifyRequest) -> bytes:
+    target, ledger_id, first_entry, entries_max, bytes_max = request
+    return pb.VerifyRequest(
+        target=target, ledger_id=ledger_id, first_entry=first_entry, entries_max=entries_max, bytes_max=bytes_max
+    ).SerializeToString()
+
+
+def decode_verify_request(data: bytes) -> VerifyRequest:
+    """Raises InvalidArgument."""
+    r = parse_request(pb.VerifyRequest.FromString, data)
+    _check_count("entries_max", r.entries_max, VERIFY_ENTRIES_MAX)
+    return VerifyRequest(
+        Incarnation(r.target), LedgerId(r.ledger_id), EntryId(r.first_entry), r.entries_max, r.bytes_max
+    )
+
+
+def encode_verify_answer(answer: VerifyAnswer) -> bytes:
+    return pb.VerifyAnswer(
+        status=pb.StorageStatus.ValueType(answer.status),
+        checksums=answer.checksums,
+        missing_ids=answer.missing_ids,
+        unreadable_ids=answer.unreadable_ids,
+        next_entry=answer.next_entry,
+        bytes=answer.bytes,
+    ).SerializeToString()
+
+
+def decode_verify_answer(data: bytes) -> VerifyAnswer:
+    answer = parse(pb.VerifyAnswer.FromString, data)
+    return VerifyAnswer(
+        _status(answer.status, _READ_STATUSES),
+        answer.checksums[:],
+        _ids(answer.missing_ids),
+        _ids(answer.unreadable_ids),
+        EntryId(answer.next_entry),
+        answer.bytes,
+    )
+
+
+def encode_review_request(request: ReviewLedgerRequest) -> bytes:
+    return pb.ReviewLedgerRequest(target=request.target, ledger_id=request.ledger_id).SerializeToString()
+
+
+def decode_review_request(data: bytes) -> ReviewLedgerRequest:
+    request = parse_request(pb.ReviewLedgerRequest.FromString, data)
+    return ReviewLedgerRequest(Incarnation(request.target), LedgerId(request.ledger_id))
+
+
+def encode_review_answer(answer: ReviewLedgerAnswer) -> bytes:
+    state = pb.CopyState.ValueType(answer.state or 0)
+    return pb.ReviewLedgerAnswer(status=pb.StorageStatus.ValueType(answer.status), state=state).SerializeToString()
+
+
+def decode_review_answer(data: bytes) -> ReviewLedgerAnswer:
+    answer = parse(pb.ReviewLedgerAnswer.FromString, data)
+    return ReviewLedgerAnswer(_status(answer.status, _READ_STATUSES), _COPY_STATES.get(answer.state))
+
+
+def encode_damage_request(request: DamageRequest) -> bytes:
+    target, after_ledger, ledgers_max = request
+    return pb.DamageRequest(target=target, after_ledger=after_ledger, ledgers_max=ledgers_max).SerializeToString()
+
+
+def decode_damage_request(data: bytes) -> DamageRequest:
+    """Raises InvalidArgument."""
+    request = parse_request(pb.DamageRequest.FromString, data)
+    _check_count("ledgers_max", request.ledgers_max, DAMAGE_LEDGERS_MAX)
+    return DamageRequest(Incarnation(request.target), LedgerId(request.after_ledger), request.ledgers_max)
+
+
+def encode_damage_answer(answer: DamageAnswer) -> bytes:
+    status, ledger_ids, limbo_count, damaged_count = answer
+    return pb.DamageAnswer(
+        status=pb.StorageStatus.ValueType(status),
+        ledger_ids=ledger_ids,
+        limbo_count=limbo_count,
+        damaged_count=damaged_count,
+    ).SerializeToString()
+
+
+def decode_damage_answer(data: bytes) -> DamageAnswer:
+    answer = parse(pb.DamageAnswer.FromString, data)
+    ledger_ids = [LedgerId(number) for number in answer.ledger_ids]
+    return DamageAnswer(_status(answer.status, _READ_STATUSES), ledger_ids, answer.limbo_count, answer.damaged_count)
+
+
+def _check_count(field: str, count: int, limit: int) -> None:
+    """Raises InvalidArgument."""
+    if not 1 <= count <= limit:
+        raise InvalidArgument(f"{field} must be from 1 to {limit}, not {count}", field=field, limit=limit)
+
+
 _SERVICE = "/oncelog.wire.v1.LogStorage"
 APPEND = StreamMethod(f"{_SERVICE}/Append", encode_append, decode_append, encode_append_answers, decode_append_answers)
 FENCE = UnaryMethod(
@@ -265,4 +417,17 @@ FENCE_STATES = UnaryMethod(
     decode_fence_states,
 )
 READ = ReadMethod(f"{_SERVICE}/Read", encode_read_request, decode_read_request, encode_read, decode_read)
+VERIFY = UnaryMethod(
+    f"{_SERVICE}/Verify", encode_verify_request, decode_verify_request, encode_verify_answer, decode_verify_answer
+)
+REVIEW_LEDGER = UnaryMethod(
+    f"{_SERVICE}/ReviewLedger",
+    encode_review_request,
+    decode_review_request,
+    encode_review_answer,
+    decode_review_answer,
+)
+DAMAGE = UnaryMethod(
+    f"{_SERVICE}/Damage", encode_damage_request, decode_damage_request, encode_damage_answer, decode_damage_answer
+)
 DESCRIBE = unary_of(f"{_SERVICE}/Describe", pb.DescribeRequest, pb.DescribeAnswer)

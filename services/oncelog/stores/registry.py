@@ -7,10 +7,13 @@ never come back under another incarnation, and one that is superseded or removed
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import flag, number, numbers_by_name, text
 from oncelog.core.ids import Incarnation
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration
@@ -25,6 +28,7 @@ class LiveOwner:
 
     since_ms: wall clock at its start, for display. ack_quorum: storage nodes that it needs to serve a topic.
     advertised: "host:port" of its gRPC for clients; empty: the same as for services.
+    version: see core.process_version.
     """
 
     incarnation: Incarnation
@@ -33,15 +37,21 @@ class LiveOwner:
     since_ms: int
     ack_quorum: int = 1
     advertised: str = ""
+    version: int = PROCESS_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class LiveStorageNode:
+    """joining: a fresh directory at the address of another one. It is no member and gets no copies until its
+    predecessor was away for a while, or an operator has said so (hazard 74)."""
+
     incarnation: Incarnation
     host: str
     port: int
     free_bytes: int
     read_only: bool = False
+    joining: bool = False
+    version: int = PROCESS_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,17 @@ class LiveMetadata:
 
     host: str
     ports: Mapping[str, int]
+    version: int = PROCESS_VERSION
+
+
+class Decommission(Enum):
+    """Whether an operator removes the directory from the cluster (hazard 76)."""
+
+    NO = ""
+    #: its copies are moved to other nodes
+    DRAINING = "draining"
+    #: no ledger names it; a process that starts with it is refused
+    DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +78,8 @@ class StorageCookie:
     """host, port: the address of the directory. retired: superseded or removed, for ever.
 
     read_only: an operator wants no new ledger there. It stays set through restarts until an operator clears it.
+    replaced_by: the directory that came to its address. debt: ledgers of a retired directory that live nodes could copy
+    and have not copied yet.
     """
 
     incarnation: Incarnation
@@ -64,6 +87,9 @@ class StorageCookie:
     port: int
     retired: bool = False
     read_only: bool = False
+    replaced_by: Incarnation | None = None
+    debt: int = 0
+    decommission: Decommission = Decommission.NO
 
 
 class Registry:
@@ -97,6 +123,9 @@ class Registry:
             "port": cookie.port,
             "retired": cookie.retired,
             "read_only": cookie.read_only,
+            "replaced_by": cookie.replaced_by,
+            "debt": cookie.debt,
+            "decommission": cookie.decommission.value,
         }
         path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
         return await create_or_write(self._session, path, encode_record(fields), version=version)
@@ -130,7 +159,9 @@ class Registry:
 
 def _encode_owner(owner: LiveOwner) -> bytes:
     fields = {"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms}
-    return encode_record({**fields, "ack_quorum": owner.ack_quorum, "advertised": owner.advertised})
+    return encode_record(
+        {**fields, "ack_quorum": owner.ack_quorum, "advertised": owner.advertised, "version": owner.version}
+    )
 
 
 def _decode_owner(name: str, data: bytes) -> LiveOwner:
@@ -144,14 +175,14 @@ def _decode_owner(name: str, data: bytes) -> LiveOwner:
             number(f, "since_ms"),
             number({"ack_quorum": 1} | f, "ack_quorum"),
             text({"advertised": ""} | f, "advertised"),
+            _version(f),
         ),
     )
 
 
 def _encode_node(node: LiveStorageNode) -> bytes:
-    return encode_record(
-        {"host": node.host, "port": node.port, "free_bytes": node.free_bytes, "read_only": node.read_only}
-    )
+    fields = {"host": node.host, "port": node.port, "free_bytes": node.free_bytes, "read_only": node.read_only}
+    return encode_record({**fields, "joining": node.joining, "version": node.version})
 
 
 def _decode_node(name: str, data: bytes) -> LiveStorageNode:
@@ -159,19 +190,32 @@ def _decode_node(name: str, data: bytes) -> LiveStorageNode:
         data,
         "a storage node's record",
         lambda f: LiveStorageNode(
-            Incarnation(name), text(f, "host"), number(f, "port"), number(f, "free_bytes"), flag(f, "read_only")
+            Incarnation(name),
+            text(f, "host"),
+            number(f, "port"),
+            number(f, "free_bytes"),
+            flag(f, "read_only"),
+            flag({"joining": False} | f, "joining"),
+            _version(f),
         ),
     )
 
 
 def _encode_metadata(replica: LiveMetadata) -> bytes:
-    return encode_record({"host": replica.host, "ports": dict(replica.ports)})
+    return encode_record({"host": replica.host, "ports": dict(replica.ports), "version": replica.version})
 
 
 def _decode_metadata(_name: str, data: bytes) -> LiveMetadata:
     return decode_record(
-        data, "a metadata service's record", lambda f: LiveMetadata(text(f, "host"), numbers_by_name(f, "ports"))
+        data,
+        "a metadata service's record",
+        lambda f: LiveMetadata(text(f, "host"), numbers_by_name(f, "ports"), _version(f)),
     )
+
+
+def _version(fields: Mapping[str, Any]) -> int:
+    """Raises ValueError."""
+    return number({"version": 1, **fields}, "version")
 
 
 def _decode_cookie(data: bytes) -> StorageCookie:
@@ -184,5 +228,8 @@ def _decode_cookie(data: bytes) -> StorageCookie:
             number(f, "port"),
             flag(f, "retired"),
             flag({"read_only": False} | f, "read_only"),
+            None if f.get("replaced_by") is None else Incarnation(text(f, "replaced_by")),
+            number({"debt": 0} | f, "debt"),
+            Decommission(text({"decommission": ""} | f, "decommission")),
         ),
     )

@@ -17,7 +17,7 @@ from oncelog.topic_owner.topic_runner import TopicRunner
 
 
 @dataclass(frozen=True, slots=True)
-class EntryRange:
+class ReadableRange:
     """Entries first..last of one ledger, all confirmed."""
 
     metadata: LedgerMetadata
@@ -56,7 +56,7 @@ class LogView:
             return metadata, metadata.end
         return metadata, confirmed.entry_id if confirmed.ledger_id == ledger_id else EntryId(-1)
 
-    async def next_range(self, at: Position) -> tuple[Position, EntryRange | None]:
+    async def next_range(self, at: Position) -> tuple[Position, ReadableRange | None]:
         """Return (the next entry to read at or behind `at`, the entries there); None: there are no more now."""
         for ledger_id in self._ids():
             if ledger_id < at.ledger_id:
@@ -71,7 +71,7 @@ class LogView:
                     raise
                 continue  # trimmed meanwhile: a ledger leaves the list before its record is deleted
             if first <= last:
-                return Position(ledger_id, first), EntryRange(metadata, first, last)
+                return Position(ledger_id, first), ReadableRange(metadata, first, last)
             at = Position(ledger_id, first)
         return at, None
 
@@ -93,7 +93,7 @@ class LogView:
     async def _first_at(self, time_ms: int) -> Position:
         """The first entry appended at or after a time. Append times of a log almost always ascend."""
         at = Position(LedgerId(-1), EntryId(0))
-        found: EntryRange | None = None
+        found: ReadableRange | None = None
         while True:
             at, entries = await self.next_range(at)
             if entries is None:

@@ -18,7 +18,7 @@ from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import authorize
-from oncelog.topic_owner.log_view import EntryRange, LogView
+from oncelog.topic_owner.log_view import ReadableRange, LogView
 from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -107,7 +107,7 @@ class _Reading:
             more.cancel()
             gone.cancel()
 
-    async def _send_range(self, entries: EntryRange) -> Position:
+    async def _send_range(self, entries: ReadableRange) -> Position:
         ledger_id = entries.metadata.ledger_id
         following = entries.first
         while following <= entries.last and not self._gone.is_set():
@@ -123,7 +123,7 @@ class _Reading:
                     break
         return Position(ledger_id, following)
 
-    def _pages(self, entries: EntryRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
+    def _pages(self, entries: ReadableRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
         return read_entries(self._runner.parts.links, entries.metadata, first, entries.last, headers_only=False)
 
     async def _send(self, entries: list[Buffer]) -> None:

@@ -45,6 +45,8 @@ class _StorageStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Storage
     """The disk is nearly full; recovery adds are still accepted."""
     STORAGE_STATUS_TOO_MANY_REQUESTS: _StorageStatus.ValueType  # 8
     """A bounded queue is full; nothing was kept."""
+    STORAGE_STATUS_ERASED: _StorageStatus.ValueType  # 9
+    """The node has erased its copy of the ledger. This proves nothing about an entry."""
 
 class StorageStatus(_StorageStatus, metaclass=_StorageStatusEnumTypeWrapper): ...
 
@@ -64,6 +66,8 @@ STORAGE_STATUS_READ_ONLY: StorageStatus.ValueType  # 7
 """The disk is nearly full; recovery adds are still accepted."""
 STORAGE_STATUS_TOO_MANY_REQUESTS: StorageStatus.ValueType  # 8
 """A bounded queue is full; nothing was kept."""
+STORAGE_STATUS_ERASED: StorageStatus.ValueType  # 9
+"""The node has erased its copy of the ledger. This proves nothing about an entry."""
 Global___StorageStatus: _TypeAlias = StorageStatus  # noqa: Y015
 
 class _FenceState:
@@ -89,17 +93,47 @@ FENCE_STATE_UNKNOWN: FenceState.ValueType  # 3
 """The node holds nothing of the ledger, or has not checked its record yet."""
 Global___FenceState: _TypeAlias = FenceState  # noqa: Y015
 
+class _CopyState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CopyStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CopyState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COPY_STATE_UNSPECIFIED: _CopyState.ValueType  # 0
+    COPY_STATE_HELD: _CopyState.ValueType  # 1
+    COPY_STATE_LIMBO: _CopyState.ValueType  # 2
+    """Entries may be missing because of damage."""
+    COPY_STATE_DAMAGED: _CopyState.ValueType  # 3
+    """Known entries are unreadable."""
+    COPY_STATE_ERASED: _CopyState.ValueType  # 4
+    COPY_STATE_ABSENT: _CopyState.ValueType  # 5
+
+class CopyState(_CopyState, metaclass=_CopyStateEnumTypeWrapper): ...
+
+COPY_STATE_UNSPECIFIED: CopyState.ValueType  # 0
+COPY_STATE_HELD: CopyState.ValueType  # 1
+COPY_STATE_LIMBO: CopyState.ValueType  # 2
+"""Entries may be missing because of damage."""
+COPY_STATE_DAMAGED: CopyState.ValueType  # 3
+"""Known entries are unreadable."""
+COPY_STATE_ERASED: CopyState.ValueType  # 4
+COPY_STATE_ABSENT: CopyState.ValueType  # 5
+Global___CopyState: _TypeAlias = CopyState  # noqa: Y015
+
 @_typing.final
 class AppendFrame(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TARGET_FIELD_NUMBER: _builtins.int
     RECOVERY_FIELD_NUMBER: _builtins.int
+    REPAIR_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     """Incarnation of the intended node."""
     recovery: _builtins.bool
     """True: adds of a recovery, which pass a fence."""
+    repair: _builtins.bool
+    """True: copies of a CLOSED ledger by a repair. The node is a member or joins; its disk is not nearly full."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Whole encoded entries of any ledgers of the writer; the header of each names its ledger and entry."""
@@ -109,11 +143,12 @@ class AppendFrame(_message.Message):
         *,
         target: _builtins.str = ...,
         recovery: _builtins.bool = ...,
+        repair: _builtins.bool = ...,
         entries: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "recovery", b"recovery", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "recovery", b"recovery", "repair", b"repair", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -363,6 +398,189 @@ class FenceStatesAnswer(_message.Message):
 Global___FenceStatesAnswer: _TypeAlias = FenceStatesAnswer  # noqa: Y015
 
 @_typing.final
+class VerifyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_ENTRY_FIELD_NUMBER: _builtins.int
+    ENTRIES_MAX_FIELD_NUMBER: _builtins.int
+    BYTES_MAX_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    ledger_id: _builtins.int
+    first_entry: _builtins.int
+    entries_max: _builtins.int
+    """At most 4096."""
+    bytes_max: _builtins.int
+    """Bytes to read from the disk; 0: no limit. At least one entry is read."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        ledger_id: _builtins.int = ...,
+        first_entry: _builtins.int = ...,
+        entries_max: _builtins.int = ...,
+        bytes_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "entries_max", b"entries_max", "first_entry", b"first_entry", "ledger_id", b"ledger_id", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyRequest: _TypeAlias = VerifyRequest  # noqa: Y015
+
+@_typing.final
+class VerifyAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    CHECKSUMS_FIELD_NUMBER: _builtins.int
+    MISSING_IDS_FIELD_NUMBER: _builtins.int
+    UNREADABLE_IDS_FIELD_NUMBER: _builtins.int
+    NEXT_ENTRY_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    status: Global___StorageStatus.ValueType
+    """OK, WRONG_INCARNATION, TOO_MANY_REQUESTS or ERASED."""
+    next_entry: _builtins.int
+    """Where the next request goes on."""
+    bytes: _builtins.int
+    """Bytes of the sound entries."""
+    @_builtins.property
+    def checksums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For the ids from first_entry to next_entry - 1: the checksum in the entry's header; 0 where the entry is not sound."""
+
+    @_builtins.property
+    def missing_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in ReadFrame."""
+
+    @_builtins.property
+    def unreadable_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        status: Global___StorageStatus.ValueType = ...,
+        checksums: _abc.Iterable[_builtins.int] | None = ...,
+        missing_ids: _abc.Iterable[_builtins.int] | None = ...,
+        unreadable_ids: _abc.Iterable[_builtins.int] | None = ...,
+        next_entry: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "checksums", b"checksums", "missing_ids", b"missing_ids", "next_entry", b"next_entry", "status", b"status", "unreadable_ids", b"unreadable_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyAnswer: _TypeAlias = VerifyAnswer  # noqa: Y015
+
+@_typing.final
+class ReviewLedgerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    ledger_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        ledger_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_id", b"ledger_id", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviewLedgerRequest: _TypeAlias = ReviewLedgerRequest  # noqa: Y015
+
+@_typing.final
+class ReviewLedgerAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    status: Global___StorageStatus.ValueType
+    """OK, WRONG_INCARNATION or TOO_MANY_REQUESTS."""
+    state: Global___CopyState.ValueType
+    def __init__(
+        self,
+        *,
+        status: Global___StorageStatus.ValueType = ...,
+        state: Global___CopyState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviewLedgerAnswer: _TypeAlias = ReviewLedgerAnswer  # noqa: Y015
+
+@_typing.final
+class DamageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    AFTER_LEDGER_FIELD_NUMBER: _builtins.int
+    LEDGERS_MAX_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    after_ledger: _builtins.int
+    """Only ledgers with higher ids are answered."""
+    ledgers_max: _builtins.int
+    """At most 4096."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        after_ledger: _builtins.int = ...,
+        ledgers_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ledger", b"after_ledger", "ledgers_max", b"ledgers_max", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DamageRequest: _TypeAlias = DamageRequest  # noqa: Y015
+
+@_typing.final
+class DamageAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    LEDGER_IDS_FIELD_NUMBER: _builtins.int
+    LIMBO_COUNT_FIELD_NUMBER: _builtins.int
+    DAMAGED_COUNT_FIELD_NUMBER: _builtins.int
+    status: Global___StorageStatus.ValueType
+    """OK or WRONG_INCARNATION."""
+    limbo_count: _builtins.int
+    damaged_count: _builtins.int
+    @_builtins.property
+    def ledger_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ascending ids of ledgers in limbo or with unreadable entries. Ledgers in limbo of which the node holds nothing are
+        included as far as their records name this node.
+        """
+
+    def __init__(
+        self,
+        *,
+        status: Global___StorageStatus.ValueType = ...,
+        ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
+        limbo_count: _builtins.int = ...,
+        damaged_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_count", b"damaged_count", "ledger_ids", b"ledger_ids", "limbo_count", b"limbo_count", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DamageAnswer: _TypeAlias = DamageAnswer  # noqa: Y015
+
+@_typing.final
 class DescribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -387,12 +605,26 @@ class DescribeAnswer(_message.Message):
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     READ_ONLY_FIELD_NUMBER: _builtins.int
+    LIMBO_LEDGERS_FIELD_NUMBER: _builtins.int
+    DAMAGED_LEDGERS_FIELD_NUMBER: _builtins.int
+    ERASED_LEDGERS_FIELD_NUMBER: _builtins.int
+    ORPHANED_LEDGERS_FIELD_NUMBER: _builtins.int
+    DEAD_BYTES_FIELD_NUMBER: _builtins.int
+    SCRUBBED_MS_AGO_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     cluster_id: _builtins.str
     ledger_count: _builtins.int
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
     read_only: _builtins.bool
+    limbo_ledgers: _builtins.int
+    damaged_ledgers: _builtins.int
+    erased_ledgers: _builtins.int
+    orphaned_ledgers: _builtins.int
+    dead_bytes: _builtins.int
+    """Bytes that a compaction can give back."""
+    scrubbed_ms_ago: _builtins.int
+    """Time since every byte was read once; -1: not yet."""
     def __init__(
         self,
         *,
@@ -402,10 +634,16 @@ class DescribeAnswer(_message.Message):
         stored_bytes: _builtins.int = ...,
         free_bytes: _builtins.int = ...,
         read_only: _builtins.bool = ...,
+        limbo_ledgers: _builtins.int = ...,
+        damaged_ledgers: _builtins.int = ...,
+        erased_ledgers: _builtins.int = ...,
+        orphaned_ledgers: _builtins.int = ...,
+        dead_bytes: _builtins.int = ...,
+        scrubbed_ms_ago: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "ledger_count", b"ledger_count", "read_only", b"read_only", "stored_bytes", b"stored_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "damaged_ledgers", b"damaged_ledgers", "dead_bytes", b"dead_bytes", "erased_ledgers", b"erased_ledgers", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "ledger_count", b"ledger_count", "limbo_ledgers", b"limbo_ledgers", "orphaned_ledgers", b"orphaned_ledgers", "read_only", b"read_only", "scrubbed_ms_ago", b"scrubbed_ms_ago", "stored_bytes", b"stored_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

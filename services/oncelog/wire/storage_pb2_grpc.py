@@ -54,6 +54,21 @@ class LogStorageStub:
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesAnswer.FromString,
                 _registered_method=True)
+        self.Verify = channel.unary_unary(
+                '/oncelog.wire.v1.LogStorage/Verify',
+                request_serializer=oncelog_dot_wire_dot_storage__pb2.VerifyRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_storage__pb2.VerifyAnswer.FromString,
+                _registered_method=True)
+        self.ReviewLedger = channel.unary_unary(
+                '/oncelog.wire.v1.LogStorage/ReviewLedger',
+                request_serializer=oncelog_dot_wire_dot_storage__pb2.ReviewLedgerRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_storage__pb2.ReviewLedgerAnswer.FromString,
+                _registered_method=True)
+        self.Damage = channel.unary_unary(
+                '/oncelog.wire.v1.LogStorage/Damage',
+                request_serializer=oncelog_dot_wire_dot_storage__pb2.DamageRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_storage__pb2.DamageAnswer.FromString,
+                _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/oncelog.wire.v1.LogStorage/Describe',
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.DescribeRequest.SerializeToString,
@@ -92,6 +107,27 @@ class LogStorageServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Verify(self, request, context):
+        """Reads entries back from the disk and answers their checksums: for repair, and for the comparison of copies.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReviewLedger(self, request, context):
+        """Lets the node read the ledger's record and act on it: leave limbo, or erase its copy.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Damage(self, request, context):
+        """The ledgers of which this node lacks entries, or may lack entries, because of damage.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Describe(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -120,6 +156,21 @@ def add_LogStorageServicer_to_server(servicer, server):
                     servicer.FenceStates,
                     request_deserializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesAnswer.SerializeToString,
+            ),
+            'Verify': grpc.unary_unary_rpc_method_handler(
+                    servicer.Verify,
+                    request_deserializer=oncelog_dot_wire_dot_storage__pb2.VerifyRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_storage__pb2.VerifyAnswer.SerializeToString,
+            ),
+            'ReviewLedger': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReviewLedger,
+                    request_deserializer=oncelog_dot_wire_dot_storage__pb2.ReviewLedgerRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_storage__pb2.ReviewLedgerAnswer.SerializeToString,
+            ),
+            'Damage': grpc.unary_unary_rpc_method_handler(
+                    servicer.Damage,
+                    request_deserializer=oncelog_dot_wire_dot_storage__pb2.DamageRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_storage__pb2.DamageAnswer.SerializeToString,
             ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
@@ -235,6 +286,87 @@ class LogStorage:
             '/oncelog.wire.v1.LogStorage/FenceStates',
             oncelog_dot_wire_dot_storage__pb2.FenceStatesRequest.SerializeToString,
             oncelog_dot_wire_dot_storage__pb2.FenceStatesAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Verify(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.LogStorage/Verify',
+            oncelog_dot_wire_dot_storage__pb2.VerifyRequest.SerializeToString,
+            oncelog_dot_wire_dot_storage__pb2.VerifyAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReviewLedger(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.LogStorage/ReviewLedger',
+            oncelog_dot_wire_dot_storage__pb2.ReviewLedgerRequest.SerializeToString,
+            oncelog_dot_wire_dot_storage__pb2.ReviewLedgerAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Damage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.LogStorage/Damage',
+            oncelog_dot_wire_dot_storage__pb2.DamageRequest.SerializeToString,
+            oncelog_dot_wire_dot_storage__pb2.DamageAnswer.FromString,
             options,
             channel_credentials,
             insecure,

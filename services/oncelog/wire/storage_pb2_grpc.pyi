@@ -26,6 +26,12 @@ class LogStorageStub:
     """Entries of one ledger from first_entry on, in ascending order, in frames of about 256 KiB."""
     FenceStates: _aio.UnaryUnaryMultiCallable[_storage_pb2.FenceStatesRequest, _storage_pb2.FenceStatesAnswer]
     """Which ledgers are fenced here. Changes nothing: owners use it to prove that they are still current."""
+    Verify: _aio.UnaryUnaryMultiCallable[_storage_pb2.VerifyRequest, _storage_pb2.VerifyAnswer]
+    """Reads entries back from the disk and answers their checksums: for repair, and for the comparison of copies."""
+    ReviewLedger: _aio.UnaryUnaryMultiCallable[_storage_pb2.ReviewLedgerRequest, _storage_pb2.ReviewLedgerAnswer]
+    """Lets the node read the ledger's record and act on it: leave limbo, or erase its copy."""
+    Damage: _aio.UnaryUnaryMultiCallable[_storage_pb2.DamageRequest, _storage_pb2.DamageAnswer]
+    """The ledgers of which this node lacks entries, or may lack entries, because of damage."""
     Describe: _aio.UnaryUnaryMultiCallable[_storage_pb2.DescribeRequest, _storage_pb2.DescribeAnswer]
 
 class LogStorageServicer(metaclass=_abc_1.ABCMeta):
@@ -60,6 +66,30 @@ class LogStorageServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_storage_pb2.FenceStatesRequest, _abc.Awaitable[_storage_pb2.FenceStatesAnswer]],
     ) -> _abc.Awaitable[_storage_pb2.FenceStatesAnswer]:
         """Which ledgers are fenced here. Changes nothing: owners use it to prove that they are still current."""
+
+    @_abc_1.abstractmethod
+    def Verify(
+        self,
+        request: _storage_pb2.VerifyRequest,
+        context: _aio.ServicerContext[_storage_pb2.VerifyRequest, _abc.Awaitable[_storage_pb2.VerifyAnswer]],
+    ) -> _abc.Awaitable[_storage_pb2.VerifyAnswer]:
+        """Reads entries back from the disk and answers their checksums: for repair, and for the comparison of copies."""
+
+    @_abc_1.abstractmethod
+    def ReviewLedger(
+        self,
+        request: _storage_pb2.ReviewLedgerRequest,
+        context: _aio.ServicerContext[_storage_pb2.ReviewLedgerRequest, _abc.Awaitable[_storage_pb2.ReviewLedgerAnswer]],
+    ) -> _abc.Awaitable[_storage_pb2.ReviewLedgerAnswer]:
+        """Lets the node read the ledger's record and act on it: leave limbo, or erase its copy."""
+
+    @_abc_1.abstractmethod
+    def Damage(
+        self,
+        request: _storage_pb2.DamageRequest,
+        context: _aio.ServicerContext[_storage_pb2.DamageRequest, _abc.Awaitable[_storage_pb2.DamageAnswer]],
+    ) -> _abc.Awaitable[_storage_pb2.DamageAnswer]:
+        """The ledgers of which this node lacks entries, or may lack entries, because of damage."""
 
     @_abc_1.abstractmethod
     def Describe(

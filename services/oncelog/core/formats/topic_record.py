@@ -28,13 +28,15 @@ class LedgerLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """ledgers: ascending ids; all but the last are CLOSED."""
+    """ledgers: ascending ids; all but the last are CLOSED. deleted_below: the log's ledgers below this id were deleted;
+    it only rises, in the compare-and-set that trims (hazard 67)."""
 
     topic_id: TopicId
     name: str
     owner: Incarnation | None = None
     owner_epoch: OwnerEpoch = OwnerEpoch(0)
     ledgers: tuple[LedgerLink, ...] = ()
+    deleted_below: LedgerId = LedgerId(0)
 
     def placed_on(self, owner: Incarnation) -> "TopicRecord":
         """Acquire: the same log under a new owner and a higher epoch."""
@@ -50,7 +52,8 @@ class TopicRecord:
     def without_first(self, count: int) -> "TopicRecord":
         if count >= len(self.ledgers):
             raise InvariantViolated("a trim never takes a topic's last ledger")
-        return replace(self, ledgers=self.ledgers[count:])
+        kept = self.ledgers[count:]
+        return replace(self, ledgers=kept, deleted_below=max(self.deleted_below, kept[0].ledger_id))
 
 
 class CursorLink(NamedTuple):
@@ -62,10 +65,12 @@ class CursorLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CursorRecord:
-    """ledgers: ascending ids, each beginning with a base snapshot; at most the last is not CLOSED."""
+    """ledgers: ascending ids, each beginning with a base snapshot; at most the last is not CLOSED. deleted_below: as in
+    TopicRecord, for the cursor's own ledgers."""
 
     owner_epoch: OwnerEpoch
     ledgers: tuple[CursorLink, ...] = ()
+    deleted_below: LedgerId = LedgerId(0)
 
 
 def encode_topic(record: TopicRecord) -> bytes:
@@ -76,6 +81,7 @@ def encode_topic(record: TopicRecord) -> bytes:
         "owner": record.owner,
         "owner_epoch": record.owner_epoch,
         "ledgers": [list(link) for link in record.ledgers],
+        "deleted_below": record.deleted_below,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -89,7 +95,8 @@ def decode_topic(data: bytes) -> TopicRecord:
         ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
         owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
         epoch = OwnerEpoch(number(fields, "owner_epoch"))
-        return TopicRecord(TopicId(text(fields, "topic_id")), text(fields, "name"), owner, epoch, ledgers)
+        topic_id, name = TopicId(text(fields, "topic_id")), text(fields, "name")
+        return TopicRecord(topic_id, name, owner, epoch, ledgers, _floor(fields))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
 
@@ -99,6 +106,7 @@ def encode_cursor(record: CursorRecord) -> bytes:
         "format": FORMAT,
         "owner_epoch": record.owner_epoch,
         "ledgers": [[link.ledger_id, link.base] for link in record.ledgers],
+        "deleted_below": record.deleted_below,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -110,9 +118,14 @@ def decode_cursor(data: bytes) -> CursorRecord:
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"cursor record of format {fields['format']}: this version reads format {FORMAT}")
         ledgers = tuple(_cursor_link(ledger, base) for ledger, base in fields["ledgers"])
-        return CursorRecord(OwnerEpoch(number(fields, "owner_epoch")), ledgers)
+        return CursorRecord(OwnerEpoch(number(fields, "owner_epoch")), ledgers, _floor(fields))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a cursor record cannot be read: {error!r}") from error
+
+
+def _floor(fields: dict[str, Any]) -> LedgerId:
+    """Raises ValueError."""
+    return LedgerId(number({"deleted_below": 0} | fields, "deleted_below"))
 
 
 def _cursor_link(ledger: object, base: object) -> CursorLink:

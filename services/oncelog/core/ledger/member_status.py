@@ -14,6 +14,8 @@ class AppendStatus(IntEnum):
     CONFLICTING = 6
     READ_ONLY = 7
     TOO_MANY_REQUESTS = 8
+    #: the node has erased its copy of the ledger; this proves nothing about the entry (hazard 61)
+    ERASED = 9
 
 
 class ReadStatus(IntEnum):
@@ -22,6 +24,21 @@ class ReadStatus(IntEnum):
     OK = 1
     WRONG_INCARNATION = 3
     TOO_MANY_REQUESTS = 8
+    #: the node has erased its copy of the ledger: neither a copy nor a negative (hazard 61)
+    ERASED = 9
+
+
+class CopyState(IntEnum):
+    """What a node has of one ledger, after it read the ledger's record."""
+
+    HELD = 1
+    #: entries of the ledger may be missing because of damage
+    LIMBO = 2
+    #: known entries are unreadable
+    DAMAGED = 3
+    ERASED = 4
+    #: the node never held anything of it
+    ABSENT = 5
 
 
 class FenceState(IntEnum):

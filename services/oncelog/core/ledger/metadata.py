@@ -1,17 +1,25 @@
 """The record of one ledger in ZooKeeper: /oncelog/ledgers/<id>.
 
 OPEN -> IN_RECOVERY -> CLOSED, or OPEN -> CLOSED by the writer. Every step is a versioned compare-and-set. CLOSED is
-final: `end` never changes afterwards. Members are static: the ensemble of an open ledger does not change.
+final: `end` never changes afterwards. The members of an open ledger never change; repair replaces members of a CLOSED
+ledger, one at a time:
+
+    join(D) -> (D is filled, and reads everything back from its disk) -> swap(old member) -> mark_whole()
+
+`joining` is in the record before the first byte is copied (hazard 54). `whole` says that every member has read 0..end
+from its disk; before it is set, no copy is erased (hazard 55). `lost` names entries that are proved lost (hazard 78).
+`frozen`: sound copies differ; nothing of the ledger is swapped, erased or reclaimed (hazard 60).
 Source: BookKeeper's ledger metadata, without segments.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
-from oncelog.core.formats.record_fields import number, parse_json, text, texts
+from oncelog.core.formats.record_fields import flag, number, pairs, parse_json, text, texts
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 
 FORMAT = 1
@@ -23,10 +31,17 @@ class LedgerState(Enum):
     CLOSED = "CLOSED"
 
 
+class EntryRange(NamedTuple):
+    """Entries first..last, both inclusive."""
+
+    first: EntryId
+    last: EntryId
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
     """members: incarnations of the Qw storage nodes. end, length: valid only when CLOSED; -1 and 0 for an empty
-    ledger."""
+    ledger. joining, whole, lost, frozen: only when CLOSED; see above. lost: ascending, not adjacent."""
 
     ledger_id: LedgerId
     topic_id: TopicId
@@ -36,20 +51,68 @@ class LedgerMetadata:
     end: EntryId = NO_ENTRY
     length: int = 0
     digest: str = "crc32c"
+    joining: Incarnation | None = None
+    whole: bool = False
+    lost: tuple[EntryRange, ...] = ()
+    frozen: bool = False
 
     @property
     def write_quorum(self) -> int:
         return len(self.members)
 
-    def in_recovery(self) -> "LedgerMetadata":
+    def in_recovery(self) -> Self:
         if self.state is LedgerState.CLOSED:
             raise InvariantViolated(f"ledger {self.ledger_id} is CLOSED and cannot go back to IN_RECOVERY")
         return replace(self, state=LedgerState.IN_RECOVERY)
 
-    def closed(self, *, end: EntryId, length: int) -> "LedgerMetadata":
+    def closed(self, *, end: EntryId, length: int) -> Self:
         if self.state is LedgerState.CLOSED:
             raise InvariantViolated(f"ledger {self.ledger_id} is CLOSED already")
         return replace(self, state=LedgerState.CLOSED, end=end, length=length)
+
+    # --- repair: each is one compare-and-set of the caller ------------------------------------------------------------
+
+    def join(self, node: Incarnation) -> Self:
+        """`node` is being filled."""
+        self._require_closed(f"{node} to join")
+        if node in self.members:
+            raise InvariantViolated(f"{node} is a member of ledger {self.ledger_id} already")
+        return replace(self, joining=node)
+
+    def drop_joining(self) -> Self:
+        """Give up filling the joining node."""
+        return replace(self, joining=None)
+
+    def swap(self, old: Incarnation) -> Self:
+        """The joining node, which holds everything, replaces the member `old`."""
+        self._require_closed(f"the swap of {old}")
+        if self.joining is None or old not in self.members:
+            raise InvariantViolated(f"ledger {self.ledger_id}: {old} cannot be swapped for {self.joining}")
+        members = tuple(self.joining if member == old else member for member in self.members)
+        return replace(self, members=members, joining=None, whole=False)
+
+    def mark_whole(self) -> Self:
+        """Every member has read 0..end from its disk."""
+        self._require_closed("whole")
+        return replace(self, whole=True)
+
+    def mark_damaged(self) -> Self:
+        """A member has lost entries: no copy may be erased until the ledger is whole again."""
+        return replace(self, whole=False)
+
+    def mark_lost(self, ranges: Sequence[EntryRange]) -> Self:
+        """These ranges, ascending and not adjacent, are proved lost; they replace the former ones."""
+        self._require_closed("lost entries")
+        return replace(self, lost=tuple(ranges), whole=False)
+
+    def freeze(self) -> Self:
+        """Sound copies differ."""
+        self._require_closed("frozen")
+        return replace(self, frozen=True)
+
+    def _require_closed(self, what: str) -> None:
+        if self.state is not LedgerState.CLOSED:
+            raise InvariantViolated(f"ledger {self.ledger_id} is {self.state.value}, not CLOSED: no {what}")
 
 
 def encode_ledger(metadata: LedgerMetadata) -> bytes:
@@ -64,6 +127,10 @@ def encode_ledger(metadata: LedgerMetadata) -> bytes:
         "digest": metadata.digest,
         "end": metadata.end,
         "length": metadata.length,
+        "joining": metadata.joining,
+        "whole": metadata.whole,
+        "lost": [list(each) for each in metadata.lost],
+        "frozen": metadata.frozen,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -83,6 +150,12 @@ def decode_ledger(data: bytes) -> LedgerMetadata:
             end=EntryId(number(fields, "end")),
             length=number(fields, "length"),
             digest=text(fields, "digest"),
+            joining=None if fields.get("joining") is None else Incarnation(text(fields, "joining")),
+            whole=flag({"whole": False} | fields, "whole"),
+            lost=tuple(
+                EntryRange(EntryId(first), EntryId(last)) for first, last in pairs({"lost": []} | fields, "lost")
+            ),
+            frozen=flag({"frozen": False} | fields, "frozen"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"cannot read a ledger record: {error!r}") from error

@@ -50,12 +50,21 @@ class LedgerOrigin(NamedTuple):
 
 
 class RecordKind(IntEnum):
-    """The kinds of journal records that this core writes. FENCE and LEDGER_DELETED have no entry and no bytes."""
+    """The kinds of journal records. Only the first two and REPAIR_ADD have bytes. The number 5 is a segment's seal.
+
+    LIMBO: the directory had a hole when `ledger_id` was the cluster's ledger counter; every ledger below it may lack
+    entries (hazard 62). LIMBO_CLEARED: this ledger is complete again. SEGMENT_REMOVED: the live records of segment
+    `entry_id` were copied, and its file may be missing (hazard 65).
+    """
 
     ADD = 1
     RECOVERY_ADD = 2
     FENCE = 3
-    LEDGER_DELETED = 4
+    LEDGER_ERASED = 4
+    REPAIR_ADD = 6
+    LIMBO = 7
+    LIMBO_CLEARED = 8
+    SEGMENT_REMOVED = 9
 
 
 class JournalRecord(NamedTuple):

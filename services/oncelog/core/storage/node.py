@@ -355,7 +355,7 @@ class StorageNode:
     def _delete(self, ledger_id: LedgerId, step: _Step) -> None:
         """Records after the tombstone belong to a new state of the ledger."""
         ledger = self.ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
-        lsn = self._answers.write(step.records, RecordKind.LEDGER_DELETED, ledger_id)
+        lsn = self._answers.write(step.records, RecordKind.LEDGER_ERASED, ledger_id)
         step.effects.extend(self._answers.answer_when_synced(PendingAnswer(lsn, ledger, (), LedgerDeleted(ledger_id))))
 
     def _forget_if_empty(self, ledger: StorageLedger) -> None:

@@ -63,6 +63,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.JournalFailed: (500, "Journal failed"),
     errors.CorruptEntry: (500, "Corrupt data"),
     errors.UnreadableEntry: (500, "Unreadable entry"),
+    errors.EntriesLost: (500, "Entries lost"),
     errors.LogHole: (500, "Gap in the log"),
     errors.IdsExhausted: (500, "Ids exhausted"),
     errors.InvariantViolated: (500, "Server bug"),

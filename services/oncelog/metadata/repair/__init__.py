@@ -1,0 +1,1 @@
+"""The repairer of the elected metadata replica."""
