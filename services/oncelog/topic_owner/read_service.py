@@ -18,7 +18,7 @@ from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import authorize
-from oncelog.topic_owner.log_view import ReadableRange, LogView
+from oncelog.topic_owner.log_view import LogView, ReadableRange
 from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
