@@ -139,6 +139,12 @@ HAZARDS = {
         "A storage node's readiness depends on what it owes itself and live nodes can give now, never on a count of "
         "the whole cluster. Updates replace one pod at a time. Unready pods are evicted only within the budget.",
     ),
+    80: Hazard(
+        "During an update an older topic owner writes a topic record without its floor, or an older reader takes an "
+        "erased copy for a missing one.",
+        "Each registration carries the version of its process. Swaps, floors and erasing wait until every registered "
+        "process has the version that knows them.",
+    ),
 }
 
 #: Hazards of features that are not built. Their rules become binding, and get tests, with the feature.
@@ -149,5 +155,5 @@ UNBUILT = {
     "quotas, retention by time, mixed versions, mirrors": range(47, 54),
     "repair of ledgers and reuse of segments": range(54, 67),
     "restoring and rebuilding ZooKeeper": range(68, 73),
-    "a cluster that repairs itself": range(74, 81),
+    "a cluster that repairs itself": range(74, 80),
 }

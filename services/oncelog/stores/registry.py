@@ -5,6 +5,7 @@ never come back under another incarnation, and one that is superseded or removed
 (hazard 8).
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -110,6 +111,20 @@ class Registry:
 
     def register_metadata(self, replica: LiveMetadata) -> Registration[LiveMetadata]:
         return self.metadata.sequential_registration(replica)
+
+    async def lowest_version(self) -> int:
+        """The lowest process version of all registered processes, after a sync; PROCESS_VERSION if none is registered.
+
+        What older processes would break begins only while this shows that every process knows it (hazard 80).
+        Raises StoreUnavailable.
+        """
+        owners, nodes, replicas = await asyncio.gather(
+            self.owners.live(), self.storage_nodes.live(), self.metadata.live()
+        )
+        versions = [one.version for one in owners.values()]
+        versions += [one.version for one in nodes.values()]
+        versions += [one.version for one in replicas.values()]
+        return min(versions, default=PROCESS_VERSION)
 
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
         node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
