@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.writer import Add
+from oncelog.core.store_status import WriteStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE, READ, FenceRequest, ReadRequest
@@ -129,6 +131,24 @@ async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
         whole(adds), AppendStatus.NOT_WRITABLE
     )
     assert await fence(node, metadata.ledger_id) is ReadStatus.WRONG_INCARNATION
+
+
+@pytest.mark.hazard(74)
+async def test_mount_point_of_an_absent_volume_is_not_formatted(one: StorageCluster) -> None:
+    """The node before had a volume of its own, and the directory is empty on the disk of the machine."""
+    (node,) = one.nodes
+    node.kill()
+    node.wipe()
+    stored = await one.registry.read_cookie(node.incarnation)
+    assert stored is not None
+    on_volume = replace(stored.value, own_filesystem=True)
+    assert (await one.registry.write_cookie(on_volume, version=stored.version)).status is WriteStatus.OK
+    again = StorageNodeProcess(node.data, one.zookeeper, port=int(node.address.rpartition(":")[2]))
+    one.nodes.append(again)
+    again.launch()
+    assert await again.ended() == 1
+    assert "the volume is not mounted" in again.last_line()
+    assert not node.data.exists()
 
 
 @pytest.mark.hazard(2)

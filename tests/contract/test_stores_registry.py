@@ -131,7 +131,7 @@ async def test_watch_of_live_records_shows_creations_changes_and_deletions(backe
 async def test_cookie_stays_when_its_node_leaves(backend: Backend) -> None:
     """A directory that joined once stays known, and can be retired for ever."""
     session, other = await new_cluster(backend), await backend.open()
-    cookie = StorageCookie(OWNER, "10.0.0.1", 6660)
+    cookie = StorageCookie(OWNER, "10.0.0.1", 6660, own_filesystem=True)
     assert await Registry(session).write_cookie(cookie, version=ABSENT_VERSION) == (OK, 0)
     assert (await Registry(session).write_cookie(cookie, version=ABSENT_VERSION)).status is CONFLICT
     await session.close()

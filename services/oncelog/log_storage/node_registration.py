@@ -28,11 +28,15 @@ FREE_CHANGE = 1 / 8
 class NodeRegistration:
     """The records of one node."""
 
-    def __init__(self, registry: Registry, node: LiveStorageNode, *, address_is_chosen: bool) -> None:
-        """address_is_chosen: host and port were configured, so the process that had them before is gone."""
+    def __init__(
+        self, registry: Registry, node: LiveStorageNode, *, address_is_chosen: bool, own_filesystem: bool = False
+    ) -> None:
+        """address_is_chosen: host and port were configured, so the process that had them before is gone.
+        own_filesystem: that of the directory; see `volume_mount`."""
         self._registry = registry
         self._node = node
         self._address_is_chosen = address_is_chosen
+        self._own_filesystem = own_filesystem
         #: why it is read-only: a full disk, or an operator's request
         self._disk_full = node.read_only
         self._requested = False
@@ -91,7 +95,7 @@ class NodeRegistration:
         if stored is None:
             if self._address_is_chosen:
                 await self._retire_former()
-            cookie = StorageCookie(node.incarnation, node.host, node.port)
+            cookie = StorageCookie(node.incarnation, node.host, node.port, own_filesystem=self._own_filesystem)
             await self._registry.write_cookie(cookie, version=ABSENT_VERSION)
             return False
         cookie = stored.value
@@ -101,9 +105,9 @@ class NodeRegistration:
                 "this directory was replaced or removed: the node serves its ledgers, but gets no new ones",
                 extra={"fields": {"incarnation": node.incarnation}},
             )
-        if (cookie.host, cookie.port) == (node.host, node.port):
+        moved = replace(cookie, host=node.host, port=node.port, own_filesystem=self._own_filesystem)
+        if moved == cookie:
             return True
-        moved = replace(cookie, host=node.host, port=node.port)
         await self._registry.write_cookie(moved, version=stored.version)
         return False
 

@@ -1,7 +1,8 @@
 """The process of a storage node. Its parts start in this order and stop in the reverse order.
 
-start: health -> ZooKeeper and the cluster's record -> identity of the directory -> replay -> serve -> register ->
-announce SIGTERM: deregister -> end the calls -> sync, write the durability marker, close
+start: health -> ZooKeeper and the cluster's record -> check of the mount -> identity of the directory -> replay
+    -> serve -> register -> announce
+SIGTERM: deregister -> end the calls -> sync, write the durability marker, close
 journal failure: end at once, because durability is unknown after it
 """
 
@@ -21,6 +22,7 @@ from oncelog.log_storage.node_metrics import observe
 from oncelog.log_storage.node_registration import NodeRegistration
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.service import StorageService
+from oncelog.log_storage.volume_mount import has_own_filesystem, refuse_unmounted
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import ExitCode, Shutdown, end_now
@@ -71,6 +73,7 @@ class StorageProcess:
             session = joined.session
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", _absence(session, settings).reason)
+            await self._refuse_unmounted(Registry(session))
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
             runner = await NodeRunner.open(directory, LedgerLookup(session), on_failed=_end)
             stack.push_async_callback(runner.close)
@@ -81,8 +84,10 @@ class StorageProcess:
             address = settings.grpc_address(port)
             host, _, advertised_port = address.rpartition(":")
             live = LiveStorageNode(runner.incarnation, host, int(advertised_port), space.free_bytes, runner.read_only)
-            chosen = bool(settings.grpc_port or settings.advertised_port)
-            registration = NodeRegistration(Registry(session), live, address_is_chosen=chosen)
+            mounted = has_own_filesystem(settings.data_directory)
+            registration = NodeRegistration(
+                Registry(session), live, address_is_chosen=self._address_is_chosen, own_filesystem=mounted
+            )
             await registration.join()
             async with asyncio.TaskGroup() as tasks:
                 listed = _ledger_lister(session, directory.identity.cluster_id)
@@ -101,6 +106,19 @@ class StorageProcess:
                 for task in lasting:
                     task.cancel()
             await registration.leave()
+
+    @property
+    def _address_is_chosen(self) -> bool:
+        """Whether the port was configured; otherwise another node may have had it before."""
+        return bool(self._settings.grpc_port or self._settings.advertised_port)
+
+    async def _refuse_unmounted(self, registry: Registry) -> None:
+        """Raises StorageDirectoryRefused."""
+        settings = self._settings
+        if settings.mount_check and self._address_is_chosen:
+            host, _, port = settings.grpc_address(settings.grpc_port).rpartition(":")
+            cookies = await registry.cookies()
+            refuse_unmounted(settings.data_directory, cookies.values(), host=host, port=int(port))
 
     async def _open_directory(self, cluster_id: str, stack: AsyncExitStack) -> StorageDirectory:
         """Raises StorageDirectoryRefused, DamagedSegment."""

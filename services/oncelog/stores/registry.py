@@ -80,7 +80,8 @@ class StorageCookie:
 
     read_only: an operator wants no new ledger there. It stays set through restarts until an operator clears it.
     replaced_by: the directory that came to its address. debt: ledgers of a retired directory that live nodes could copy
-    and have not copied yet.
+    and have not copied yet. own_filesystem: the directory is on a volume, so an empty directory on the disk of the
+    machine is not its replacement (log_storage/volume_mount.py).
     """
 
     incarnation: Incarnation
@@ -91,6 +92,7 @@ class StorageCookie:
     replaced_by: Incarnation | None = None
     debt: int = 0
     decommission: Decommission = Decommission.NO
+    own_filesystem: bool = False
 
 
 class Registry:
@@ -141,6 +143,7 @@ class Registry:
             "replaced_by": cookie.replaced_by,
             "debt": cookie.debt,
             "decommission": cookie.decommission.value,
+            "own_filesystem": cookie.own_filesystem,
         }
         path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
         return await create_or_write(self._session, path, encode_record(fields), version=version)
@@ -246,5 +249,6 @@ def _decode_cookie(data: bytes) -> StorageCookie:
             None if f.get("replaced_by") is None else Incarnation(text(f, "replaced_by")),
             number({"debt": 0} | f, "debt"),
             Decommission(text({"decommission": ""} | f, "decommission")),
+            flag({"own_filesystem": False} | f, "own_filesystem"),
         ),
     )
