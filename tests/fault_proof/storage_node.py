@@ -1,0 +1,20 @@
+"""`python -m tests.fault_proof.storage_node`: a storage node over an interposed disk, with the product's arguments."""
+
+import os
+import sys
+from pathlib import Path
+
+from tests.fault_proof.interposed_disk import FAULTS_VARIABLE, InterposedDisk
+
+
+def main() -> int:
+    data = Path(sys.argv[sys.argv.index("--data") + 1]).absolute()
+    InterposedDisk(data, Path(os.environ[FAULTS_VARIABLE])).install()
+    # The product binds functions of `os` when it is imported.
+    from oncelog.log_storage.__main__ import main as serve
+
+    return serve()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
