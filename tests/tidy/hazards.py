@@ -127,6 +127,44 @@ HAZARDS = {
         "again only if its message will never be stored. Lost keys are detected, and keyed requests are refused "
         "for one window.",
     ),
+    54: Hazard(
+        "A repairer copies a ledger to a storage node. The node erases the copy, because the ledger's record does not "
+        "name the node. Then the repairer makes the node a member.",
+        "The record names the joining node before the first byte is copied, and the swap is a compare-and-set from "
+        "that version. A node erases an unnamed copy only after its own compare-and-set on the record.",
+    ),
+    55: Hazard(
+        "A member is replaced and erases its copy. Another member never had one of the entries, and the third one's "
+        "disk is lost.",
+        "A record is whole only when every member has read every entry from its disk. Before that no copy is erased, "
+        "and joining nodes and damage clear it.",
+    ),
+    56: Hazard(
+        "A repairer copies what one node has. That node lacks an entry that only the replaced member held.",
+        "Every id up to the end is copied, each from any sound copy. An absent member stays listed while an entry may "
+        "be on it alone.",
+    ),
+    57: Hazard(
+        "A node that is away for an hour, or that flaps, causes terabytes of copies.",
+        "Retired, decommissioned and damaged members are repaired at once, absent ones after a delay. The ledger with "
+        "the fewest copies is first. A member that returns ends its replacement.",
+    ),
+    58: Hazard(
+        "Repair closes an open ledger under its owner, or a prepared ledger that no record lists yet.",
+        "Repair touches only CLOSED ledgers that a topic or cursor lists. Owners are asked to roll, and topics without "
+        "an owner are placed.",
+    ),
+    59: Hazard(
+        "A repairer wakes late and swaps a member that another one has replaced, or creates the record of a deleted "
+        "ledger.",
+        "A swap names version, old and new member, and never creates a record. After a conflict all begins anew.",
+    ),
+    60: Hazard(
+        "Two sound copies of an entry differ, and repair overwrites one of them. Or repair copies entries that were "
+        "never acknowledged.",
+        "Only entries up to the end of a CLOSED ledger are copied. Copies that differ freeze the ledger: nothing of it "
+        "is swapped or erased.",
+    ),
     67: Hazard(
         "A ledger's record is lost, or ZooKeeper is restored from an older backup. Storage nodes take the missing "
         "record for a deletion.",
@@ -144,6 +182,11 @@ HAZARDS = {
         "old one and acknowledges messages. The mount then hides them.",
         "A node records whether its directory is on a file system of its own. An empty directory on the disk of the "
         "machine, at the address of such a node, is refused.",
+    ),
+    78: Hazard(
+        "Two nodes restart, and their entries are declared lost. Or two disks are gone, and readers wait for ever.",
+        "Entries are lost only if, under one version of the record, every holder answered that it lacks them or is "
+        "retired and gone, and every registered node was asked. A holder that returns takes them back.",
     ),
     80: Hazard(
         "During an update an older topic owner writes a topic record without its floor, or an older reader takes an "
