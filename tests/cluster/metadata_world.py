@@ -26,8 +26,8 @@ from tests.cluster.until import until
 from tests.contract.memory_store import MemorySession, MemoryTree
 
 CLUSTER_ID = "test-cluster"
-DEADLINE_S = 10.0
-TIMEOUT_MS = 10_000
+DEADLINE_S = 30.0
+TIMEOUT_MS = 30_000
 
 OwnerSideStream = Stream[pb.OwnerHello, pb.OwnerCommand]
 

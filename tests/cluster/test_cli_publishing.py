@@ -11,7 +11,7 @@ from oncelog.cli.produce.publishing import BATCHES_PENDING_MAX, Pace, Publishing
 from oncelog.core.errors import StaleSequence
 from tests.cluster.until import until
 
-_DEADLINE_S = 10.0
+_DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from oncelog.rpc.owner_codec import (
     encode_publish,
 )
 
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 PUBLISH_TIME_MS = 1_700_000_000_000
 
 

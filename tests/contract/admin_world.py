@@ -60,7 +60,7 @@ async def serving(security: Security = OPEN) -> AsyncIterator[Admin]:
         server = RestServer(new_app(replica.coordination, security), stop_timeout_s=1)
         port = server.start(host="127.0.0.1", port=0)
         running = start(server.run())
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=15) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
             yield Admin(world, replica, http, port)
         server.stop()
         await running

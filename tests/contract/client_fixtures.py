@@ -17,6 +17,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest_asyncio.fixture
 async def client(cluster: FakeCluster) -> AsyncIterator[oncelog.AsyncClient]:
-    connected = await oncelog.connect(cluster.url, operation_timeout=20)
+    connected = await oncelog.connect(cluster.url, operation_timeout=30)
     yield connected
     await connected.close(flush=False)  # a test may have left an owner that answers nothing

@@ -15,7 +15,7 @@ from oncelog.log_storage.segment_format import Body, SegmentRecord
 from oncelog.log_storage.segment_writer import DiskCalls
 from tests.contract.small_log import CLUSTER
 
-WAIT_S = 20
+WAIT_S = 30
 NEVER_IDLE_MS = 3_600_000
 
 

@@ -28,7 +28,7 @@ from oncelog.wire import storage_pb2 as pb
 from tests.contract.small_log import CLUSTER
 
 TOPIC = TopicId("0f" * 16)
-DEADLINE_S = 15.0
+DEADLINE_S = 30.0
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
 A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
 

@@ -91,7 +91,7 @@ async def owner_serving() -> AsyncIterator[tuple[HeldTopic, PublishService, Chan
     server.stream(owner_codec.PUBLISH, publish.publish)
     server.stream(reader_codec.READ, ReadService(topics).read)
     port = await server.start()
-    async with asyncio.timeout(30), Channel(f"127.0.0.1:{port}") as channel:
+    async with asyncio.timeout(60), Channel(f"127.0.0.1:{port}") as channel:
         try:
             yield topic, publish, channel
         finally:

@@ -56,7 +56,7 @@ from tests.contract.memory_store import MemorySession, MemoryTree
 
 ME = Incarnation("d" * 32)
 ANOTHER = Incarnation("e" * 32)
-DEADLINE_S = 15.0
+DEADLINE_S = 30.0
 #: One storage node, which is never too slow: with 5 s, the usual, a busy machine ends a ledger whose node a test holds.
 PATIENT = TopicSettings(write_quorum=1, ack_quorum=1, add_timeout_ms=600_000)
 
@@ -167,7 +167,7 @@ async def owner_world(
     tmp_path: Path, limits: OwnerLimits | None = None, security: Security = OPEN
 ) -> AsyncIterator[tuple[OwnerWorld, Channel]]:
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(30))
+        await stack.enter_async_context(asyncio.timeout(60))
         session = MemorySession(MemoryTree(), root="/oncelog")
         await ClusterStore(session).establish("test-cluster")
         node = StoredNode(tmp_path / "node", LedgerLookup(session))

@@ -100,7 +100,7 @@ class PublishWorld:
 
     async def replica(self, *, keys: bool = True, **settings: Any) -> Replica:
         start = await self._stack.enter_async_context(running_tasks())
-        client = await connect(self.cluster.url, operation_timeout=20)
+        client = await connect(self.cluster.url, operation_timeout=30)
         self._stack.push_async_callback(client.close, flush=False)
         given = MetadataSettings(**settings)
         datasets = DatasetStore(self.session)
@@ -111,7 +111,7 @@ class PublishWorld:
         start(publisher.run())
         app = new_app(cast("Coordination", None), publisher=publisher)
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-        http = httpx.AsyncClient(transport=transport, base_url="http://replica", timeout=20)
+        http = httpx.AsyncClient(transport=transport, base_url="http://replica", timeout=30)
         return Replica(await self._stack.enter_async_context(http), publisher, client)
 
     def values(self) -> list[str]:

@@ -25,7 +25,7 @@ from oncelog.rpc.storage_codec import (
 NODE = Incarnation("fedcba9876543210fedcba9876543210")
 LEDGER = LedgerId(5)
 REQUEST = FenceRequest(NODE, LEDGER)
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 30_000
 
 Fence = Callable[[FenceRequest], Awaitable[FenceAnswer]]
 Append = Callable[[ServerStream[ReceivedAppend, Sequence[AppendAnswer]]], Awaitable[None]]
@@ -44,7 +44,7 @@ async def serving(
         server.stream(APPEND, append)
     server.read(READ, _read)
     port = await server.start()
-    async with asyncio.timeout(30), Channel(f"127.0.0.1:{port}") as channel:
+    async with asyncio.timeout(60), Channel(f"127.0.0.1:{port}") as channel:
         try:
             yield server, channel
         finally:

@@ -198,7 +198,7 @@ async def read_serving(log: ShownLog) -> AsyncIterator[Channel]:
     server = Server()
     server.stream(READ, ReadService(cast("TopicRegistry", log)).read)
     port = await server.start()
-    async with asyncio.timeout(30), Channel(f"127.0.0.1:{port}") as channel:
+    async with asyncio.timeout(60), Channel(f"127.0.0.1:{port}") as channel:
         try:
             yield channel
         finally:

@@ -104,7 +104,7 @@ async def _answering(app: FastAPI, request: bytes) -> bytes:
     server = RestServer(app, stop_timeout_s=1)
     port = server.start(host="127.0.0.1", port=0)
     running = asyncio.ensure_future(server.run())
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
         answer = await reader.read()

@@ -22,7 +22,7 @@ from tests.contract.fake_cluster import MESSAGE_BYTES_MAX, FakeCluster
 
 pytest_plugins = ["tests.contract.client_fixtures"]
 pytestmark = pytest.mark.asyncio
-DEADLINE_S = 20
+DEADLINE_S = 30.0
 
 
 async def test_contiguous_gap_fails_only_its_message(client: oncelog.AsyncClient) -> None:

@@ -21,7 +21,7 @@ from tests.contract.fake_topic import LEDGER, FakeTopic
 
 pytest_plugins = ["tests.contract.client_fixtures"]
 pytestmark = pytest.mark.asyncio
-DEADLINE_S = 20
+DEADLINE_S = 30.0
 
 
 async def filled(cluster: FakeCluster, client: oncelog.AsyncClient, count: int = 12) -> FakeTopic:

@@ -65,7 +65,7 @@ async def test_lost_connection_drops_its_unwritten_batches(cluster: FakeCluster)
 @pytest.mark.asyncio
 async def test_leaving_a_client_waits_for_pending_messages(cluster: FakeCluster) -> None:
     """Messages sent with send_nowait are stored although the producers were not flushed."""
-    async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
+    async with await oncelog.connect(cluster.url, operation_timeout=30) as client:
         one, other = [await client.create_producer("flights", producer_name=name) for name in ("a", "b")]
         futures = [producer.send_nowait(b"%d" % i) for i in range(50) for producer in (one, other)]
     assert all(future.done() and not future.result().duplicate for future in futures)
@@ -76,7 +76,7 @@ async def test_leaving_a_client_waits_for_pending_messages(cluster: FakeCluster)
 async def test_close_without_flush_reports_unknown_outcomes(cluster: FakeCluster) -> None:
     """After flush=False or an exception, sent messages may be stored, and their error states it."""
     for leave_by_exception in (False, True):
-        client = await oncelog.connect(cluster.url, operation_timeout=20)
+        client = await oncelog.connect(cluster.url, operation_timeout=30)
         producer = await client.create_producer("flights")
         cluster.knobs.gate.clear()
         seen = len(cluster.seen.frames)
@@ -95,7 +95,7 @@ async def test_close_without_flush_reports_unknown_outcomes(cluster: FakeCluster
 @pytest.mark.asyncio
 async def test_close_without_answers_raises_deadline_exceeded(cluster: FakeCluster) -> None:
     """An owner that does not respond must not block close, and unanswered messages must be reported."""
-    client = await oncelog.connect(cluster.url, operation_timeout=1)
+    client = await oncelog.connect(cluster.url, operation_timeout=3)
     producer = await client.create_producer("flights", producer_name="importer")
     cluster.knobs.gate.clear()
     future = producer.send_nowait(b"a")

@@ -12,7 +12,7 @@ from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.client_fixtures"]
-DEADLINE_S = 20
+DEADLINE_S = 30.0
 TOPIC, OTHER = TopicId("a" * 32), TopicId("b" * 32)
 
 

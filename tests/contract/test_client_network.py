@@ -10,7 +10,7 @@ from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 
 
 def route(port: int) -> Route:

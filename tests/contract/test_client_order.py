@@ -78,7 +78,7 @@ async def test_leaving_a_producer_waits_for_sends_without_room(cluster: FakeClus
     """
 
     def publish() -> list[int]:
-        with oncelog.Client(cluster.url, operation_timeout=20) as client:
+        with oncelog.Client(cluster.url, operation_timeout=30) as client:
             with client.create_producer("flights", pending_bytes_max=2_000) as producer:
                 given = [producer.send_nowait(b"%03d" % i + bytes(300)) for i in range(100)]
             return [result.result(0).sequence_id for result in given]

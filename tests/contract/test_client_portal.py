@@ -11,7 +11,7 @@ import pytest
 from oncelog.client.portal import Portal
 from oncelog.core.errors import ClientClosed
 
-DEADLINE_S = 20
+DEADLINE_S = 30.0
 
 
 async def own_loop() -> asyncio.AbstractEventLoop:

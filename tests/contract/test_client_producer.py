@@ -25,7 +25,7 @@ from tests.contract.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.client_fixtures"]
 pytestmark = pytest.mark.asyncio
-DEADLINE_S = 20
+DEADLINE_S = 30.0
 
 
 async def test_stored_message_has_its_message_id(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:

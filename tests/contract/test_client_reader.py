@@ -21,7 +21,7 @@ from tests.contract.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.client_fixtures"]
 pytestmark = pytest.mark.asyncio
-DEADLINE_S = 20
+DEADLINE_S = 30.0
 
 
 async def filled(client: oncelog.AsyncClient, count: int = 10, *, batch: int = 4) -> oncelog.BatchResult:

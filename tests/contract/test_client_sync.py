@@ -14,7 +14,7 @@ from oncelog.core.errors import DeadlineExceeded, InvalidSequenceId, ProducerClo
 from tests.contract.fake_cluster import FakeCluster
 
 T = TypeVar("T")
-DEADLINE_S = 20
+DEADLINE_S = 30.0
 
 
 class Running:

@@ -13,7 +13,7 @@ from oncelog.stores.registry import LiveOwner
 from tests.cluster.until import until
 
 A = Incarnation("a" * 32)
-DEADLINE_S = 15.0
+DEADLINE_S = 30.0
 
 
 class Doorman:

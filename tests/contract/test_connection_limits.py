@@ -25,7 +25,7 @@ from tests.contract.security_world import ROOT, bearer, secured, with_tls
 
 pytestmark = pytest.mark.asyncio
 
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
 LIMITS = ConnectionLimits(connections_max=40, per_peer_max=20)
 

@@ -118,7 +118,7 @@ async def test_only_registered_owners_are_reachable() -> None:
             assert isinstance(await ending(channel.stream(RAW)), InvalidArgument)
             request = LastMessageRequest(topic="public/default/orders")
             with pytest.raises(InvalidArgument, match=r"oncelog\+proxy://"):
-                await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+                await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)
 
 
 async def test_only_client_methods_are_forwarded() -> None:
@@ -130,7 +130,7 @@ async def test_only_client_methods_are_forwarded() -> None:
         Channel(replica.address, metadata=named(cluster)) as channel,
     ):
         with pytest.raises(Fatal, match="unknown method"):
-            await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=10_000)
+            await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=30_000)
 
 
 async def test_errors_of_the_owner_arrive_unchanged() -> None:
@@ -139,11 +139,11 @@ async def test_errors_of_the_owner_arrive_unchanged() -> None:
         async with Channel(replica.address, metadata=named(cluster)) as channel:
             request = LastMessageRequest(topic="public/default/absent", topic_id="absent")
             with pytest.raises(OncelogError) as through:
-                await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+                await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)
         assert cluster.owner is not None
         async with Channel(cluster.owner.address) as channel:
             with pytest.raises(OncelogError) as direct:
-                await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+                await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)
         assert (type(through.value), through.value.message) == (type(direct.value), direct.value.message)
 
 

@@ -17,7 +17,7 @@ from oncelog.runtime.telemetry import Reading, SpanName, Telemetry
 async def _serving() -> AsyncIterator[tuple[Health, int]]:
     health = Health(lambda: b"up 1\n")
     port = await health.start(host="127.0.0.1", port=0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         try:
             yield health, port
         finally:

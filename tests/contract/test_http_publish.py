@@ -153,7 +153,7 @@ async def test_producers_are_limited_and_an_idle_one_is_closed(world: PublishWor
     assert replica.publisher._named.open_count == 2
     world.cluster.knobs.gate.clear()
     waiting = [asyncio.ensure_future(replica.post("y", producer_name=f"busy-{n}", sequence_id=0)) for n in range(2)]
-    await until(lambda: all(slot.users for slot in replica.publisher._named._slots.values()), 10)
+    await until(lambda: all(slot.users for slot in replica.publisher._named._slots.values()), 30)
     await replica.refused(429, "too_many_requests", "z", producer_name="one-more", sequence_id=0)
     world.cluster.knobs.gate.set()
     assert {(await one).status_code for one in waiting} == {200}
@@ -192,7 +192,7 @@ async def test_key_in_progress_is_a_conflict_at_every_replica(world: PublishWorl
     await other.stored("second", key="second")
     world.cluster.knobs.gate.clear()
     waiting = asyncio.ensure_future(one.post("a", key="key"))
-    await until(lambda: len(world.keys.values) == 3, 10)
+    await until(lambda: len(world.keys.values) == 3, 30)
     for replica in (one, other):
         problem = await replica.post("a", key="key")
         assert (problem.status_code, problem.json()["code"]) == (409, "publish_in_progress")
@@ -218,7 +218,7 @@ async def test_log_decides_the_result_of_a_dead_process_key(world: PublishWorld)
     await dead.stored("first", key="first")
     world.cluster.knobs.gate.clear()
     waiting = asyncio.ensure_future(dead.post("a", key="never sent"))
-    await until(lambda: len(world.keys.values) == 2, 10)
+    await until(lambda: len(world.keys.values) == 2, 30)
     await dead.vanish()
     waiting.cancel()
     world.keys.leases.clear()
@@ -234,7 +234,7 @@ async def test_stored_message_without_a_recorded_answer_is_found_in_the_log(worl
     await replica.stored("first", key="first")
     world.cluster.knobs.gate.clear()
     waiting = asyncio.ensure_future(replica.post("a", key="key"))
-    await until(lambda: len(world.keys.values) == 2, 10)
+    await until(lambda: len(world.keys.values) == 2, 30)
     world.keys.down = True
     world.cluster.knobs.gate.set()
     first = await waiting
@@ -340,7 +340,7 @@ async def test_request_continues_after_its_timeout(world: PublishWorld) -> None:
     world.cluster.knobs.gate.clear()
     await replica.refused(504, "deadline_exceeded", "a", producer_name="shop", sequence_id=0)
     world.cluster.knobs.gate.set()
-    await until(lambda: not replica.publisher._requests, 10)
+    await until(lambda: not replica.publisher._requests, 30)
     assert world.values() == ["a"]
 
 

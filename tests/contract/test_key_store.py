@@ -223,7 +223,7 @@ async def test_redis_that_is_down_is_reported(redis: RedisProcess, tmp_path: Pat
             except IdempotencyUnavailable:
                 return False
 
-        assert await until(back, 10)
+        assert await until(back, 30)
         await store.close()
 
 

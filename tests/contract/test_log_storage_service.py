@@ -42,7 +42,7 @@ from tests.contract.small_log import segment_files
 pytestmark = pytest.mark.asyncio
 
 LEDGER = LedgerId(1)
-TIMEOUT_MS = 15_000
+TIMEOUT_MS = 30_000
 Fates = dict[EntryId, AppendStatus]
 
 

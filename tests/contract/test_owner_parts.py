@@ -42,7 +42,7 @@ from tests.contract.storage_views import SeenLinks, node_of, session_with_a_clus
 ME = Incarnation("e" * 32)
 TOPIC_ID = TopicId("0f" * 16)
 A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
-DEADLINE_S = 10
+DEADLINE_S = 30.0
 
 
 class OneMemberHangs:

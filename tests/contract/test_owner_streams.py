@@ -46,7 +46,7 @@ async def test_grant_for_a_broken_stream_leaves_no_session() -> None:
         opening, sink = await topic.openings.get()
         await stream.write(NO_MESSAGE)
         assert await end_of(stream) is grpc.StatusCode.INVALID_ARGUMENT
-        await until(lambda: not publish.streams, 10)
+        await until(lambda: not publish.streams, 30)
         assert topic.abandoned == [opening.call]
         topic.grant(opening, sink, session=SESSION)
         assert topic.posted == [SessionClosed(SESSION)]
@@ -105,7 +105,7 @@ async def test_disconnected_reader_of_an_idle_topic_leaves_no_state() -> None:
     """On a topic without new messages each disconnected reader stayed in memory."""
     async with owner_serving() as (topic, _, _):
         waiting = asyncio.create_task(topic.progress.until_after(Position(LedgerId(1), EntryId(0))))
-        await until(lambda: topic.progress.waiting_count == 1, 10)
+        await until(lambda: topic.progress.waiting_count == 1, 30)
         waiting.cancel()
         await asyncio.wait([waiting])
         assert topic.progress.waiting_count == 0

@@ -41,7 +41,7 @@ def _ended(body: str, *signals: signal.Signals, drain_timeout_ms: int = 10_000) 
         for number in signals:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     return Ended(process.returncode, out, [json.loads(line) for line in err.splitlines() if line.startswith("{")])
 
 

@@ -1,5 +1,6 @@
 """Servers and channels with TLS and tokens, over real sockets: without mutual verification no request is sent."""
 
+import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +25,8 @@ from tests.contract.rpc_serving import LEDGER, NODE, REQUEST, TIMEOUT_MS, echo, 
 from tests.contract.security_world import ROOT, renew, secured, tls_environment, token, with_tls
 
 pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 30.0
 
 
 @asynccontextmanager
@@ -277,10 +280,14 @@ async def test_token_is_not_sent_to_a_server_without_tls(tmp_path: Path) -> None
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         credentials = Credentials.of(tls=True, token=token("importer"), tls_ca_file=tmp_path / "ca.crt")
+        listener.settimeout(DEADLINE_S)
         async with Channel(f"127.0.0.1:{port}", credentials=credentials) as channel:
-            with pytest.raises(OncelogError):
-                await channel.call(FENCE, REQUEST, timeout_ms=300)
-        connection, _ = listener.accept()
-        with connection:
-            connection.setblocking(False)
-            assert token("importer").encode()[:20] not in connection.recv(1 << 16)
+            failing = asyncio.create_task(channel.call(FENCE, REQUEST, timeout_ms=300))
+            connection, _ = await asyncio.to_thread(listener.accept)
+            with connection:
+                connection.settimeout(DEADLINE_S)
+                received = await asyncio.to_thread(connection.recv, 1 << 16)
+                with pytest.raises(OncelogError):
+                    await failing
+                assert received, "the client has begun a handshake"
+                assert token("importer").encode()[:20] not in received

@@ -284,7 +284,7 @@ async def test_malformed_response_raises_invalid_argument_and_ends_the_stream() 
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        async with asyncio.timeout(30), Channel(f"127.0.0.1:{port}") as channel:
+        async with asyncio.timeout(60), Channel(f"127.0.0.1:{port}") as channel:
             stream: AppendStream = channel.stream(APPEND)
             with pytest.raises(InvalidArgument):
                 await anext(stream)

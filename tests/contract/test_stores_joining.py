@@ -18,7 +18,7 @@ from tests.contract.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 PATIENT = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=60_000)
 HASTY = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=1)
 

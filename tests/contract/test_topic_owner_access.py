@@ -37,7 +37,7 @@ pytestmark = pytest.mark.asyncio
 
 DEFAULT = parse_namespace("public/default")
 GRANTS: dict[str, tuple[str, ...]] = {"importer": ("produce",), "auditor": ("consume",), "keeper": ("admin",)}
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 30_000
 
 
 @asynccontextmanager
@@ -105,7 +105,7 @@ async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: 
     async with owner(tmp_path) as (world, runner, address):
         assert (await opened("importer", address, runner)).granted
         await grant(world, {**GRANTS, "second": ("produce",), "keeper": ("produce", "admin")})
-        await until(lambda: "second" in (runner.grants or {}), 10)
+        await until(lambda: "second" in (runner.grants or {}), 30)
         [denied] = (await opened("second", address, runner)).denied
         assert isinstance(denied.error, PermissionDenied)
         assert "belongs to role importer" in denied.error.message
@@ -122,7 +122,7 @@ async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None
         assert (await opened("root", address, runner, on_behalf_of=Caller("importer"))).granted
         assert (await opened("importer", address, runner)).granted
         await grant(world, {**GRANTS, "second": ("produce",)})
-        await until(lambda: "second" in (runner.grants or {}), 10)
+        await until(lambda: "second" in (runner.grants or {}), 30)
         [denied] = (await opened("root", address, runner, on_behalf_of=Caller("second"))).denied
         assert isinstance(denied.error, PermissionDenied)
         assert (await opened("root", address, runner, on_behalf_of=Caller("operator", superuser=True))).granted

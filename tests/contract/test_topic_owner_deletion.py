@@ -40,7 +40,7 @@ async def test_deletion_ends_producers_and_readers_of_the_topic(tmp_path: Path) 
         assert world.topics.find(runner.topic_id) is None
         request = pb.LastMessageRequest(topic=runner.name, topic_id=runner.topic_id)
         with pytest.raises(NotOwner):
-            await channel.call(LAST_MESSAGE, request, timeout_ms=5_000)
+            await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)
 
 
 async def test_assignment_after_the_deletion_is_ignored(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from oncelog.topic_owner.owner import Owner
 
 pytestmark = pytest.mark.asyncio
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 SETTINGS = TopicOwnerSettings(drain_timeout_ms=1_600, stability_timeout_ms=1_000)
 
 

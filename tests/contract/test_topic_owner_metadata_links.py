@@ -23,7 +23,7 @@ from tests.contract.memory_store import MemorySession, MemoryTree
 
 ME = Incarnation("d" * 32)
 KNOWN, UNKNOWN = TopicId("ab" * 16), TopicId("cd" * 16)
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Topics:
@@ -113,7 +113,7 @@ async def linked(count: int) -> AsyncIterator[tuple[Linked, list[Replica]]]:
         await replica.start()
     running = asyncio.create_task(owner.links.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             yield owner, replicas
     finally:
         running.cancel()

@@ -39,7 +39,7 @@ async def one_message(tmp_path: Path) -> AsyncIterator[tuple[OwnerWorld, Channel
 
 async def last_message(channel: Channel, runner: TopicRunner, *, seen: int = 0) -> pb.LastMessageAnswer:
     request = pb.LastMessageRequest(topic=runner.name, topic_id=runner.topic_id, owner_epoch_seen=seen)
-    return await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+    return await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)
 
 
 async def fence(world: OwnerWorld, runner: TopicRunner) -> None:
@@ -47,7 +47,7 @@ async def fence(world: OwnerWorld, runner: TopicRunner) -> None:
     ledger = open_ledger(runner.core)
     assert ledger is not None
     async with Channel(world.node.address) as node:
-        answer = await node.call(FENCE, FenceRequest(world.node.incarnation, ledger.ledger_id), timeout_ms=5_000)
+        answer = await node.call(FENCE, FenceRequest(world.node.incarnation, ledger.ledger_id), timeout_ms=30_000)
     assert answer.status is ReadStatus.OK
 
 
@@ -73,7 +73,7 @@ async def test_storage_node_reports_fence_states(tmp_path: Path) -> None:
             request = FenceStatesRequest(
                 type(world.node.incarnation)(target), [ledger.ledger_id, type(ledger.ledger_id)(999)]
             )
-            answer = await node.call(FENCE_STATES, request, timeout_ms=5_000)
+            answer = await node.call(FENCE_STATES, request, timeout_ms=30_000)
             return answer.status, [state.name for state in answer.states]
 
         assert await states(world.node.incarnation) == (ReadStatus.OK, ["HELD", "UNKNOWN"])
@@ -127,7 +127,7 @@ async def test_question_with_a_higher_epoch_is_refused(tmp_path: Path, recorded:
             topic=runner.name, topic_id=runner.topic_id, producer_ids=[granted.producer_id], owner_epoch_seen=2
         )
         with pytest.raises(NotOwner):
-            await channel.call(PRODUCER_NAMES, names, timeout_ms=10_000)
+            await channel.call(PRODUCER_NAMES, names, timeout_ms=30_000)
         if recorded:
             await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
         else:

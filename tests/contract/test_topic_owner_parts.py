@@ -30,7 +30,7 @@ from tests.contract.shown_log import at
 
 TOPIC_ID = TopicId("0f" * 16)
 A, B = Incarnation("a" * 32), Incarnation("b" * 32)
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StartEdge, St
 from tests.cluster.until import until
 from tests.contract.shown_log import ReadingStream, ShownLog, at, read_serving, reading
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 def positions(frame: ReceivedEntries) -> list[Position]:

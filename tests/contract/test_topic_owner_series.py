@@ -135,7 +135,7 @@ async def test_statistics_describe_the_topic(tmp_path: Path) -> None:
         await client.stored(granted, batch_of(granted, range(3)))
         await client.stored(granted, batch_of(granted, range(3)))
         request = pb.TopicStatesRequest(topic_ids=[runner.topic_id], internal=True)
-        [state] = (await channel.call(TOPIC_STATES, request, timeout_ms=5_000)).states
+        [state] = (await channel.call(TOPIC_STATES, request, timeout_ms=30_000)).states
         assert (state.topic, state.phase, state.owner_epoch) == (TOPIC, "serving", 1)
         stats, internal = json.loads(state.stats_json), json.loads(state.internal_stats_json)
         assert stats["messages_by_verdict"] == {"duplicate": 3, "stored": 3}
@@ -148,7 +148,7 @@ async def test_statistics_describe_the_topic(tmp_path: Path) -> None:
         [producer] = internal["producers"]
         assert (producer["name"], producer["accepted"], producer["persisted"]) == ("importer", 2, 2)
         assert internal["open_ledger"]["members"] == [world.node.incarnation]
-        answer = await channel.call(TOPIC_STATES, pb.TopicStatesRequest(), timeout_ms=5_000)
+        answer = await channel.call(TOPIC_STATES, pb.TopicStatesRequest(), timeout_ms=30_000)
         assert [each.internal_stats_json for each in answer.states] == ["", ""]
 
 
@@ -160,11 +160,11 @@ async def test_last_message_has_its_batch_index(tmp_path: Path) -> None:
         runner = await world.serve(TOPIC)
         granted = await client.open(runner, "importer")
         request = pb.LastMessageRequest(topic=TOPIC, topic_id=runner.topic_id)
-        assert not (await channel.call(LAST_MESSAGE, request, timeout_ms=5_000)).present
+        assert not (await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)).present
         await client.stored(granted, batch_of(granted, range(3)))
         [parts] = await client.stored(granted, batch_of(granted, range(2, 6)))
         await client.open(runner, "another")
-        last = await channel.call(LAST_MESSAGE, request, timeout_ms=5_000)
+        last = await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)
         assert (last.present, last.batch_index, last.next_index) == (True, 3, 6)
         assert Position(LedgerId(last.ledger_id), EntryId(last.entry_id)) == parts[-1].position
 

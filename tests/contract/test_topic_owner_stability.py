@@ -18,7 +18,7 @@ from tests.contract.storage_views import SeenLinks, node_of, session_with_a_clus
 pytestmark = pytest.mark.asyncio
 
 A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
-DEADLINE_MS = 10_000
+DEADLINE_MS = 30_000
 
 
 @asynccontextmanager
@@ -106,18 +106,21 @@ async def test_session_and_all_storage_nodes_must_be_present() -> None:
     nodes = [node_of(A), node_of(B), node_of(C)]
     view = await storage_view(session, [], nodes, *(StorageCookie(n, "127.0.0.1", 1) for n in (A, B, C)), links=links)
     seen = view.stability
-    await until(lambda: seen.stable_for_s > 0.2, 10)
+    now = asyncio.get_running_loop().time
+    await until(lambda: seen.stable_for_s > 0.2, 30)
     links.lose(B)
     assert (seen.stable_for_s, seen.isolated) == (0, False)
     links.lose(A, B, C)
     assert (seen.stable_for_s, seen.isolated) == (0, True)
+    reset_s = now()
     links.lose()
-    assert seen.stable_for_s < 0.2
-    await until(lambda: seen.stable_for_s > 0.2, 10)
+    assert seen.stable_for_s <= now() - reset_s
+    await until(lambda: seen.stable_for_s > 0.2, 30)
     session.faults.suspend()
     assert seen.stable_for_s == 0
+    reset_s = now()
     session.faults.resume()
-    assert 0 < seen.stable_for_s < 0.2
+    assert 0 < seen.stable_for_s <= now() - reset_s
     await session.delete(f"{paths.STORAGE}/{C}", version=0)
     await view.first()
     assert seen.stable_for_s == 0
@@ -129,7 +132,7 @@ async def test_storage_node_that_is_absent_for_long_is_ignored() -> None:
     nodes = StorageNodesUpdated((A, B), (C,), ())
     seen.update(nodes)
     assert seen.stable_for_s == 0
-    await until(lambda: seen.stable_for_s > 0.3, 10)
+    await until(lambda: seen.stable_for_s > 0.3, 30)
     seen.update(replace(nodes, live=(A,), read_only=(B,)))
     assert seen.stable_for_s > 0.3
     seen.update(replace(nodes, live=(A,), absent=(B, C)))

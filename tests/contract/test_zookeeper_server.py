@@ -19,7 +19,7 @@ from tests.cluster.until import until_sync
 
 def ask(server: ZooKeeperServer, word: bytes) -> str:
     """Send a four-letter word and return the whole answer."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(word)
         answer = b""
         while part := connection.recv(4096):
@@ -62,7 +62,7 @@ def write_node(server: ZooKeeperServer, path: str) -> None:
         "import sys; from kazoo.client import KazooClient; c = KazooClient(sys.argv[1]); c.start(10);"
         "c.create(sys.argv[2]); c.stop(); c.close()"
     )
-    subprocess.run([sys.executable, "-c", script, server.address, path], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script, server.address, path], check=True, timeout=60)
 
 
 def test_second_server_on_a_directory_is_refused(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_server_ends_with_a_killed_starter(tmp_path: Path) -> None:
         assert starter.stdout is not None
         assert starter.stdout.readline() == b"serving\n"
         starter.kill()
-    until_sync(lambda: _starts(tmp_path), 10, waiting_for="the directory to be free again")
+    until_sync(lambda: _starts(tmp_path), 30, waiting_for="the directory to be free again")
 
 
 def _starts(data_dir: Path) -> bool:
