@@ -13,12 +13,13 @@ from oncelog.lab.verdict import LogVerdict
 class DemoTakeover:
     """ms: from the acquisition of the topic until the new owner served, as that owner reports it.
 
-    client_gap_ms: the longest time meanwhile without an acknowledgement for the producer.
+    client_gap_ms: the longest time meanwhile without an acknowledgement for the producer. None if the producer had
+    published its last line before, as it may on a busy machine.
     """
 
     ms: float
     replayed_entries: int
-    client_gap_ms: float
+    client_gap_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class DemoReport:
             {
                 "ms": round(takeover.ms, 1),
                 "replayed_entries": takeover.replayed_entries,
-                "client_gap_ms": round(takeover.client_gap_ms, 1),
+                "client_gap_ms": None if takeover.client_gap_ms is None else round(takeover.client_gap_ms, 1),
             }
             for takeover in self.takeovers
         ]
@@ -66,9 +67,8 @@ def show_demo(report: DemoReport, console: Console) -> None:
     for column in ("", "ms", "entries replayed", "client without acks, ms"):
         takeovers.add_column(column, justify="right")
     for number, takeover in enumerate(report.takeovers, start=1):
-        takeovers.add_row(
-            str(number), f"{takeover.ms:.1f}", f"{takeover.replayed_entries:,}", f"{takeover.client_gap_ms:.0f}"
-        )
+        gap = "-" if takeover.client_gap_ms is None else f"{takeover.client_gap_ms:.0f}"
+        takeovers.add_row(str(number), f"{takeover.ms:.1f}", f"{takeover.replayed_entries:,}", gap)
     console.print(counts)
     console.print(takeovers)
     for violation in report.verdict.violations:

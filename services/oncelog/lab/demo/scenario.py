@@ -156,7 +156,7 @@ class DemoScenario:
         self._view.tell(f"another owner serves: {entries:,} entries replayed, took over in {ms:.0f} ms")
         await self._until_progress()
         gap_ms = longest_pause_ms(self._producer.pauses.pauses, killed_at_s, time.monotonic())
-        return DemoTakeover(ms, entries, gap_ms or 0.0)
+        return DemoTakeover(ms, entries, gap_ms)
 
     async def _compare(self) -> LogVerdict:
         checker = file_checker(self._file)
