@@ -19,7 +19,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof smoke smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ spark-proof: tools $(STAMP) ## kill all processes while Spark copies a topic, an
 
 jobs-proof: tools $(STAMP) ## kill export, import and compact, run them again, compare with plain Python, audit (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.jobs_proof --seed $(SEED) $(PROOF)
+
+fault-proof: $(STAMP) ## 20 minutes of storage faults with real processes, every message and copy checked (SEED=, PROOF=more options)
+	$(BIN)/python -m tests.fault_proof --seed $(SEED) $(PROOF)
 
 smoke: $(STAMP) ## install, kill pods, upgrade under load and uninstall in the current kube context (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke
