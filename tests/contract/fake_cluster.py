@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from oncelog.core.errors import (
+    EntriesLost,
+    LedgerUnavailable,
     ModeMismatch,
     NotOwner,
     OncelogError,
@@ -207,7 +209,7 @@ class FakeOwner:
             permits.news.clear()
             entries: list[bytes] = []
             end = self._end_of(topic)
-            while at < end and permits.left_bytes > 0 and at not in topic.unreadable:
+            while at < end and permits.left_bytes > 0 and not topic.lacks(at):
                 header, data = topic.entries[at]
                 at += 1
                 if header.kind == EntryKind.MESSAGES:
@@ -215,12 +217,19 @@ class FakeOwner:
                     permits.left_bytes -= len(data)
             new = {pid: state.name for pid, state in topic.table.state.producers.items() if pid not in names}
             names.update(new)
-            at_end = at >= end and at not in topic.unreadable
+            at_end = at >= end and not topic.lacks(at)
             position = topic.entries[-1][0].position if topic.entries else BEFORE_ALL
             await stream.write(ReaderFrame(self.epoch, position, at_end, first_index, new, None, entries))
             first_index = 0
             if at in topic.unreadable:
                 raise _unreadable(at)
+            if at in topic.away:
+                raise LedgerUnavailable(
+                    f"entry {LEDGER}:{at} is away", ledger_id=LEDGER, first=at, last=at, waiting_for="a node"
+                )
+            if at in topic.lost:
+                last = topic.lost[-1]
+                raise EntriesLost(f"entries up to {LEDGER}:{last} are lost", ledger_id=LEDGER, first=at, last=last)
             topic.readers.append(permits.news)
             if at < self._end_of(topic) and permits.left_bytes > 0:
                 continue  # it grew while the frame was written

@@ -44,6 +44,9 @@ class FakeTopic:
         self.entries: list[tuple[EntryHeader, bytes]] = []
         #: indexes of entries whose every copy is damaged
         self.unreadable: set[int] = set()
+        #: indexes of entries whose every copy is away, or proved lost
+        self.away: set[int] = set()
+        self.lost: range = range(0)
         #: one of them that a search for a number meets first
         self.search_meets: int | None = None
         #: to be set when the log has grown
@@ -93,6 +96,10 @@ class FakeTopic:
         self.append(header, data)
         self.table.persisted_batch(header, batch, deltas)
         return (*verdict.known, ResultRange(ResultKind.STORED, header.count, header.position, verdict.skip_first))
+
+    def lacks(self, at: int) -> bool:
+        """Whether no copy of this entry can be read now."""
+        return at in self.unreadable or at in self.away or at in self.lost
 
     def values(self) -> list[bytes]:
         """Everything stored, as a reader would see it."""

@@ -6,7 +6,7 @@ Only the processes around it are missing: a test assigns topics itself, and spea
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crc32c import crc32c
@@ -18,6 +18,7 @@ from oncelog.core.coordination.id_claim import IdClaim
 from oncelog.core.formats.batch import Compression, encode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.outcome import Outcome
+from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -150,6 +151,14 @@ class OwnerWorld:
         stored = await self.parts.topics.read(topic_id)
         assert stored is not None
         written = await self.parts.topics.write(stored.value.placed_on(owner), version=stored.version)
+        assert written.status is WriteStatus.OK
+
+    async def list_ledger(self, topic_id: TopicId, ledger_id: LedgerId) -> None:
+        """Name a ledger as the only one of the topic's log."""
+        stored = await self.parts.topics.read(topic_id)
+        assert stored is not None
+        record = replace(stored.value, ledgers=(LedgerLink(ledger_id, 0),))
+        written = await self.parts.topics.write(record, version=stored.version)
         assert written.status is WriteStatus.OK
 
     async def serve(self, name: str) -> TopicRunner:

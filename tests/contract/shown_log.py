@@ -28,6 +28,7 @@ from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
+from oncelog.ledgers.read_watch import ReadWatch
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
 from oncelog.rpc.server import Server
@@ -72,6 +73,7 @@ class ShownLog:
         self.newer_recorded = False
         #: what storage nodes were asked for
         self.reads: list[ReadRequest] = []
+        self.watch = ReadWatch()
         #: trimmed away when somebody reads its record
         self.trimmed_on_read: int | None = None
 
@@ -82,6 +84,13 @@ class ShownLog:
     @property
     def links(self) -> "ShownLog":
         return self
+
+    @property
+    def ledgers(self) -> "ShownLog":
+        return self
+
+    async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        return self.records.get(ledger_id)
 
     @property
     def ownership_proofs(self) -> "ShownLog":

@@ -7,16 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import DeadlineExceeded, UnreadableEntry
+from oncelog.core.errors import (
+    EntriesLost,
+    LedgerUnavailable,
+    LogHole,
+    OncelogError,
+    StoreUnavailable,
+    UnreadableEntry,
+)
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES, peek_header
-from oncelog.core.ids import EntryId, Incarnation
-from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.ledgers.reader import read_entries, read_entry
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import CopyState, ReadStatus
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
+from oncelog.ledgers.read_watch import HEDGE_AFTER_S_MAX, HEDGES_MAX, ReadWatch
+from oncelog.ledgers.reader import UNAVAILABLE_AFTER_MS, ReadRecord, read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
+from oncelog.rpc.storage_codec import (
+    READ,
+    REVIEW_LEDGER,
+    ReadFrame,
+    ReadRequest,
+    ReviewLedgerAnswer,
+    ReviewLedgerRequest,
+)
 from tests.cluster.until import until
 from tests.contract.ledger_world import (
     DEADLINE_S,
@@ -34,9 +49,9 @@ from tests.contract.ledger_world import (
     writer_of,
 )
 
-pytestmark = pytest.mark.asyncio
-
 METADATA = ledger(1, [A, B, C])
+#: Above the time after which entries count as unavailable.
+READ_DEADLINE_S = 60.0
 ENTRIES = whole(adds_of(writer_of(METADATA), 20))
 
 
@@ -50,8 +65,16 @@ class Member:
         self.silent = False
         self.requests: list[ReadRequest] = []
 
+        #: reviews that were requested
+        self.reviews: list[ReviewLedgerRequest] = []
+
     def add_to(self, server: Server) -> None:
         server.read(READ, self._read)
+        server.unary(REVIEW_LEDGER, self._review)
+
+    async def _review(self, request: ReviewLedgerRequest) -> ReviewLedgerAnswer:
+        self.reviews.append(request)
+        return ReviewLedgerAnswer(ReadStatus.OK, CopyState.DAMAGED)
 
     async def _read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
         """Three ids per frame."""
@@ -85,10 +108,15 @@ async def three(a: Member, b: Member, c: Member) -> AsyncIterator[StorageLinks]:
 
 
 async def read_all(
-    links: StorageLinks, metadata: LedgerMetadata = METADATA, *, last: int = 19, timeout_ms: int | None = None
+    links: StorageLinks,
+    metadata: LedgerMetadata = METADATA,
+    *,
+    last: int = 19,
+    timeout_ms: int = UNAVAILABLE_AFTER_MS,
+    record: ReadRecord | None = None,
 ) -> dict[EntryId, Buffer]:
     found: dict[EntryId, Buffer] = {}
-    await read_into(found, links, metadata, last=last, timeout_ms=timeout_ms)
+    await read_into(found, links, metadata, last=last, timeout_ms=timeout_ms, record=record)
     return found
 
 
@@ -98,15 +126,18 @@ async def read_into(
     metadata: LedgerMetadata,
     *,
     last: int = 19,
-    timeout_ms: int | None = None,
+    timeout_ms: int = UNAVAILABLE_AFTER_MS,
+    record: ReadRecord | None = None,
 ) -> None:
     """All pages, including those before an error."""
-    async with asyncio.timeout(DEADLINE_S):
-        async for page in read_entries(links, metadata, EntryId(0), EntryId(last), timeout_ms=timeout_ms):
+    async with asyncio.timeout(READ_DEADLINE_S):
+        pages = read_entries(links, metadata, EntryId(0), EntryId(last), timeout_ms=timeout_ms, record=record)
+        async for page in pages:
             assert [entry_id for entry_id, _ in page] == list(range(len(found), len(found) + len(page)))
             found |= page
 
 
+@pytest.mark.asyncio
 async def test_one_member_streams_the_whole_range() -> None:
     """There is no call per entry: one member is asked once, as long as it has the entries."""
     members = Member(), Member(), Member()
@@ -115,6 +146,7 @@ async def test_one_member_streams_the_whole_range() -> None:
     assert sum(len(member.requests) for member in members) == 1
 
 
+@pytest.mark.asyncio
 async def test_entry_that_one_member_lacks_is_read_from_another() -> None:
     """A member that was lost while the ledger was open lacks the rest; that is no hole in the log."""
     short = {entry_id: data for entry_id, data in ENTRIES.items() if entry_id < 7}
@@ -124,6 +156,7 @@ async def test_entry_that_one_member_lacks_is_read_from_another() -> None:
         assert await read_all(links) == ENTRIES
 
 
+@pytest.mark.asyncio
 async def test_damaged_bytes_are_detected_by_the_reader() -> None:
     """The entry's checksum is the reader's own proof: a bit flipped on the way is detected."""
     spoilt = Member()
@@ -134,6 +167,7 @@ async def test_damaged_bytes_are_detected_by_the_reader() -> None:
         assert await read_all(links) == ENTRIES
 
 
+@pytest.mark.asyncio
 async def test_unreadable_entry_is_reported_with_the_answer_of_each_member() -> None:
     """An operator needs to know which copies are left. No entry after it is returned."""
     a, b, c = Member(), Member(), Member()
@@ -150,6 +184,7 @@ async def test_unreadable_entry_is_reported_with_the_answer_of_each_member() -> 
         assert said in raised.value.message
 
 
+@pytest.mark.asyncio
 async def test_member_that_is_down_has_not_refused() -> None:
     """Two members lack the entry and the third is away: only its answer can make the entry unreadable."""
     nothing: dict[EntryId, bytes] = {}
@@ -157,14 +192,17 @@ async def test_member_that_is_down_has_not_refused() -> None:
         pass
     async with three(Member(nothing), Member(nothing), Member()) as links:
         links.update_addresses({C: gone})
-        with pytest.raises(DeadlineExceeded, match=C):
+        with pytest.raises(LedgerUnavailable, match=C) as raised:
             await read_all(links, timeout_ms=300)
+        assert raised.value.retriable
+        assert raised.value.details == {"ledger_id": 1, "first": 0, "last": 19, "waiting_for": C}
         port = int(gone.rpartition(":")[2])
         reading = asyncio.create_task(read_all(links))
         async with scripted(Member().add_to, port=port):
             assert await reading == ENTRIES
 
 
+@pytest.mark.asyncio
 async def test_another_incarnation_has_not_refused() -> None:
     """A wiped node never answers for its former incarnation; another member answers."""
     other = Member()
@@ -173,6 +211,7 @@ async def test_another_incarnation_has_not_refused() -> None:
         assert await read_all(links) == ENTRIES
 
 
+@pytest.mark.asyncio
 async def test_silent_member_is_passed_over() -> None:
     """A stopped process keeps its connections; a reader waits for one of three members for a limited time."""
     a, b, c = Member(), Member(), Member()
@@ -182,6 +221,7 @@ async def test_silent_member_is_passed_over() -> None:
     assert len(a.requests) + len(b.requests) <= 2
 
 
+@pytest.mark.asyncio
 async def test_heads_are_the_beginnings_of_entries(tmp_path: Path) -> None:
     """Replay needs headers and ids but no payload. With real nodes: whole and cut entries, many frames."""
     async with nodes(tmp_path, 1) as (node,), linked(addresses_of([node])) as (links, heard):
@@ -201,3 +241,159 @@ async def test_heads_are_the_beginnings_of_entries(tmp_path: Path) -> None:
             assert len(head) == HEADER_BYTES + 64
         one = await read_entry(links, metadata, EntryId(77))
         assert one == whole(adds)[EntryId(77)]
+
+
+# --- unavailable and lost ---------------------------------------------------------------------------------------------
+
+
+class Records:
+    """The result of each read of the ledger's record, the last one again and again; an error is raised."""
+
+    def __init__(self, *results: LedgerMetadata | OncelogError | None) -> None:
+        self._results = list(results)
+        self.count = 0
+
+    async def __call__(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        assert ledger_id == METADATA.ledger_id
+        self.count += 1
+        result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
+        if isinstance(result, OncelogError):
+            raise result
+        return result
+
+
+def closed(*members: Incarnation) -> LedgerMetadata:
+    return ledger(1, members).closed(end=EntryId(19), length=1)
+
+
+def erased() -> Member:
+    member = Member()
+    member.status = ReadStatus.ERASED
+    return member
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard(78)
+async def test_read_without_a_live_member_fails_without_a_limit_by_the_caller() -> None:
+    """Such a read used to wait for ever. No limit is passed here: the default one holds for every caller."""
+    async with scripted() as gone:
+        pass
+    async with linked(dict.fromkeys((A, B, C), gone)) as (links, _):
+        with pytest.raises(LedgerUnavailable, match="wait for them") as raised:
+            await read_all(links, record=Records(closed(A, B, C)))
+    assert raised.value.details == {"ledger_id": 1, "first": 0, "last": 19, "waiting_for": f"{A},{B},{C}"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard(61)
+@pytest.mark.parametrize("answer", ["erased", "missing"])
+async def test_former_members_are_not_believed(answer: str) -> None:
+    """The copy of the record names nodes that were swapped out since. The new record names the one that has it all."""
+    former = [erased() if answer == "erased" else Member({}) for _ in range(2)]
+    records = Records(closed(C))
+    async with three(*former, Member()) as links:
+        assert await read_all(links, closed(A, B), record=records) == ENTRIES
+    assert records.count == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard(61)
+async def test_erased_copies_are_no_refusals() -> None:
+    """Every member that is still named has erased its copy: nothing is proved, so the entries are waited for."""
+    async with three(erased(), erased(), Member({})) as links:
+        with pytest.raises(LedgerUnavailable, match="has erased its copy") as raised:
+            await read_all(links, closed(A, B, C), timeout_ms=300, record=Records(closed(A, B, C)))
+    assert raised.value.details["waiting_for"] == f"{A},{B}"
+
+
+@pytest.mark.asyncio
+async def test_refusals_are_not_believed_while_the_record_cannot_be_read() -> None:
+    """They may be those of former members."""
+    records = Records(StoreUnavailable("no answer"), StoreUnavailable("no answer"), closed(A, B, C))
+    async with three(Member({}), Member({}), Member({})) as links:
+        with pytest.raises(UnreadableEntry):
+            await read_all(links, closed(A, B, C), record=records)
+    assert records.count == 3
+
+
+@pytest.mark.asyncio
+async def test_read_of_a_ledger_without_a_record_is_a_hole() -> None:
+    """The ledger was trimmed, or its topic deleted: nobody will have the entries again."""
+    async with three(erased(), erased(), erased()) as links:
+        with pytest.raises(LogHole):
+            await read_all(links, closed(A, B, C), record=Records(None))
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard(78)
+@pytest.mark.parametrize("away", [False, True])
+async def test_entries_that_the_record_lists_as_lost_raise_the_range(away: bool) -> None:
+    """The proof is in the record. A member that is away does not delay the error."""
+    short = {entry_id: data for entry_id, data in ENTRIES.items() if not 5 <= entry_id <= 8}
+    metadata = closed(A, B, C).mark_lost([EntryRange(EntryId(5), EntryId(8))])
+    async with three(Member(short), Member(short), Member(short)) as links:
+        if away:
+            async with scripted() as gone:
+                pass
+            links.update_addresses({C: gone})
+        found: dict[EntryId, Buffer] = {}
+        with pytest.raises(EntriesLost) as raised:
+            await read_into(found, links, closed(A, B, C), record=Records(metadata))
+    assert list(found) == [0, 1, 2, 3, 4]
+    assert raised.value.details == {"ledger_id": 1, "first": 5, "last": 8}
+    assert not raised.value.retriable
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard(78)
+async def test_lost_entries_that_a_member_has_after_all_are_read() -> None:
+    """A holder that returned is asked before the record is believed: repair takes the range back later."""
+    metadata = closed(A, B, C).mark_lost([EntryRange(EntryId(5), EntryId(8))])
+    async with three(Member({}), Member(), Member({})) as links:
+        assert await read_all(links, metadata, record=Records(metadata)) == ENTRIES
+
+
+# --- damage, and slow members -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_damaged_copies_are_counted_and_reported_to_their_nodes() -> None:
+    """Repair begins where the node learns of it. An entry that a member merely lacks is no damage."""
+    spoilt, unreadable = Member(), Member()
+    spoilt.entries = {entry_id: data[:-1] + bytes([data[-1] ^ 1]) for entry_id, data in ENTRIES.items()}
+    unreadable.unreadable = set(range(20))
+    async with three(spoilt, unreadable, Member({})) as links:
+        with pytest.raises(UnreadableEntry):
+            await read_all(links, record=Records(METADATA))
+        assert links.watch.damaged_count == 2
+        await until(lambda: spoilt.reviews and unreadable.reviews, DEADLINE_S, waiting_for="the reports")
+    assert spoilt.reviews == [ReviewLedgerRequest(A, LedgerId(1))]
+    assert unreadable.reviews == [ReviewLedgerRequest(B, LedgerId(1))]
+
+
+@pytest.mark.asyncio
+async def test_second_member_is_asked_while_the_first_is_silent() -> None:
+    """The first one is not given up: it may just be slow, and whichever answers first counts."""
+    members = {A: Member(), B: Member(), C: Member()}
+    first = (A, B, C)[1 % 3]
+    members[first].silent = True
+    async with three(members[A], members[B], members[C]) as links:
+        for _ in range(100):
+            links.watch.answered(0.001)
+        assert await read_all(links) == ENTRIES
+        assert links.watch.hedged_count == 1
+    assert sum(len(member.requests) for member in members.values()) == 2
+
+
+def test_second_reads_follow_the_recent_latencies_and_are_bounded() -> None:
+    """Slow nodes must not get twice the load: each answer allows a tenth of a second read."""
+    watch = ReadWatch()
+    assert watch.hedge_after_s == HEDGE_AFTER_S_MAX
+    for _ in range(100):
+        watch.answered(0.1)
+    assert watch.hedge_after_s == pytest.approx(0.3)
+    assert [watch.may_hedge() for _ in range(HEDGES_MAX + 1)] == [True] * HEDGES_MAX + [False]
+    for _ in range(11):
+        watch.answered(0.1)
+    assert watch.may_hedge()
+    assert not watch.may_hedge()

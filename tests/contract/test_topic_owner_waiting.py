@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from oncelog.core.coordination.id_claim import ID_MAX, CounterRecord
 from oncelog.core.errors import BY_CODE, IdsExhausted, OncelogError, TopicLoading
-from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -109,12 +107,7 @@ async def lost_ledger(world: OwnerWorld) -> TopicRunner:
     topic_id = await world.new_topic(TOPIC)
     metadata = LedgerMetadata(LOST, topic_id, (world.node.incarnation,), 1).in_recovery()
     await world.parts.ledgers.create(metadata.closed(end=EntryId(5), length=600))
-    stored = await world.parts.topics.read(topic_id)
-    assert stored is not None
-    written = await world.parts.topics.write(
-        replace(stored.value, ledgers=(LedgerLink(LOST, 0),)), version=stored.version
-    )
-    assert written.version > stored.version
+    await world.list_ledger(topic_id, LOST)
     world.topics.assign(topic_id)
     runner = world.topics.find(topic_id)
     assert runner is not None
@@ -135,6 +128,7 @@ async def test_topic_with_lost_copies_reports_cause_place_and_remedy(tmp_path: P
             "every storage node of its ledger has refused it",
             "ledger_id": LOST,
             "entry_id": 0,
+            "last_entry_id": None,
             "members": {world.node.incarnation: "does not hold it"},
             "help": "start the storage nodes of this ledger with their directories, or restore one directory",
         }

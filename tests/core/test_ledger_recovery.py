@@ -199,6 +199,25 @@ def test_two_lost_members_leave_a_recovery_waiting() -> None:
     assert run.core.phase is RecoveryPhase.FENCING
 
 
+@pytest.mark.hazard(79)
+def test_recovery_that_too_few_members_can_answer_cannot_end() -> None:
+    """The topic says so instead of waiting in silence. A member that is fenced has answered the step of the fence, but
+    its entries are still to be read."""
+    world = World({A: {}, B: {0: E0}, C: {0: E0}})
+    run = Run(world)
+    assert not run.core.cannot_end({A})
+    run.step()
+    run.step()
+    run.step()  # A alone is fenced
+    assert run.core.phase is RecoveryPhase.FENCING
+    assert run.core.cannot_end({A})
+    assert not run.core.cannot_end({B})
+    run.deliver(MemberFenced(LEDGER, B, EntryId(0), EntryId(-1)))
+    assert run.core.phase is RecoveryPhase.COPYING
+    assert run.core.cannot_end({C})
+    assert not run.core.cannot_end({A, C})
+
+
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 

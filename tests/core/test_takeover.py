@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.errors import LedgerUnavailable
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES
 from oncelog.core.formats.topic_record import LedgerLink
@@ -13,19 +14,22 @@ from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryFailed
 from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.effects import ReadEntries, Served, TakeoverPhase, TakeoverPhaseEnded, TopicFailed
 from oncelog.core.topic.events import EntriesRead, TopicAssigned, TopicTimerFired
+from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic.topic import Phase
-from tests.core.builders import C, plain, received
+from tests.core.builders import A, B, C, plain, received
 from tests.core.topic_world import SETTINGS, Owner, World
 
 #: Snapshots every second entry, so that a short history has bases, deltas and a tail behind them.
 OFTEN = replace(SETTINGS, ledger_entries_max=17, snapshot=SnapshotSettings(entries_max=2, gap_ms=0, deltas_max=4))
+#: The same without any.
+SELDOM = replace(SETTINGS, ledger_entries_max=17)
 
 
-def history() -> tuple[World, Owner]:
+def history(settings: TopicSettings = OFTEN) -> tuple[World, Owner]:
     """A world in which one owner has stored batches of two producers in two ledgers, and written snapshots."""
     world = World()
-    owner = Owner(world, "o1", OFTEN).take_over()
+    owner = Owner(world, "o1", settings).take_over()
     sessions = [owner.open("p"), owner.open("q")]
     for i in range(14):
         for granted in sessions:
@@ -370,3 +374,64 @@ def test_new_topic_needs_no_replay() -> None:
     (effect,) = owner.emitted(Served)
     assert effect.log_end == BEFORE_ALL
     assert world.ledgers[LedgerId(1)][0].state is LedgerState.OPEN
+
+
+@pytest.mark.hazard(78)
+def test_replay_goes_on_where_no_member_had_an_entry() -> None:
+    """Members that are away prove nothing: the takeover asks again until one comes back, and folds no entry twice."""
+    world, _ = history(SELDOM)
+    log = world.record.ledgers[-1].ledger_id
+    last = max(world.entries_of(log))
+    world.away = {(log, last): 3}
+    owner = Owner(world, "o2").take_over()
+    served(owner)
+    assert world.away == {(log, last): 0}
+    assert state_of(owner) == truth(world)
+
+
+@pytest.mark.hazard(78)
+def test_takeover_names_the_unavailable_entries_while_it_waits() -> None:
+    world, _ = history(SELDOM)
+    log = world.record.ledgers[-1].ledger_id
+    last = max(world.entries_of(log))
+    world.away = {(log, last): 1}
+    owner = Owner(world, "o2").take_over(ReadEntries)
+    while owner.core.attempt is not None and owner.core.attempt.takeover.unavailable is None:
+        assert owner.step(), "the takeover has met the entry"
+    assert owner.core.attempt is not None
+    unavailable = owner.core.attempt.takeover.unavailable
+    assert unavailable is not None
+    assert (unavailable.ledger_id, unavailable.first) == (log, last)
+    owner.run()
+    served(owner)
+
+
+@pytest.mark.hazard(78)
+def test_snapshot_that_no_member_has_now_is_passed_over() -> None:
+    """It only saves time: an older snapshot and a longer replay follow, whoever is away."""
+    world, _ = history()
+    cursor = world.cursor[0]
+    assert cursor is not None
+    newest = cursor.ledgers[-1].ledger_id
+    world.away = {(newest, 0): 1_000}
+    owner = Owner(world, "o2").take_over()
+    served(owner)
+    assert state_of(owner) == truth(world)
+
+
+@pytest.mark.hazard(78)
+def test_takeover_without_any_snapshot_names_what_is_away() -> None:
+    """The log was trimmed, so the state can only come from the snapshots, whose members are away."""
+    world, _ = history()
+    world.topic = (world.record.without_first(1), world.topic[1] + 1)
+    cursor = world.cursor[0]
+    assert cursor is not None
+    world.away = {(link.ledger_id, 0): 1_000 for link in cursor.ledgers}
+    owner = Owner(world, "o2").take_over()
+    [failed, *_] = owner.emitted(TopicFailed)
+    assert failed.failure.code == LedgerUnavailable.code
+    assert failed.failure.members == ((A, "is waited for"), (B, "is waited for"))
+    world.away = {}
+    owner.handle(TopicTimerFired("retry"))
+    owner.run()
+    served(owner)

@@ -53,6 +53,7 @@ from oncelog.core.topic.events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,
+    EntriesUnavailable,
     EntryIdsRead,
     EntryUnreadable,
     ProducerIdAllocated,
@@ -82,6 +83,8 @@ class World:
     silent: set[Incarnation] = field(default_factory=set)
     #: entries that nobody can read any more
     unreadable: set[tuple[LedgerId, int]] = field(default_factory=set)
+    #: {entry: how often no member has it, before one comes back}
+    away: dict[tuple[LedgerId, int], int] = field(default_factory=dict)
     ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
     producer_ids: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -300,5 +303,8 @@ class Owner:
         for i in range(effect.first, effect.last + 1):
             if (ledger_id, i) in self.world.unreadable or i not in held:
                 return [*events, EntryUnreadable(ledger_id, EntryId(i), "nobody holds it")]
+            if self.world.away.get((ledger_id, i), 0):
+                self.world.away[ledger_id, i] -= 1
+                return [*events, EntriesUnavailable(ledger_id, EntryId(i), effect.last, "two are away", (A, B))]
             events.append(EntriesRead(ledger_id, [(EntryId(i), held[i])]))
         return events

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from oncelog.core.errors import DeadlineExceeded, OncelogError
+from oncelog.core.errors import DeadlineExceeded, LedgerUnavailable, OncelogError
 from oncelog.core.producer.opening import retry_pause_ms
 from oncelog.runtime.backoff import Backoff
 
@@ -21,7 +21,7 @@ def session_backoff() -> Backoff:
 async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int | None, what: str) -> ResultT:
     """Call `ask(again)` until it succeeds; again: whether this is a retry. what: the subject, for the error.
 
-    Raises its first fatal error, or DeadlineExceeded with the last retriable one.
+    Raises its first fatal error, or DeadlineExceeded with the last retriable one; LedgerUnavailable is raised itself.
     """
     backoff = session_backoff()
     trouble: BaseException | None = None
@@ -36,4 +36,6 @@ async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int 
                     trouble = error
                 await backoff.pause()
     except TimeoutError as error:
+        if isinstance(trouble, LedgerUnavailable):
+            raise trouble from error
         raise DeadlineExceeded(f"{what}: no answer within {timeout_ms} ms: {trouble or error}") from trouble

@@ -1,8 +1,8 @@
 """How a reader treats entries that cannot be read: it stops with an error, or skips and records them.
 
 An entry cannot be read when its payload contradicts its header (only older versions of the owner stored such entries),
-or when every copy of it is damaged. Its messages still count in the topic's numbering, so the messages after a skipped
-entry keep their index.
+when every copy of it is damaged, or when it is proved lost, often with others. Its messages still count in the topic's
+numbering, so the messages after a skipped entry keep their index.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
-from oncelog.core.errors import CorruptEntry, OncelogError, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, EntriesLost, OncelogError, UnreadableEntry
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.ids import EntryId, LedgerId, Position
 
@@ -28,13 +28,14 @@ class OnCorrupt(Enum):
 
 
 class Skipped(NamedTuple):
-    """One entry that a reader skipped.
+    """One entry, or several lost ones in a row, that a reader skipped.
 
     Attributes:
-        ledger_id, entry_id: the entry's position.
+        ledger_id, entry_id: the (first) entry's position.
         first_index: index in the topic of the first message that the reader lost; None when it is unknown.
         count: number of lost messages; None when every copy of the entry is damaged, so that it is unknown.
         reason: why the entry cannot be read.
+        last_entry_id: the last skipped entry of the same ledger; None: only one was skipped.
     """
 
     ledger_id: int
@@ -42,9 +43,21 @@ class Skipped(NamedTuple):
     first_index: int | None
     count: int | None  # type: ignore[assignment]  # hides tuple.count, which has no use here
     reason: str
+    last_entry_id: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The entry id of the last skipped entry."""
+        return self.entry_id if self.last_entry_id is None else self.last_entry_id
+
+    @property
+    def entry_count(self) -> int:
+        return self.last - self.entry_id + 1
 
     def __str__(self) -> str:
-        return f"entry {self.ledger_id}:{self.entry_id} ({_shown(self.first_index, self.count)}): {self.reason}"
+        first = f"{self.ledger_id}:{self.entry_id}"
+        which = f"entry {first}" if self.entry_count == 1 else f"entries {first} to {self.ledger_id}:{self.last}"
+        return f"{which} ({_shown(self.first_index, self.count)}): {self.reason}"
 
 
 class SkippedEntries(NamedTuple):
@@ -60,6 +73,12 @@ def _shown(first: int | None, count: int | None) -> str:
     if count is None:
         return f"messages from index {first} on"
     return f"message {first}" if count == 1 else f"messages {first} to {first + count - 1}"
+
+
+def _details(skipped: Skipped, kind: type[CorruptEntry | EntriesLost | UnreadableEntry]) -> dict[str, int]:
+    if kind is EntriesLost:
+        return {"first": skipped.entry_id, "last": skipped.last}
+    return {"entry_id": skipped.entry_id}
 
 
 class Corruption:
@@ -99,29 +118,35 @@ class Corruption:
         self._record(Skipped(*entry.position, first, count, error.message), CorruptEntry)
 
     def unreadable(self, error: OncelogError) -> Position | None:
-        """The position of the entry that the owner could not read and that is now skipped; None: not such an error."""
-        ledger_id, entry_id = error.details.get("ledger_id"), error.details.get("entry_id")
-        if not isinstance(error, UnreadableEntry) or not isinstance(ledger_id, int) or not isinstance(entry_id, int):
+        """The position of the last entry that the owner could not read and that is now skipped; None: not such an
+        error."""
+        details, lost = error.details, isinstance(error, EntriesLost)
+        ledger_id, first = details.get("ledger_id"), details.get("first" if lost else "entry_id")
+        last = details.get("last") if lost else first
+        if not isinstance(error, EntriesLost | UnreadableEntry):
             return None
-        position = Position(LedgerId(ledger_id), EntryId(entry_id))
+        if not isinstance(ledger_id, int) or not isinstance(first, int) or not isinstance(last, int):
+            return None
+        position = Position(LedgerId(ledger_id), EntryId(last))
         if self.passed is not None and position <= self.passed:
             return None
-        self._record(Skipped(*position, self.next_index, None, error.message), UnreadableEntry)
+        skipped = Skipped(ledger_id, first, self.next_index, None, error.message, None if last == first else last)
+        self._record(skipped, type(error))
         return position
 
-    def _record(self, skipped: Skipped, kind: type[CorruptEntry | UnreadableEntry]) -> None:
-        """Record the entry. Raises `kind` unless entries are skipped."""
-        position = Position(LedgerId(skipped.ledger_id), EntryId(skipped.entry_id))
+    def _record(self, skipped: Skipped, kind: type[CorruptEntry | EntriesLost | UnreadableEntry]) -> None:
+        """Record the entries. Raises `kind` unless entries are skipped."""
+        position = Position(LedgerId(skipped.ledger_id), EntryId(skipped.last))
         if self.choice is OnCorrupt.RAISE:
             raise kind(
                 f"{self.topic}: cannot read {skipped}. {self._advice}, or start after this one, at message id "
                 f"{position.ledger_id}:{position.entry_id + 1}:0 with inclusive=True",
                 ledger_id=skipped.ledger_id,
-                entry_id=skipped.entry_id,
+                **_details(skipped, kind),
                 first_index=skipped.first_index,
                 count=skipped.count,
             )
         self.passed = position
         self._newest.append(skipped)
-        self._total += 1
+        self._total += skipped.entry_count
         logger.warning("%s: skipped %s", self.topic, skipped)

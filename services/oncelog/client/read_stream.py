@@ -3,6 +3,8 @@
 Received entries wait here until the application takes them. The owner may send `window_bytes` in advance, and more as
 entries are taken. When a stream ends, or its owner has an owner_epoch below the highest one that the client has seen
 (`epochs`), the topic is looked up again and a new stream is opened. A fatal error is kept and raised to the reader.
+LedgerUnavailable, that no live storage node has the next entries, is raised once each time that the owner reports it,
+and the stream goes on trying.
 """
 
 import asyncio
@@ -19,7 +21,14 @@ from oncelog.client.lookup import Route
 from oncelog.client.messages import MessageBatch, StoredBatch, open_entry
 from oncelog.client.network import Network
 from oncelog.client.results import TopicPartition
-from oncelog.core.errors import CorruptEntry, OncelogError, TopicNotFound, UnreadableEntry
+from oncelog.core.errors import (
+    CorruptEntry,
+    EntriesLost,
+    LedgerUnavailable,
+    OncelogError,
+    TopicNotFound,
+    UnreadableEntry,
+)
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
@@ -109,15 +118,23 @@ class ReadStream:
         return None if producer_id == NOT_DEDUPLICATED else self._state.names.get(producer_id)
 
     async def arrival(self) -> None:
-        """Return after an entry or another frame was received. Raises the fatal error that ended the reader."""
-        if not self._arrived and self.failure is None:
+        """Return after an entry or another frame was received.
+
+        Raises the fatal error that ended the reader, and LedgerUnavailable, after which the reader may wait again.
+        """
+        if not self._arrived and self.failure is None and self._state.unavailable is None:
             self._state.received.clear()
             await self._state.received.wait()
         self._check()
 
     def _check(self) -> None:
-        if self.failure is not None and not self._arrived:
+        if self._arrived:
+            return
+        if self.failure is not None:
             raise self.failure
+        unavailable, self._state.unavailable = self._state.unavailable, None
+        if unavailable is not None:
+            raise unavailable
 
     @property
     def has_arrived(self) -> bool:
@@ -152,6 +169,10 @@ class ReadStream:
                     self._fail(error)
                     return
                 self._state.trouble = error
+                if isinstance(error, LedgerUnavailable):
+                    message = f"{self._topic}: {error.message}. The reader goes on trying"
+                    self._state.unavailable = LedgerUnavailable(message, **error.details)
+                    self._state.received.set()
             await backoff.pause()
 
     def _skips(self, error: OncelogError) -> bool:
@@ -160,7 +181,7 @@ class ReadStream:
             return False  # the owner found that entry while it searched for the start, which may be far before it
         try:
             skipped = self._state.corruption.unreadable(error)
-        except UnreadableEntry as fatal:
+        except (EntriesLost, UnreadableEntry) as fatal:
             self._fail(fatal)
             return False
         if skipped is None:
@@ -226,7 +247,7 @@ class ReadStream:
                 self._state.corruption.next_index = stored.entry.next_index
             first_batch_index = 0
         self.at_end = frame.at_end
-        self._state.trouble = None
+        self._state.trouble = self._state.unavailable = None
         self._state.received.set()
 
     def _open(self, data: memoryview, first_batch_index: int) -> StoredBatch | None:
@@ -255,6 +276,8 @@ class _StreamState:
         self.names: dict[ProducerId, str] = {}
         self.received = asyncio.Event()
         self.trouble: OncelogError | None = None
+        #: reported by the owner, and not raised to the application yet
+        self.unavailable: LedgerUnavailable | None = None
         self.due_bytes = 0
         self._granted = asyncio.Event()
 

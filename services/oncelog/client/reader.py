@@ -123,7 +123,9 @@ class AsyncReader:
         """Return the next message; wait until there is one.
 
         timeout: seconds until DeadlineExceeded; None: no limit. Raises CorruptEntry or UnreadableEntry for an entry
-        that cannot be read, unless the reader skips such entries, and ReaderClosed.
+        that cannot be read and EntriesLost for entries that are proved lost, unless the reader skips such entries;
+        ReaderClosed; and LedgerUnavailable while no live storage node has the next entries: call again to go on waiting
+        for them.
         """
         batch, at = self._batch, self._at
         if batch is None or at >= batch.count:

@@ -3,6 +3,7 @@
     links = StorageLinks(on_answer, on_lost)
     links.update_addresses({incarnation: "host:port"})   # after each change of the live nodes
     links.reachability.unreachable                       # live nodes whose stream broke
+    links.watch                                          # latencies of reads, and damaged copies
     links.send(send_adds)                                # never blocks; on_answer gets answers, on_lost failures
     fenced = await links.fence(member, ledger_id)
 
@@ -16,10 +17,11 @@ Rules
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 
-from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.member_status import FenceState, ReadStatus
@@ -27,14 +29,26 @@ from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryRe
 from oncelog.ledgers import recovery_requests
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.ledgers.node_reachability import NodeReachability
+from oncelog.ledgers.read_watch import ReadWatch
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.storage_codec import FENCE_STATES, READ, FenceStatesRequest, ReadRequest, ReceivedRead
+from oncelog.rpc.storage_codec import (
+    FENCE_STATES,
+    READ,
+    REVIEW_LEDGER,
+    FenceStatesRequest,
+    ReadRequest,
+    ReceivedRead,
+    ReviewLedgerRequest,
+)
 from oncelog.runtime.credentials import PLAIN, Credentials
 
 UNANSWERED_BYTES_MAX = 64 * 1024 * 1024
 #: Lost ledgers remembered per member. A writer that was notified sends no more, so this is only a margin.
 LOST_LEDGERS_MAX = 4096
+REVIEW_TIMEOUT_MS = 5_000
+
+logger = logging.getLogger(__name__)
 
 OnLost = Callable[[Incarnation, list[LedgerId]], None]
 
@@ -58,6 +72,7 @@ class StorageLinks:
         )
         self._new_channels = Channels(credentials)
         self.reachability = NodeReachability(self._new_channels)
+        self.watch = ReadWatch(self._review)
         self._live: dict[Incarnation, str] = {}
         #: the last address of every member ever listed
         self._addresses: dict[Incarnation, str] = {}
@@ -66,6 +81,7 @@ class StorageLinks:
         self._channels: dict[str, Channel] = {}
         self._lost: dict[Incarnation, dict[LedgerId, None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._reviews: set[asyncio.Task[None]] = set()
 
     def update_addresses(self, addresses: Mapping[Incarnation, str], *, ahead: bool = False) -> None:
         """Take the addresses ("host:port") of the live members. A member that is no longer listed keeps its stream.
@@ -165,6 +181,24 @@ class StorageLinks:
         """One attempt. Raises ServiceUnavailable and the errors of `Channel.read`."""
         return self._channel(member).read(READ, request, timeout_ms=timeout_ms)
 
+    def _review(self, member: Incarnation, ledger_id: LedgerId) -> None:
+        """Ask a node to look at its copy of a ledger. Attempted once: the node scrubs its disk by itself, too."""
+        task = asyncio.get_running_loop().create_task(self._ask_review(member, ledger_id))
+        self._reviews.add(task)
+        task.add_done_callback(self._reviews.discard)
+
+    async def _ask_review(self, member: Incarnation, ledger_id: LedgerId) -> None:
+        request = ReviewLedgerRequest(member, ledger_id)
+        try:
+            answer = await self._channel(member).call(REVIEW_LEDGER, request, timeout_ms=REVIEW_TIMEOUT_MS)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            logger.warning("storage node %s was not asked to review ledger %d: %s", member, ledger_id, error.message)
+        else:
+            state = "no answer" if answer.state is None else answer.state.name
+            logger.warning("storage node %s has a damaged copy of ledger %d; its state: %s", member, ledger_id, state)
+
     def _channel(self, member: Incarnation) -> Channel:
         """For calls and reads, also to a member that is no longer live. Raises ServiceUnavailable."""
         address = self._addresses.get(member)
@@ -181,6 +215,10 @@ class StorageLinks:
         """End all streams and calls. on_lost is called for unanswered adds."""
         self._live = {}
         await self.reachability.close()
+        for review in self._reviews:
+            review.cancel()
+        if self._reviews:
+            await asyncio.wait(self._reviews)
         for _, stream in list(self._streams.values()):
             stream.end(ServiceUnavailable("this process closes its links"))
         while self._channels:

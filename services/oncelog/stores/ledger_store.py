@@ -12,6 +12,9 @@ from oncelog.stores.json_records import decoded
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, Znode
 from oncelog.stores.topic_store import TopicStore
 
+#: For a reader that asks for the record of a ledger again.
+RECORD_TIMEOUT_MS = 2_000
+
 
 class LedgerStore:
     def __init__(self, session: StoreSession) -> None:
@@ -24,6 +27,11 @@ class LedgerStore:
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         return _stored(await self._session.read(paths.ledger(ledger_id), timeout_ms=timeout_ms))
+
+    async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """As `read`, without the version: for readers of entries, which wait for a limited time."""
+        stored = await self.read(ledger_id, timeout_ms=RECORD_TIMEOUT_MS)
+        return None if stored is None else stored.value
 
     async def read_unsynced(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """Possibly an old record: for listings, and for readers, for whom CLOSED is final and OPEN means "not yet"."""

@@ -4,7 +4,7 @@ import json
 import re
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import InvalidArgument, LogHole, NotOwner, UnreadableEntry
+from oncelog.core.errors import InvalidArgument, LedgerUnavailable, LogHole, NotOwner, UnreadableEntry
 from oncelog.core.ids import Incarnation, OwnerEpoch, ProducerId, TopicId
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
@@ -18,6 +18,8 @@ from oncelog.wire import owner_pb2 as pb
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
 #: More than the entries of one ledger, so more than the producers that a reader of it meets.
 PRODUCER_IDS_MAX = 65_536
+#: Below the client's timeout of the call, so that the client learns why there is no answer.
+LAST_MESSAGE_TIMEOUT_MS = 3_000
 
 
 class AdminService:
@@ -37,7 +39,10 @@ class AdminService:
         await authorize(runner, caller, Right.CONSUME)
         await until_current(runner, OwnerEpoch(request.owner_epoch_seen))
         try:
-            last = await LogView(runner).last_message()
+            last = await LogView(runner, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).last_message()
+        except LedgerUnavailable as error:
+            runner.progress.unavailable.failed(error)
+            raise
         except (LogHole, UnreadableEntry) as error:
             raise await runner.why(error) from error
         serving = runner.core.serving

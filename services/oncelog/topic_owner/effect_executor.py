@@ -16,8 +16,10 @@ from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import (
     CorruptEntry,
+    EntriesLost,
     IdsExhausted,
     InvalidArgument,
+    LedgerUnavailable,
     LogHole,
     NotFound,
     StoreUnavailable,
@@ -51,12 +53,13 @@ from oncelog.core.topic.events import (
     CursorRecordWritten,
     DedupToggled,
     EntriesRead,
+    EntriesUnavailable,
     EntryUnreadable,
     ProducerIdAllocated,
     ProducerIdRefused,
     TopicEvent,
 )
-from oncelog.ledgers.reader import read_entries
+from oncelog.ledgers.reader import missing_entries, read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.tasks import start
 from oncelog.stores.cursor_store import CursorStore
@@ -200,14 +203,20 @@ class EffectExecutor:
         ledger_id = effect.metadata.ledger_id
         try:
             pages = read_entries(
-                self.parts.links, effect.metadata, effect.first, effect.last, headers_only=effect.headers_only
-            )
+                self.parts.links, effect.metadata, effect.first, effect.last, headers_only=effect.headers_only,
+                record=self.parts.ledgers.record,
+            )  # fmt: skip
             async for entries in pages:
                 self._post(EntriesRead(ledger_id, entries))
-        except UnreadableEntry as error:
-            entry_id = error.details.get("entry_id")
-            at = effect.first if not isinstance(entry_id, int) else entry_id
-            self._post(EntryUnreadable(ledger_id, EntryId(at), error.message, tuple(error.members.items())))
+        except LedgerUnavailable as error:
+            logger.warning("topic %s waits for entries: %s", self.topic_id, error.message)
+            first, last, waiting_for = missing_entries(error)
+            self._post(EntriesUnavailable(ledger_id, first, last, error.message, waiting_for))
+        except (EntriesLost, LogHole, UnreadableEntry) as error:
+            details = {"entry_id": effect.first, "first": effect.first} | error.details
+            at = details["first"] if isinstance(error, EntriesLost) else details["entry_id"]
+            members = tuple(error.members.items()) if isinstance(error, UnreadableEntry) else ()
+            self._post(EntryUnreadable(ledger_id, EntryId(int(at or 0)), error.message, members, error.code))
 
     # --- ZooKeeper ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.ledgers.reader import read_entry
+from oncelog.ledgers.reader import UNAVAILABLE_AFTER_MS, read_entry
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -26,10 +26,13 @@ class ReadableRange:
 
 
 class LogView:
-    """The view of one reader. It caches the records of CLOSED ledgers, which never change."""
+    """The view of one reader. It caches the records of CLOSED ledgers: their end never changes, and `record` replaces
+    the copy when a member that was swapped out does not give an entry."""
 
-    def __init__(self, runner: TopicRunner) -> None:
+    def __init__(self, runner: TopicRunner, *, timeout_ms: int = UNAVAILABLE_AFTER_MS) -> None:
+        """timeout_ms: how long an entry is waited for that no storage node gives."""
         self._runner = runner
+        self._timeout_ms = timeout_ms
         self._closed: dict[LedgerId, LedgerMetadata] = {}
 
     def _ids(self) -> list[LedgerId]:
@@ -47,6 +50,21 @@ class LogView:
             if known.state is LedgerState.CLOSED:
                 self._closed[ledger_id] = known
         return known
+
+    async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """The ledger's record after a sync, for reads of entries; None: there is none. Raises StoreUnavailable."""
+        found = await self._runner.parts.ledgers.record(ledger_id)
+        if found is not None and found.state is LedgerState.CLOSED:
+            self._closed[ledger_id] = found
+        return found
+
+    def is_listed(self, ledger_id: LedgerId) -> bool:
+        """Whether the log still has this ledger; False: it was trimmed."""
+        return ledger_id in self._ids()
+
+    def known(self, metadata: LedgerMetadata) -> LedgerMetadata:
+        """The newest record of this ledger that was read."""
+        return self._closed.get(metadata.ledger_id, metadata)
 
     async def _last(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, EntryId]:
         """The last entry of a ledger that may be read now; -1: none."""
@@ -143,11 +161,14 @@ class LogView:
         return peek_header(await self.entry(metadata, entry_id, headers_only=True))
 
     async def entry(self, metadata: LedgerMetadata, entry_id: EntryId, *, headers_only: bool) -> Buffer:
-        """One entry, from the cache or a storage node. Raises UnreadableEntry."""
+        """One entry, from the cache or a storage node. Raises the errors of `ledgers.reader`."""
         cached = self._runner.cache.get(metadata.ledger_id, entry_id)
         if cached is not None:
             return b"".join(cached)
-        return await read_entry(self._runner.parts.links, metadata, entry_id, headers_only=headers_only)
+        return await read_entry(
+            self._runner.parts.links, self.known(metadata), entry_id, headers_only=headers_only,
+            timeout_ms=self._timeout_ms, record=self.record,
+        )  # fmt: skip
 
     async def last_message(self) -> tuple[Position, EntryHeader] | None:
         """The last entry that holds a message; None: the log is empty."""

@@ -5,7 +5,8 @@ grow without bound.
 """
 
 from oncelog.core.topic.serving import Serving
-from oncelog.runtime.telemetry import Reading
+from oncelog.ledgers.read_watch import ReadWatch
+from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.stores.json_records import observe_damaged
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
@@ -33,6 +34,18 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     )
     telemetry.observe_level(
         "entry_cache_bytes", "Bytes of entries cached for readers", lambda: [Reading(_cached(topics))]
+    )
+
+
+def observe_reads(telemetry: Telemetry, watch: ReadWatch) -> None:
+    """Register the instruments for reads from storage nodes."""
+    telemetry.observe_count(
+        "second_reads",
+        "Reads from a second storage node because the first was slow",
+        lambda: [Reading(watch.hedged_count)],
+    )
+    telemetry.observe_count(
+        "damaged_reads", "Entries that a storage node could not give undamaged", lambda: [Reading(watch.damaged_count)]
     )
 
 

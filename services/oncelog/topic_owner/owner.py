@@ -43,7 +43,7 @@ from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
-from oncelog.topic_owner.metrics_export import observe
+from oncelog.topic_owner.metrics_export import observe, observe_reads
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.publish_service import PublishService
@@ -236,6 +236,7 @@ class Owner:
         routes = LedgerRoutes()
         links = StorageLinks(routes.answered, routes.lost, credentials=self.security.peers)
         stack.push_async_callback(links.close)
+        observe_reads(self.metrics.telemetry, links.watch)
         ledger_ids = IdSource(IdClaim(self.incarnation, block=1), CounterStore(session, Counter.LEDGER))
         claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)
         producer_ids = IdSource(claim, CounterStore(session, Counter.PRODUCER))

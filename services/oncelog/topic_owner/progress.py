@@ -6,6 +6,7 @@ import time
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic.topic import Phase, Topic
+from oncelog.topic_owner.unavailable_entries import UnavailableEntries
 from oncelog.topic_owner.wait_reasons import WaitReasons
 
 _ENDED = (Phase.DEPOSED, Phase.CLOSED)
@@ -25,6 +26,8 @@ class TopicProgress:
         self._waiting: list[asyncio.Future[None]] = []
         #: why the topic is not served
         self.wait_reasons = WaitReasons(core)
+        #: what no live storage node gives to readers
+        self.unavailable = UnavailableEntries()
         #: why readers must not wait here for the next entries
         self._doubt: NotOwner | None = None
 

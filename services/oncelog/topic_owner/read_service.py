@@ -9,10 +9,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from oncelog.core.access import Right
-from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, TopicLoading
+from oncelog.core.errors import (
+    InvalidArgument,
+    InvariantViolated,
+    LedgerUnavailable,
+    LogHole,
+    OncelogError,
+    TopicLoading,
+)
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
-from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Position, ProducerId
+from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
@@ -116,15 +123,25 @@ class _Reading:
                 await self._send([b"".join(parts) for parts in cached])
                 following = EntryId(following + len(cached))
                 continue
-            async for page in self._pages(entries, following):
-                await self._send([data for _, data in page])
-                following = EntryId(page[-1][0] + 1)
-                if self._gone.is_set() or self._runner.cache.get(ledger_id, following) is not None:
-                    break
+            try:
+                async for page in self._pages(entries, following):
+                    self._runner.progress.unavailable.answered(ledger_id)
+                    await self._send([data for _, data in page])
+                    following = EntryId(page[-1][0] + 1)
+                    if self._gone.is_set() or self._runner.cache.get(ledger_id, following) is not None:
+                        break
+            except LedgerUnavailable as error:
+                self._runner.progress.unavailable.failed(error)
+                raise
+            except LogHole:
+                if self._view.is_listed(ledger_id):
+                    raise
+                return Position(LedgerId(ledger_id + 1), EntryId(0))  # trimmed meanwhile
         return Position(ledger_id, following)
 
     def _pages(self, entries: ReadableRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
-        return read_entries(self._runner.parts.links, entries.metadata, first, entries.last, headers_only=False)
+        metadata, view = self._view.known(entries.metadata), self._view
+        return read_entries(self._runner.parts.links, metadata, first, entries.last, record=view.record)
 
     async def _send(self, entries: list[Buffer]) -> None:
         """Send the entries that hold messages, in frames, while permits last."""

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 from oncelog.core.access import Grants
 from oncelog.core.errors import (
+    EntriesLost,
     InvalidBatch,
     InvariantViolated,
+    LedgerUnavailable,
     LogHole,
     OncelogError,
     TopicNotFound,
@@ -330,8 +332,15 @@ class TopicRunner:
         else:
             try:
                 stored = await self._executor.ledger(position.ledger_id)
-                body = body_of(await read_entry(self.parts.links, stored, position.entry_id, headers_only=True))
-            except UnreadableEntry as error:
+                entry = await read_entry(
+                    self.parts.links, stored, position.entry_id, headers_only=True, record=self.parts.ledgers.record
+                )
+                body = body_of(entry)
+            except LedgerUnavailable as error:
+                logger.warning("the ids at %s are waited for, and so is its producer: %s", position, error.message)
+                self._read_entry_ids(ReadEntryIds(position))
+                return
+            except (EntriesLost, UnreadableEntry) as error:
                 logger.error("cannot read the ids at %s; its producer waits: %s", position, error.message)
                 return
             except LogHole:

@@ -22,6 +22,7 @@ def stats(runner: TopicRunner) -> Json:
         "phase": runner.core.phase.value,
         "owner_epoch": runner.owner_epoch,
         "waiting": None if waiting is None else waiting.as_json(),
+        "unavailable": runner.progress.unavailable.as_json(),
         "takeovers": [
             {
                 "owner_epoch": record.owner_epoch,

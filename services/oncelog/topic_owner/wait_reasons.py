@@ -7,12 +7,14 @@ the retriable error that waiting clients get.
 
 import time
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oncelog.core.errors import (
     BY_CODE,
     CorruptEntry,
+    EntriesLost,
     IdsExhausted,
+    LedgerUnavailable,
     LogHole,
     NotEnoughStorageNodes,
     OncelogError,
@@ -30,6 +32,9 @@ _MOVING = "the topic is moving to another owner"
 #: {error code: what helps}
 _HELP: dict[str, str] = {
     UnreadableEntry.code: "start the storage nodes of this ledger with their directories, or restore one directory",
+    LedgerUnavailable.code: "start the listed storage nodes with their directories; if they are gone for ever and the "
+    "ledger is open, end it: oncelog admin ledger end",
+    EntriesLost.code: "start a storage node that still has a copy in its directory; without one the entries are gone",
     LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from the same backup",
     CorruptEntry.code: "restore the damaged record or entry from a backup",
     StoreUnavailable.code: "check the ZooKeeper servers and the network to them",
@@ -41,8 +46,8 @@ _HELP: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """Why a topic waits. code: of the error behind it. ledger_id, entry_id: None where unknown. members: {storage node:
-    the request to it, or its response}. since_ms: since 1970."""
+    """Why a topic waits. code: of the error behind it. ledger_id, entry_id, last_entry_id: None where unknown; the last
+    one only for a range. members: {storage node: the request to it, or its response}. since_ms: since 1970."""
 
     code: str
     message: str
@@ -50,6 +55,7 @@ class WaitReason:
     ledger_id: LedgerId | None = None
     entry_id: EntryId | None = None
     members: Mapping[str, str] = field(default_factory=dict)
+    last_entry_id: EntryId | None = None
 
     @property
     def help(self) -> str:
@@ -62,6 +68,7 @@ class WaitReason:
             "since_ms": self.since_ms,
             "ledger_id": self.ledger_id,
             "entry_id": self.entry_id,
+            "last_entry_id": self.last_entry_id,
             "members": dict(self.members),
             "help": self.help,
         }
@@ -70,6 +77,11 @@ class WaitReason:
         """The error for clients that wait for the topic."""
         cls = BY_CODE.get(self.code, TopicLoading)
         message = f"{_MOVING} and waits ({self.code}): {self.message}; {self.help}"
+        if cls is LedgerUnavailable:
+            waiting_for = ",".join(self.members)
+            return cls(
+                message, ledger_id=self.ledger_id, first=self.entry_id, last=self.last_entry_id, waiting_for=waiting_for
+            )
         return cls(message) if issubclass(cls, Retriable) else TopicLoading(message, reason=self.code)
 
 
@@ -100,7 +112,7 @@ class WaitReasons:
         if found is not None:
             same = before is not None and (before.code, before.ledger_id) == (found.code, found.ledger_id)
             since_ms = before.since_ms if before is not None and same else time.time_ns() // 1_000_000
-            found = WaitReason(found.code, found.message, since_ms, found.ledger_id, found.entry_id, found.members)
+            found = replace(found, since_ms=since_ms)
         self._last = found
         return found
 
@@ -127,8 +139,23 @@ class WaitReasons:
         if takeover is None or waits is None:
             return None
         ledger_id, entry_id, asked = waits
+        entries = takeover.unavailable
+        if entries is not None and entries.ledger_id == ledger_id:
+            members = dict.fromkeys(entries.waiting_for, "is waited for")
+            return WaitReason(
+                LedgerUnavailable.code, entries.reason, 0, ledger_id, entries.first, members, entries.last
+            )
+        nodes = self._core.nodes
+        able = {member for member in (*nodes.live, *nodes.read_only) if member not in unreachable}
+        members = {member: what if member in able else f"{what}; it cannot be reached" for member, what in asked}
+        if takeover.cannot_end(able):
+            away = [member for member, _ in asked if member not in able]
+            message = (
+                f"ledger {ledger_id} is open and cannot be closed: too few of its members can answer; waiting for "
+                f"storage nodes {', '.join(away)}"
+            )
+            return WaitReason(LedgerUnavailable.code, message, 0, ledger_id, entry_id, members)
         away = [member for member, _ in asked if member in unreachable]
-        members = {member: f"{what}; it cannot be reached" if member in away else what for member, what in asked}
         code = NotEnoughStorageNodes.code if away else TopicLoading.code
         message = f"the takeover ({takeover.state.value}) waits for {len(members)} members of ledger {ledger_id}"
         return WaitReason(code, message, 0, ledger_id, entry_id, members)

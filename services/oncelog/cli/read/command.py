@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oncelog.cli.read.skips import SkipReport
     from oncelog.client.messages import MessageBatch
     from oncelog.client.reader import AsyncReader
+    from oncelog.core.errors import LedgerUnavailable
 
 
 class Form(StrEnum):
@@ -93,7 +94,7 @@ def read(
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
-        from oncelog.cli.read.skips import SkipReport
+        from oncelog.cli.read.skips import SkipReport, WaitingReport
         from oncelog.cli.read.start import parse_start
         from oncelog.client.client import connect
         from oncelog.core.formats.message_id import Index
@@ -109,12 +110,13 @@ def read(
             if not follow:
                 await client.last_message_id(topic)  # raises TopicNotFound for a missing topic
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)
+            waiting = WaitingReport(errors)
             if follow:
-                batches = _batches(reader)
+                batches = _batches(reader, waiting.tell)
             else:
                 from oncelog.cli.read.whole import batches_up_to_now
 
-                batches = batches_up_to_now(client, reader, timeout_s=timeout)
+                batches = batches_up_to_now(client, reader, timeout_s=timeout, unavailable=waiting.tell)
             return await _print(batches, SkipReport(reader, errors), form, limit)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
@@ -123,9 +125,16 @@ def read(
 read.__doc__ = _HELP
 
 
-async def _batches(reader: "AsyncReader") -> "AsyncIterator[MessageBatch]":
+async def _batches(
+    reader: "AsyncReader", unavailable: "Callable[[LedgerUnavailable], None]"
+) -> "AsyncIterator[MessageBatch]":
+    from oncelog.core import errors
+
     while True:
-        yield await reader.read_batch()
+        try:
+            yield await reader.read_batch()
+        except errors.LedgerUnavailable as error:
+            unavailable(error)
 
 
 async def _print(batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", form: Form, limit: int | None) -> Exit:

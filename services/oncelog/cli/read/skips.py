@@ -6,6 +6,7 @@ from rich.console import Console
 
 from oncelog.client.corruption import Skipped
 from oncelog.client.reader import AsyncReader
+from oncelog.core.errors import LedgerUnavailable
 
 
 class SkipReport:
@@ -23,12 +24,30 @@ class SkipReport:
         if not count:
             return []
         self._reported = total
-        skipped = list(newest[-count:])
-        if count > len(skipped):
-            self._errors.print(f"skipped {count - len(skipped)} entries that cannot be read", markup=False)
+        skipped: list[Skipped] = []
+        for each in reversed(newest):
+            if count <= 0:
+                break
+            skipped.insert(0, each)
+            count -= each.entry_count
+        if count > 0:
+            self._errors.print(f"skipped {count} entries that cannot be read", markup=False)
         for each in skipped:
             self._errors.print(f"skipped {each}", markup=False, soft_wrap=True)
         return skipped
+
+
+class WaitingReport:
+    """Says on standard error that the read waits for storage nodes, once for each reason."""
+
+    def __init__(self, errors: Console) -> None:
+        self._errors = errors
+        self._told = ""
+
+    def tell(self, error: LedgerUnavailable) -> None:
+        if error.message != self._told:
+            self._told = error.message
+            self._errors.print(f"waiting: {error.message}", markup=False, soft_wrap=True)
 
 
 def skip_lines(skipped: list[Skipped]) -> bytes:
@@ -38,6 +57,7 @@ def skip_lines(skipped: list[Skipped]) -> bytes:
             {
                 "skipped": {
                     "position": f"{each.ledger_id}:{each.entry_id}",
+                    "last_position": f"{each.ledger_id}:{each.last}",
                     "first_index": each.first_index,
                     "count": each.count,
                     "reason": each.reason,

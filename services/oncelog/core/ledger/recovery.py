@@ -23,7 +23,7 @@ Rules
 Source: BookKeeper's LedgerRecoveryOp without ensemble changes; its issues 2614 (recovery reads must fence), 2615, 1067.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
@@ -32,7 +32,7 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger.quorum import fence_suffices
+from oncelog.core.ledger.quorum import coverage, fence_suffices
 from oncelog.core.ledger.recovery_range import MemberAnswers, RecoveryProblem, RecoveryRange
 from oncelog.core.store_status import WriteStatus
 
@@ -304,6 +304,17 @@ class LedgerRecovery:
         if self._range is not None:
             return self._range.waits_for()
         return tuple((m, "was asked to fence the ledger") for m in self._metadata.members if m not in self._fenced)
+
+    def cannot_end(self, able: Container[Incarnation]) -> bool:
+        """Whether fewer than Qw-Qa+1 members can still answer the current step, of which only `able` ones do.
+
+        A member that is fenced already has answered, but its entries are still to be read.
+        """
+        if self._metadata is None or self.phase not in (RecoveryPhase.FENCING, RecoveryPhase.COPYING):
+            return False
+        fenced = self._fenced if self.phase is RecoveryPhase.FENCING else ()
+        count = sum(member in able or member in fenced for member in self._metadata.members)
+        return count < coverage(write_quorum=self._metadata.write_quorum, ack_quorum=self._metadata.ack_quorum)
 
     def _known(self) -> LedgerMetadata:
         if self._metadata is None:

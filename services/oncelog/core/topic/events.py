@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.coordination.ownership import TopicRecordRead, TopicRecordWritten
-from oncelog.core.errors import OncelogError, Retriable
+from oncelog.core.errors import OncelogError, Retriable, UnreadableEntry
 from oncelog.core.formats.batch import BatchHeader, Buffer
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord
@@ -158,17 +158,29 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class EntryUnreadable:
-    """No member could give this entry; `reason` and `members` name the answer of each."""
+    """No member will give this entry; `reason` and `members` name the answer of each. code: of the error."""
 
     ledger_id: LedgerId
     entry_id: EntryId
     reason: str
     members: MemberAnswers = ()
+    code: str = UnreadableEntry.code
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesUnavailable:
+    """No member gives the entries first..last now. waiting_for: the members that may give them later."""
+
+    ledger_id: LedgerId
+    first: EntryId
+    last: EntryId
+    reason: str
+    waiting_for: tuple[str, ...]
 
 
 TakeoverEvent = (
-    CursorRecordRead | CursorRecordWritten | EntriesRead | EntryUnreadable | LedgerRead | LedgerWritten | MemberFenced
-    | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
+    CursorRecordRead | CursorRecordWritten | EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerRead
+    | LedgerWritten | MemberFenced | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
 )  # fmt: skip
 
 TopicEvent = (

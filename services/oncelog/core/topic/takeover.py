@@ -18,20 +18,22 @@ Rules
 - Replay begins exactly after the snapshot, in the same ledger, or fails. An unreadable entry of the log fails the
   takeover, and the failure names it.
 - A snapshot only saves time. If the cursor cannot be recovered or read, an older snapshot and a longer replay follow.
+- Entries of the log that no live storage node has are requested again until a node gives them; `unavailable` names
+  them meanwhile.
 - After FAILED the topic reads its record again before it reports the failure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
 
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
 from oncelog.core.dedup.snapshot import SnapshotReader
 from oncelog.core.dedup.state import DedupState
-from oncelog.core.errors import CorruptEntry, InvalidBatch, LogHole, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, InvalidBatch, LedgerUnavailable, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import body_of, decode_entry, peek_header
 from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     LedgerRead,
@@ -57,6 +59,7 @@ from oncelog.core.topic.events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,
+    EntriesUnavailable,
     EntryUnreadable,
     TakeoverEvent,
     TopicTimerFired,
@@ -103,6 +106,8 @@ class Takeover:
         self.cursor = CursorClaim(step, record.owner_epoch)
         self.fold = DedupState(recent_bytes_max)
         self.replayed_entries = 0
+        #: the entries that no live storage node has: of the log, or of a snapshot that was passed over
+        self.unavailable: EntriesUnavailable | None = None
         #: the log's last ledger, as it was recovered
         self._log_end: LedgerMetadata | None = None
         self._recovery: LedgerRecovery | None = None
@@ -140,6 +145,8 @@ class Takeover:
                 self._claim_step(None)
             case EntriesRead():
                 self._entries_read(event)
+            case EntriesUnavailable():
+                self._entries_unavailable(event)
             case EntryUnreadable():
                 self._unreadable(event)
             case LedgerRead() if self._recovery is None or self._recovery.ledger_id != event.ledger_id:
@@ -182,6 +189,10 @@ class Takeover:
         self.state = TakeoverState.FAILED
         self._recovery = None
         self._done(TakeoverFailed(failure) if isinstance(failure, str) else failure)
+
+    def cannot_end(self, able: Container[Incarnation]) -> bool:
+        """Whether too few members of the ledger being recovered can answer, of which only `able` ones do."""
+        return self._recovery is not None and self._recovery.cannot_end(able)
 
     def waits_for(self) -> tuple[LedgerId, EntryId | None, MemberAnswers] | None:
         """(ledger, entry if known, members that have not answered); None while no member is asked."""
@@ -265,13 +276,20 @@ class Takeover:
         if position != BEFORE_ALL and not (links and links[0].ledger_id == position.ledger_id):
             self._fail(f"the snapshot ends at {position}, and the topic's list does not hold that ledger any more")
         elif position == BEFORE_ALL and links and links[0].base_index != 0:
-            self._fail(
-                f"no snapshot can be read, and the log begins with message {links[0].base_index}, not with the first"
-            )
+            self._fail(self._no_snapshot(links[0].base_index))
         else:
             self._ledgers = [link.ledger_id for link in reversed(links)]
             self._step.emit(TakeoverPhaseEnded(TakeoverPhase.LOAD_SNAPSHOT, len(self.fold.producers)))
             self._next_log_ledger()
+
+    def _no_snapshot(self, first_index: int) -> TakeoverFailed:
+        reason = f"no snapshot can be read, and the log begins with message {first_index}, not with the first"
+        away = self.unavailable
+        if away is None:
+            return TakeoverFailed(reason)
+        members = tuple((member, "is waited for") for member in away.waiting_for)
+        reason = f"{reason}; {away.reason}"
+        return TakeoverFailed(reason, LedgerUnavailable.code, away.ledger_id, away.first, members)
 
     def _next_log_ledger(self) -> None:
         if not self._ledgers:
@@ -332,6 +350,7 @@ class Takeover:
         if reader is not None:
             self._snapshot_entries(metadata, reader, event)
             return
+        self.unavailable = None
         for _, data in event.entries:
             try:
                 _fold_next(self.fold, Position(metadata.ledger_id, following), data)
@@ -347,6 +366,17 @@ class Takeover:
             self._reading = None
             self._next_log_ledger()
 
+    def _entries_unavailable(self, event: EntriesUnavailable) -> None:
+        """Read them again. The shell has waited for them before this event, so this is no busy loop."""
+        if self._reading is None or event.ledger_id != self._reading[0].ledger_id:
+            return
+        metadata, following, reader = self._reading
+        self.unavailable = event
+        if reader is not None:
+            self._snapshot_done(metadata, reader)
+        else:
+            self._step.emit(ReadEntries(metadata, following, metadata.end, headers_only=True))
+
     def _unreadable(self, event: EntryUnreadable) -> None:
         if self._reading is None or event.ledger_id != self._reading[0].ledger_id:
             return
@@ -355,7 +385,7 @@ class Takeover:
             self._snapshot_done(metadata, reader)
             return
         reason = f"entry {event.ledger_id}:{event.entry_id} cannot be read: {event.reason}"
-        self._fail(TakeoverFailed(reason, UnreadableEntry.code, event.ledger_id, event.entry_id, event.members))
+        self._fail(TakeoverFailed(reason, event.code, event.ledger_id, event.entry_id, event.members))
 
 
 def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:

@@ -71,6 +71,7 @@ from oncelog.core.topic.events import (
     DedupToggled,
     DrainRequested,
     EntriesRead,
+    EntriesUnavailable,
     EntryIdsRead,
     EntryUnreadable,
     HigherEpochReported,
@@ -118,8 +119,8 @@ class TakeoverAttempt:
             LedgerCreated: self._created,
         }
         for event in (
-            CursorRecordRead, CursorRecordWritten, EntriesRead, EntryUnreadable, LedgerRead, LedgerWritten,
-            MemberFenced, RecoveryReadAnswered, RecoveryAdded,
+            CursorRecordRead, CursorRecordWritten, EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerRead,
+            LedgerWritten, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
         ):  # fmt: skip
             self.handlers[event] = takeover.handle
 

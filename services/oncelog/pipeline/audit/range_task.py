@@ -27,7 +27,7 @@ Place = tuple[int, int, Position, int]
 
 
 def fold_range(range_: AuditRange) -> RangeSummary:
-    """Raises DeadlineExceeded when storage nodes do not answer: then the audit has no verdict."""
+    """Raises LedgerUnavailable when storage nodes do not answer: then the audit has no verdict."""
     return process_loop().run_until_complete(fold_entries(range_))
 
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from oncelog.client.backoff import persist
 from oncelog.core.dedup.snapshot import SnapshotReader, decode_manifest
-from oncelog.core.errors import CorruptEntry, DeadlineExceeded, NotOwner, TopicLoading, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, LedgerUnavailable, NotOwner, TopicLoading, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, peek_header
 from oncelog.core.ids import (
     EntryId,
@@ -240,7 +240,7 @@ class SnapshotReading:
                 if closed:  # otherwise it may be the end of the ledger
                     text = f"ledger {ledger.ledger_id} of the snapshots cannot be read: {error.message}"
                     self.findings.append(Finding("snapshot", None, text))
-            except DeadlineExceeded:
+            except LedgerUnavailable:
                 if closed:
                     raise
         manifest = reader.manifest

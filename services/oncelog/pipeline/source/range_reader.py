@@ -19,7 +19,9 @@ from oncelog.client.messages import StoredBatch, open_entry
 from oncelog.client.read_stream import ReadStream
 from oncelog.core.errors import (
     DeadlineExceeded,
+    EntriesLost,
     InvariantViolated,
+    LedgerUnavailable,
     OncelogError,
     ReaderClosed,
     TopicNotFound,
@@ -66,8 +68,8 @@ class RangeReader:
     async def entries(self) -> AsyncGenerator[FoundEntry, None]:
         """The entries with messages of the range, in order; the first and the last may hold others, too.
 
-        Raises NotFound where messages are gone and that is not allowed, UnreadableEntry, CorruptEntry,
-        DeadlineExceeded, PermissionDenied.
+        Raises NotFound where messages are gone and that is not allowed, EntriesLost, UnreadableEntry, CorruptEntry,
+        DeadlineExceeded, LedgerUnavailable, PermissionDenied.
         """
         for ledger in self._closed:
             if ledger.first > self._at:
@@ -174,13 +176,16 @@ class RangeReader:
                     self._at = end  # the skipped entry was the last one
             except TimeoutError:
                 trouble = stream.trouble or "no answer in time"
+            except LedgerUnavailable as error:
+                logger.warning("%s", error.message)
+                trouble = error
             except TopicNotFound:
                 self._lose(self._span.end, None)
-            except UnreadableEntry as error:
+            except (EntriesLost, UnreadableEntry) as error:
                 if self._at > before or not isinstance(start, StartIndex):
                     raise
                 if not self._skip_corrupt:
-                    raise UnreadableEntry(f"{error.message}. {SKIP_ADVICE}", **error.details) from error
+                    raise type(error)(f"{error.message}. {SKIP_ADVICE}", **error.details) from error
                 # The owner met the entry while it searched for the number; it may be far from the entry wanted.
                 start = self._start_before_search()
                 continue
@@ -188,6 +193,8 @@ class RangeReader:
                 stream.close(ReaderClosed("the range was read"))
             if self._at < end:
                 if clock.time() >= deadline_s:
+                    if isinstance(trouble, LedgerUnavailable):
+                        raise trouble
                     raise DeadlineExceeded(f"cannot read message {self._at} of {self._span.topic}: {trouble}")
                 start = StartIndex(self._at)
                 await backoff.pause()

@@ -1,0 +1,96 @@
+"""Entries whose copies are all away, or proved lost: the reader gets an error, never a hang."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+import oncelog
+from oncelog.cli.read.skips import SkipReport, WaitingReport, skip_lines
+from oncelog.cli.read.whole import batches_up_to_now
+from tests.contract.fake_cluster import FakeCluster
+from tests.contract.test_client_corruption import filled, numbered, rest
+
+pytest_plugins = ["tests.contract.client_fixtures"]
+pytestmark = pytest.mark.asyncio
+DEADLINE_S = 20
+
+
+@pytest.mark.hazard(78)
+async def test_unavailable_entries_raise_and_the_reader_goes_on(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """Every way to read raises what the owner reports, as often as it is reported. The entries come once they can."""
+    topic = await filled(cluster, client)
+    topic.away = {2}
+    reader = await client.create_reader("flights")
+    assert (await reader.read_batch(timeout=DEADLINE_S)).count == 4
+    for _ in range(2):
+        with pytest.raises(oncelog.errors.LedgerUnavailable, match="goes on trying") as raised:
+            await reader.read_next(timeout=DEADLINE_S)
+        assert raised.value.retriable
+        assert raised.value.details == {"ledger_id": 3, "first": 2, "last": 2, "waiting_for": "a node"}
+    with pytest.raises(oncelog.errors.LedgerUnavailable):
+        await reader.read_batch(timeout=DEADLINE_S)
+    with pytest.raises(oncelog.errors.LedgerUnavailable):
+        await anext(aiter(reader))
+    topic.away = set()
+    found: list[tuple[int, bytes]] = []
+    while len(found) < 8:
+        try:
+            message = await reader.read_next(timeout=DEADLINE_S)
+        except oncelog.errors.LedgerUnavailable:
+            continue  # reported before the node came back
+        found.append((message.index, message.value))
+    assert found == numbered(4, 5, 6, 7, 8, 9, 10, 11)
+
+
+@pytest.mark.hazard(78)
+async def test_lost_entries_raise_each_time(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    topic = await filled(cluster, client)
+    topic.lost = range(2, 4)
+    reader = await client.create_reader("flights")
+    assert (await reader.read_batch(timeout=DEADLINE_S)).count == 4
+    for _ in range(2):
+        with pytest.raises(
+            oncelog.errors.EntriesLost, match=r"entries 3:2 to 3:3 .*on_corrupt='skip'.*3:4:0"
+        ) as raised:
+            await reader.read_next(timeout=DEADLINE_S)
+        assert raised.value.details == {"ledger_id": 3, "first": 2, "last": 3, "first_index": 4, "count": None}
+
+
+@pytest.mark.hazard(78)
+@pytest.mark.parametrize("lost", [range(1, 3), range(2, 4)])
+async def test_lost_range_is_skipped_and_reported_once(
+    cluster: FakeCluster, client: oncelog.AsyncClient, lost: range
+) -> None:
+    """As for corrupt entries; a range counts each of its entries, and may reach to the end of the log."""
+    topic = await filled(cluster, client)
+    topic.lost = lost
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    assert await rest(reader) == numbered(*(range(8, 12) if lost[0] == 1 else range(4)))
+    assert reader.skipped.total == 2
+    [skipped] = reader.skipped.newest
+    assert (skipped.entry_id, skipped.last, skipped.count) == (lost[0], lost[-1], None)
+    shown = io.StringIO()
+    report = SkipReport(reader, Console(file=shown, width=400))
+    [line] = skip_lines(report.new()).splitlines()
+    assert json.loads(line)["skipped"]["last_position"] == f"3:{lost[-1]}"
+    assert report.new() == []
+    assert shown.getvalue().startswith(f"skipped entries 3:{lost[0]} to 3:{lost[-1]} (")
+
+
+async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The command line waits until its own timeout, and shows the reason meanwhile, once."""
+    topic = await filled(cluster, client)
+    topic.away = {2}
+    reader = await client.create_reader("flights")
+    shown = io.StringIO()
+    waiting = WaitingReport(Console(file=shown, width=400))
+    batches = aiter(batches_up_to_now(client, reader, timeout_s=2, unavailable=waiting.tell))
+    assert (await anext(batches)).count == 4
+    with pytest.raises(oncelog.errors.LedgerUnavailable):
+        await anext(batches)
+    assert shown.getvalue().count("waiting: ") == 1
+    assert "entry 3:2 is away" in shown.getvalue()
