@@ -165,6 +165,12 @@ HAZARDS = {
         "Only entries up to the end of a CLOSED ledger are copied. Copies that differ freeze the ledger: nothing of it "
         "is swapped or erased.",
     ),
+    61: Hazard(
+        "Repair replaces two members of a ledger, and these erase their copies. A reader or a recovery with an older "
+        "copy of the ledger's record asks them, and takes their answers for proof that the entry is missing.",
+        "An erased copy is answered with ERASED, which is neither a copy nor a negative. Readers read the record "
+        "again, after a sync, before they believe a refusal.",
+    ),
     67: Hazard(
         "A ledger's record is lost, or ZooKeeper is restored from an older backup. Storage nodes take the missing "
         "record for a deletion.",
@@ -186,7 +192,12 @@ HAZARDS = {
     78: Hazard(
         "Two nodes restart, and their entries are declared lost. Or two disks are gone, and readers wait for ever.",
         "Entries are lost only if, under one version of the record, every holder answered that it lacks them or is "
-        "retired and gone, and every registered node was asked. A holder that returns takes them back.",
+        "retired and gone, and every registered node was asked. A holder that returns takes them back. Until then a "
+        "read fails with the entries and the nodes that are waited for.",
+    ),
+    79: Hazard(
+        "Two of three members of an open ledger are gone for ever. No recovery can close it, and producers wait.",
+        "The topic reports the ledger as unavailable and refuses producers with that reason.",
     ),
     80: Hazard(
         "During an update an older topic owner writes a topic record without its floor, or an older reader takes an "
