@@ -291,7 +291,7 @@ async def test_former_members_are_not_believed(answer: str) -> None:
     """The copy of the record names nodes that were swapped out since. The new record names the one that has it all."""
     former = [erased() if answer == "erased" else Member({}) for _ in range(2)]
     records = Records(closed(C))
-    async with three(*former, Member()) as links:
+    async with three(former[0], former[1], Member()) as links:
         assert await read_all(links, closed(A, B), record=records) == ENTRIES
     assert records.count == 1
 
