@@ -203,6 +203,13 @@ async def test_member_that_is_down_has_not_refused() -> None:
 
 
 @pytest.mark.asyncio
+async def test_member_without_an_address_has_not_refused() -> None:
+    """It was not registered when the addresses were read."""
+    async with scripted(Member().add_to) as address, linked({B: address}) as (links, _):
+        assert await read_all(links) == ENTRIES
+
+
+@pytest.mark.asyncio
 async def test_another_incarnation_has_not_refused() -> None:
     """A wiped node never answers for its former incarnation; another member answers."""
     other = Member()

@@ -1,16 +1,18 @@
 """One streaming read of one member, with its next frame as a future, so that two members can be waited for at once."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.rpc.storage_codec import ReceivedRead
 
 
 class MemberCall:
-    """first: the first entry that was requested."""
+    """first: the first entry that was requested. open_stream: may raise, for a node without an address."""
 
-    def __init__(self, member: Incarnation, first: EntryId, frames: AsyncGenerator[ReceivedRead, None]) -> None:
+    def __init__(
+        self, member: Incarnation, first: EntryId, open_stream: Callable[[], AsyncGenerator[ReceivedRead, None]]
+    ) -> None:
         self.member = member
         self.first = first
         #: whether the stream has ended
@@ -18,7 +20,8 @@ class MemberCall:
         #: when the next frame was requested, by the loop's clock; how long the last one took
         self.expected_s = 0.0
         self.waited_s = 0.0
-        self._frames = frames
+        self._open_stream = open_stream
+        self._frames: AsyncGenerator[ReceivedRead, None] | None = None
         self.arrival: asyncio.Task[ReceivedRead | None]
         self.expect()
 
@@ -29,6 +32,8 @@ class MemberCall:
         self.arrival = loop.create_task(self._next())
 
     async def _next(self) -> ReceivedRead | None:
+        if self._frames is None:
+            self._frames = self._open_stream()
         return await anext(self._frames, None)
 
     def take(self) -> ReceivedRead | None:
@@ -45,4 +50,5 @@ class MemberCall:
         await asyncio.wait([self.arrival])
         if not self.arrival.cancelled():
             self.arrival.exception()  # it is of no interest any more
-        await self._frames.aclose()
+        if self._frames is not None:
+            await self._frames.aclose()

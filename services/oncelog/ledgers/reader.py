@@ -320,7 +320,7 @@ class _EntryReading:
         request = ReadRequest(
             member, self.ledger_id, self.following, count, READ_BYTES_MAX, headers_only=self.headers_only
         )
-        return MemberCall(member, self.following, self.links.read(member, request, timeout_ms=READ_TIMEOUT_MS))
+        return MemberCall(member, self.following, lambda: self.links.read(member, request, timeout_ms=READ_TIMEOUT_MS))
 
     async def _end(self, call: MemberCall, calls: list[MemberCall]) -> None:
         calls.remove(call)
