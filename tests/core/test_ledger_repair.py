@@ -105,7 +105,7 @@ def test_swap_stops_when_the_absent_member_returns() -> None:
     assert world.run(repair, steps=8) is None
     world.nodes[C] = held(*range(10))
     repair = world.repair(repair.job)
-    assert world.run(repair) == RepairFinished(LEDGER, RepairResult.WHOLE, world.record)
+    assert world.run(repair) == RepairFinished(LEDGER, RepairResult.WHOLE, world.record, world.version)
     assert (world.record.members, world.record.joining) == ((A, B, C), None)
 
 

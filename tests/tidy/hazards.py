@@ -189,6 +189,12 @@ HAZARDS = {
         "A node records whether its directory is on a file system of its own. An empty directory on the disk of the "
         "machine, at the address of such a node, is refused.",
     ),
+    75: Hazard(
+        "One of three storage nodes is decommissioned, and no ledger can be opened. Or a ledger with one member counts "
+        "as under-replicated for ever.",
+        "A decommission is refused below the write quorum. Under-replicated counts against the write quorum of the "
+        "ledger's record.",
+    ),
     78: Hazard(
         "Two nodes restart, and their entries are declared lost. Or two disks are gone, and readers wait for ever.",
         "Entries are lost only if, under one version of the record, every holder answered that it lacks them or is "

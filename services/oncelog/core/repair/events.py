@@ -211,12 +211,13 @@ class RepairResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RepairFinished:
-    """The last effect. record: as last read or written. unavailable: entries without a source. waiting_for: the nodes
-    whose return could help."""
+    """The last effect. record, version: as last read or written. unavailable: entries without a source. waiting_for:
+    the nodes whose return could help."""
 
     ledger_id: LedgerId
     result: RepairResult
     record: LedgerMetadata | None = None
+    version: int = -1
     unavailable: tuple[EntryRange, ...] = ()
     waiting_for: tuple[Incarnation, ...] = ()
 

@@ -183,7 +183,10 @@ class LedgerRepair:
         unavailable: tuple[EntryRange, ...] = ()
         if result is RepairResult.STUCK and self._copying is not None:
             unavailable = without(joined(self._copying.unsourced), self._current().lost)
-        self._effects.append(RepairFinished(self.job.ledger_id, result, self.record, unavailable, tuple(waiting_for)))
+        finished = RepairFinished(
+            self.job.ledger_id, result, self.record, self._version, unavailable, tuple(waiting_for)
+        )
+        self._effects.append(finished)
 
     # --- LOOK and JOIN ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,445 @@
+"""What to repair next: all listed ledgers, judged when something about them changes.
+
+    record, list, node or damage changes -> the ledger is assessed anew -> NOTHING | ROLL | REPAIR
+    REPAIR --QueueTicked, fewest copies first--> running --RepairEnded--> assessed anew, or a retry later
+    ROLL   --QueueTicked--> AskOwnerToRoll, or PlaceTopic without a live owner; again after a while
+
+Rules
+- There is no record of this queue. Every replica derives the same one from ledger records, topics, registrations,
+  cookies and reports of damage.
+- Retired, leaving and damaged members count at once, absent ones after a delay (hazard 57). Ledgers that are not CLOSED
+  are left to their owners, and what no topic or cursor lists is not touched (58).
+- Nothing begins while a registered process has a version below 2 (80).
+- An event costs as much as the ledgers that it concerns; a tick as much as what is due.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from typing import ClassVar, assert_never
+
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.process_version import REPAIR_VERSION
+from oncelog.core.repair.assessment import Assessment, Need, StorageNodes, StorageNodeView, assess
+from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
+from oncelog.core.repair.queue_events import (
+    AskOwnerToRoll,
+    ChainRecorded,
+    ClusterSeen,
+    DamageReported,
+    LedgerRecorded,
+    LedgerRemoved,
+    PlaceTopic,
+    QueueEffect,
+    QueueEvent,
+    QueueTicked,
+    RepairAsked,
+    RepairEnded,
+    RepairSettings,
+    StartRepair,
+)
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RepairCounts:
+    """under_replicated: ledgers with fewer live undamaged members than their write quorum. unproved: CLOSED ledgers
+    that are not whole. queued: jobs that wait."""
+
+    under_replicated: int
+    unproved: int
+    unavailable: int
+    lost: int
+    frozen: int
+    stuck: int
+    queued: int
+
+
+@dataclass(slots=True)
+class _Known:
+    """One listed ledger."""
+
+    record: LedgerMetadata
+    assessment: Assessment
+    #: the end of its last repair
+    last: RepairFinished | None = None
+    attempts: int = 0
+    retry_at_ms: int = 0
+    asked: bool = False
+    #: where it is in the queue; None while it is not in it
+    rank: int | None = None
+
+
+@dataclass(slots=True)
+class _Chain:
+    ledgers: tuple[LedgerId, ...]
+    owner: Incarnation | None
+    purpose: LedgerPurpose
+
+
+@dataclass(slots=True)
+class LedgerSets:
+    """The ledgers of each kind, in the order in which they became so."""
+
+    under_replicated: dict[LedgerId, None] = field(default_factory=dict)
+    unproved: dict[LedgerId, None] = field(default_factory=dict)
+    unavailable: dict[LedgerId, None] = field(default_factory=dict)
+    lost: dict[LedgerId, None] = field(default_factory=dict)
+    frozen: dict[LedgerId, None] = field(default_factory=dict)
+    stuck: dict[LedgerId, None] = field(default_factory=dict)
+
+
+class RepairQueue:
+    """The repairer's view of the cluster."""
+
+    settings_class: ClassVar[type[RepairSettings]] = RepairSettings
+
+    def __init__(self, settings: RepairSettings | None = None) -> None:
+        self.settings = settings or self.settings_class()
+        self.nodes = StorageNodes()
+        self.ledgers = LedgerSets()
+        self.running: dict[LedgerId, RepairJob] = {}
+        self._owners: dict[Incarnation, None] = {}
+        self._allowed = False
+        self._now_ms = 0
+        #: {ledger: (record, version)}
+        self._records: dict[LedgerId, tuple[LedgerMetadata, int]] = {}
+        #: {ledger: (topic, purpose)} of every listed one, and the lists themselves
+        self._listed: dict[LedgerId, tuple[TopicId, LedgerPurpose]] = {}
+        self._chains: dict[tuple[TopicId, LedgerPurpose], _Chain] = {}
+        #: the listed ledgers with a record
+        self._known: dict[LedgerId, _Known] = {}
+        self._of_node: dict[Incarnation, dict[LedgerId, None]] = {}
+        #: {ledger: the nodes that report damage in it}, and the other way round
+        self._damaged: dict[LedgerId, tuple[Incarnation, ...]] = {}
+        self._damage_of: dict[Incarnation, dict[LedgerId, None]] = {}
+        #: {copies: ledgers to repair now}, and those to roll
+        self._ready: dict[int, dict[LedgerId, None]] = {}
+        self._to_roll: dict[LedgerId, None] = {}
+        #: heap of (when, ledger) of pauses
+        self._pauses: list[tuple[int, LedgerId]] = []
+        #: absent nodes whose delay has not passed yet
+        self._waiting_nodes: dict[Incarnation, None] = {}
+        self._long_absent: dict[Incarnation, None] = {}
+        self._owed: dict[Incarnation, int] = {}
+        #: {node: until when it gets no copies of further ledgers, because it refused some}
+        self._refusing: dict[Incarnation, int] = {}
+
+    def handle(self, event: QueueEvent) -> list[QueueEffect]:
+        match event:
+            case LedgerRecorded():
+                self._record(event.record, event.version)
+            case LedgerRemoved():
+                self._remove(event.ledger_id)
+            case ChainRecorded():
+                self._chain(event)
+            case ClusterSeen():
+                self._cluster(event)
+            case DamageReported():
+                self._damage(event)
+            case RepairEnded():
+                self._ended(event)
+            case RepairAsked():
+                self._asked(event.ledger_id)
+            case QueueTicked():
+                return self._tick(event.now_ms)
+            case _:
+                assert_never(event)
+        return []
+
+    # --- what is told -------------------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> RepairCounts:
+        sets = self.ledgers
+        queued = sum(len(ledgers) for ledgers in self._ready.values())
+        return RepairCounts(
+            len(sets.under_replicated),
+            len(sets.unproved),
+            len(sets.unavailable),
+            len(sets.lost),
+            len(sets.frozen),
+            len(sets.stuck),
+            queued,
+        )
+
+    def debt(self, node: Incarnation) -> int:
+        """Ledgers that name this retired directory and that live nodes could copy now."""
+        return self._owed.get(node, 0)
+
+    def naming(self, node: Incarnation) -> list[LedgerMetadata]:
+        """The listed ledgers that name the node as a member or as joining."""
+        return [self._known[n].record for n in self._of_node.get(node, ()) if n in self._known]
+
+    def damaged(self, ledger_id: LedgerId) -> tuple[Incarnation, ...]:
+        """The nodes that report damage in the ledger."""
+        return self._damaged.get(ledger_id, ())
+
+    def assessment(self, ledger_id: LedgerId) -> Assessment | None:
+        """None for a ledger that is not listed. `unavailable` holds what the last repair found, too."""
+        known = self._known.get(ledger_id)
+        if known is None:
+            return None
+        last = known.last
+        if last is None or last.result is not RepairResult.STUCK or known.assessment.unavailable:
+            return known.assessment
+        return replace(known.assessment, unavailable=last.unavailable, waiting_for=last.waiting_for)
+
+    def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        found = self._records.get(ledger_id)
+        return None if found is None else found[0]
+
+    # --- records and lists --------------------------------------------------------------------------------------------
+
+    def _record(self, record: LedgerMetadata, version: int) -> None:
+        before = self._records.get(record.ledger_id)
+        if before is not None and (before[1] > version or (before == (record, version))):
+            return
+        if before is not None:
+            self._unname(before[0])
+        self._records[record.ledger_id] = (record, version)
+        for node in _named(record):
+            self._of_node.setdefault(node, {})[record.ledger_id] = None
+        self._assess(record.ledger_id)
+
+    def _remove(self, ledger_id: LedgerId) -> None:
+        before = self._records.pop(ledger_id, None)
+        if before is not None:
+            self._unname(before[0])
+        self._assess(ledger_id)
+
+    def _unname(self, record: LedgerMetadata) -> None:
+        for node in _named(record):
+            self._of_node.get(node, {}).pop(record.ledger_id, None)
+
+    def _chain(self, event: ChainRecorded) -> None:
+        key = (event.topic_id, event.purpose)
+        before = self._chains.get(key)
+        listed = dict.fromkeys(event.ledgers)
+        former = dict.fromkeys(before.ledgers) if before is not None else {}
+        if listed:
+            self._chains[key] = _Chain(event.ledgers, event.owner, event.purpose)
+        else:
+            self._chains.pop(key, None)
+        for ledger_id in former:
+            if ledger_id not in listed:
+                self._listed.pop(ledger_id, None)
+                self._assess(ledger_id)
+        for ledger_id in listed:
+            if ledger_id not in former:
+                self._listed[ledger_id] = key
+                self._assess(ledger_id)
+
+    # --- nodes and damage ---------------------------------------------------------------------------------------------
+
+    def _cluster(self, event: ClusterSeen) -> None:
+        before = self.nodes
+        self._now_ms = max(self._now_ms, event.now_ms)
+        self._owners = dict.fromkeys(event.owners)
+        self._allowed = event.lowest_version >= REPAIR_VERSION
+        views = [self._dated(view, before) for view in event.nodes]
+        self.nodes = StorageNodes(views, now_ms=self._now_ms, absent_delay_ms=self.settings.absent_delay_ms)
+        absent = [v.incarnation for v in views if not v.live and not v.retired]
+        self._long_absent = {node: None for node in absent if node in self._long_absent}
+        self._waiting_nodes = {node: None for node in absent if node not in self._long_absent}
+        changed = [v.incarnation for v in views if before.views.get(v.incarnation) != v]
+        changed += [node for node in before.views if node not in self.nodes.views]
+        arrived = any(self.nodes.live(node) and not before.live(node) for node in changed)
+        concerned: dict[LedgerId, None] = {}
+        for node in changed:
+            concerned.update(self._of_node.get(node, {}))
+        if before.targets != self.nodes.targets:
+            concerned.update(self._of_nodes_to_replace())
+        if arrived:
+            # A node that registers may hold what was lost, or what a repair had no source for (hazard 78).
+            for ledger_id in (*self.ledgers.lost, *self.ledgers.stuck):
+                self._known[ledger_id].asked = True
+                concerned[ledger_id] = None
+        for ledger_id in concerned:
+            self._retry_now(ledger_id)
+            self._assess(ledger_id)
+
+    def _dated(self, view: StorageNodeView, before: StorageNodes) -> StorageNodeView:
+        if view.live:
+            return replace(view, absent_since_ms=None)
+        former = before.views.get(view.incarnation)
+        since = None if former is None else former.absent_since_ms
+        return replace(view, absent_since_ms=self._now_ms if since is None else since)
+
+    def _of_nodes_to_replace(self) -> dict[LedgerId, None]:
+        """The ledgers that may wait for a node that can take a copy."""
+        return {
+            n: None for node in self.nodes.views if self.nodes.to_replace(node) for n in self._of_node.get(node, ())
+        }
+
+    def _damage(self, event: DamageReported) -> None:
+        before = self._damage_of.get(event.node, {})
+        now = self._damage_of[event.node] = dict.fromkeys(event.ledgers)
+        for ledger_id in (*before, *now):
+            if (ledger_id in before) == (ledger_id in now):
+                continue
+            others = tuple(n for n in self._damaged.get(ledger_id, ()) if n != event.node)
+            self._damaged[ledger_id] = (*others, event.node) if ledger_id in now else others
+            if not self._damaged[ledger_id]:
+                del self._damaged[ledger_id]
+            self._retry_now(ledger_id)
+            self._assess(ledger_id)
+
+    # --- assessment ---------------------------------------------------------------------------------------------------
+
+    def _assess(self, ledger_id: LedgerId) -> None:
+        record, known = self.record(ledger_id), self._known.get(ledger_id)
+        if known is not None:
+            self._forget(ledger_id, known)
+        if record is None or ledger_id not in self._listed:
+            self._known.pop(ledger_id, None)
+            return
+        avoid = {node: None for node, until in self._refusing.items() if until > self._now_ms}
+        assessment = assess(record, self.nodes, self._damaged.get(ledger_id, ()), avoid=avoid)
+        if known is None:
+            known = self._known[ledger_id] = _Known(record, assessment)
+        known.record, known.assessment = record, assessment
+        if known.asked and assessment.job is None and assessment.need is Need.NOTHING:
+            known.assessment = replace(assessment, need=Need.REPAIR, job=RepairJob(ledger_id))
+        if known.assessment.need is Need.NOTHING:
+            known.attempts = 0
+        self._file(ledger_id, known)
+
+    def _file(self, ledger_id: LedgerId, known: _Known) -> None:
+        """Put the ledger into every set that it belongs to."""
+        assessment, sets = known.assessment, self.ledgers
+        stuck = known.last is not None and known.last.result is RepairResult.STUCK
+        for kind, belongs in (
+            (sets.under_replicated, assessment.under_replicated),
+            (sets.unproved, known.record.state is LedgerState.CLOSED and not known.record.whole),
+            (sets.unavailable, bool(assessment.unavailable) or stuck),
+            (sets.lost, bool(known.record.lost)),
+            (sets.frozen, known.record.frozen),
+            (sets.stuck, stuck),
+        ):
+            if belongs:
+                kind[ledger_id] = None
+        for node in assessment.owed:
+            self._owed[node] = self._owed.get(node, 0) + 1
+        if assessment.need is Need.ROLL:
+            self._to_roll[ledger_id] = None
+        elif assessment.need is Need.REPAIR and ledger_id not in self.running and known.retry_at_ms <= self._now_ms:
+            # Fewest copies first; what an operator asked for comes before everything.
+            known.rank = -1 if known.asked else assessment.copies
+            self._ready.setdefault(known.rank, {})[ledger_id] = None
+
+    def _forget(self, ledger_id: LedgerId, known: _Known) -> None:
+        """Take the ledger out of every set."""
+        sets = self.ledgers
+        kinds = (sets.under_replicated, sets.unproved, sets.unavailable, sets.lost, sets.frozen, sets.stuck)
+        for kind in (*kinds, self._to_roll):
+            kind.pop(ledger_id, None)
+        for node in known.assessment.owed:
+            self._owed[node] -= 1
+        if known.rank is not None:
+            self._ready.get(known.rank, {}).pop(ledger_id, None)
+            known.rank = None
+
+    def _retry_now(self, ledger_id: LedgerId) -> None:
+        known = self._known.get(ledger_id)
+        if known is not None:
+            known.attempts, known.retry_at_ms = 0, 0
+
+    def _asked(self, ledger_id: LedgerId) -> None:
+        known = self._known.get(ledger_id)
+        if known is not None:
+            known.asked = True
+            self._retry_now(ledger_id)
+            self._assess(ledger_id)
+
+    # --- ticks --------------------------------------------------------------------------------------------------------
+
+    def _tick(self, now_ms: int) -> list[QueueEffect]:
+        self._now_ms = max(self._now_ms, now_ms)
+        self.nodes = StorageNodes(
+            self.nodes.views.values(), now_ms=self._now_ms, absent_delay_ms=self.settings.absent_delay_ms
+        )
+        for node in list(self._waiting_nodes):
+            if self.nodes.long_absent(node):
+                del self._waiting_nodes[node]
+                self._long_absent[node] = None
+                for ledger_id in list(self._of_node.get(node, ())):
+                    self._assess(ledger_id)
+        while self._pauses and self._pauses[0][0] <= self._now_ms:
+            self._assess(heappop(self._pauses)[1])
+        accepting = [node for node, until in self._refusing.items() if until <= self._now_ms]
+        for node in accepting:
+            del self._refusing[node]
+        for ledger_id in self._of_nodes_to_replace() if accepting else ():
+            self._assess(ledger_id)
+        if not self._allowed:
+            return []
+        effects: list[QueueEffect] = [*self._rolls()]
+        while len(self.running) < self.settings.jobs_max:
+            job = self._next_job()
+            if job is None:
+                break
+            self.running[job.ledger_id] = job
+            effects.append(StartRepair(job))
+        return effects
+
+    def _next_job(self) -> RepairJob | None:
+        for rank in sorted(self._ready):
+            while self._ready[rank]:
+                ledger_id = next(iter(self._ready[rank]))
+                self._assess(ledger_id)  # its target may have refused another copy by now
+                known = self._known[ledger_id]
+                if known.rank == rank and known.assessment.job is not None:
+                    del self._ready[rank][ledger_id]
+                    known.rank, known.asked = None, False
+                    return known.assessment.job
+            del self._ready[rank]
+        return None
+
+    def _rolls(self) -> Iterable[AskOwnerToRoll | PlaceTopic]:
+        """Only the last ledger of a chain can be open; each is asked for once in a while."""
+        for ledger_id in self._to_roll:
+            known = self._known[ledger_id]
+            if known.retry_at_ms > self._now_ms:
+                continue
+            known.retry_at_ms = self._now_ms + self.settings.roll_retry_ms
+            topic_id, purpose = self._listed[ledger_id]
+            owner = self._owner_of(topic_id)
+            if owner is None:
+                yield PlaceTopic(topic_id)
+            else:
+                yield AskOwnerToRoll(topic_id, owner, purpose, ledger_id)
+
+    def _owner_of(self, topic_id: TopicId) -> Incarnation | None:
+        """The live owner of the topic, as the record of its log names it."""
+        chain = self._chains.get((topic_id, LedgerPurpose.LOG))
+        owner = None if chain is None else chain.owner
+        return owner if owner in self._owners else None
+
+    def _ended(self, event: RepairEnded) -> None:
+        finished, ledger_id = event.finished, event.finished.ledger_id
+        self._now_ms = max(self._now_ms, event.now_ms)
+        self.running.pop(ledger_id, None)
+        known = self._known.get(ledger_id)
+        if known is not None:
+            known.last = finished
+            # A ledger that still needs work after a repair waits, so that it does not run again and again.
+            pause = min(self.settings.retry_ms << min(known.attempts, 20), self.settings.retry_max_ms)
+            if finished.result in (RepairResult.STUCK, RepairResult.LOST):
+                pause = self.settings.stuck_retry_ms
+            known.attempts += 1
+            known.retry_at_ms = self._now_ms + pause
+            heappush(self._pauses, (known.retry_at_ms, ledger_id))
+        if finished.result is RepairResult.TARGET_REFUSED:
+            for node in finished.waiting_for:
+                self._refusing[node] = self._now_ms + self.settings.retry_max_ms
+        if finished.record is not None:
+            self._record(finished.record, finished.version)
+        self._assess(ledger_id)
+
+
+def _named(record: LedgerMetadata) -> tuple[Incarnation, ...]:
+    return record.members if record.joining is None else (*record.members, record.joining)

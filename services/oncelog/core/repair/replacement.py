@@ -1,0 +1,84 @@
+"""Whether a storage node may be replaced, or removed, now: a pure function of records, registrations and damage.
+
+The answer is yes when every listed ledger that names the node keeps every entry without it: each other member is live
+and undamaged, and
+    CLOSED                the record is whole, or the ledger is empty
+    OPEN, IN_RECOVERY     Qa is at least 2: an acknowledged entry has another copy, and the others can close the ledger
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.repair.assessment import StorageNodes
+
+NAMED_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A ledger that needs the node, and why."""
+
+    ledger_id: LedgerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MayReplace:
+    """blocking: how many ledgers need the node. blockers: the first ones, at most NAMED_MAX."""
+
+    node: Incarnation
+    allowed: bool
+    blocking: int
+    blockers: tuple[Blocker, ...]
+
+
+def may_replace(
+    node: Incarnation, ledgers: Iterable[LedgerMetadata], nodes: StorageNodes,
+    damaged: Callable[[LedgerId], Sequence[Incarnation]],
+) -> MayReplace:  # fmt: skip
+    """ledgers: the listed ones that name the node; others are skipped. damaged: the nodes that report damage in it."""
+    blocking, blockers = 0, list[Blocker]()
+    for record in ledgers:
+        reason = _reason(node, record, nodes, damaged(record.ledger_id)) if node in record.members else None
+        if reason is not None:
+            blocking += 1
+            if len(blockers) < NAMED_MAX:
+                blockers.append(Blocker(record.ledger_id, reason))
+    return MayReplace(node, blocking == 0, blocking, tuple(blockers))
+
+
+def _reason(
+    node: Incarnation, record: LedgerMetadata, nodes: StorageNodes, damaged: Sequence[Incarnation]
+) -> str | None:
+    """Why the ledger needs the node; None if it does not."""
+    closed = record.state is LedgerState.CLOSED
+    if closed and record.end < 0:
+        return None
+    others = [member for member in record.members if member != node]
+    absent = [member for member in others if not nodes.live(member)]
+    if absent:
+        return f"its other members {', '.join(absent)} are not registered"
+    if hurt := [member for member in others if member in damaged]:
+        return f"its other members {', '.join(hurt)} have damaged entries"
+    if not others:
+        return "it has no other member"
+    if record.frozen:
+        return "it is frozen: its copies differ"
+    if closed:
+        return None if record.whole else "its members have not all read their copies back yet"
+    if record.ack_quorum < 2:
+        return "it is open, and an acknowledged entry may be on this node alone"
+    return None
+
+
+def decommission_refusal(node: Incarnation, nodes: StorageNodes, *, write_quorum: int) -> str | None:
+    """Why the node must not be decommissioned; None if it may. The others must be able to hold a ledger (hazard 75)."""
+    if node not in nodes.views:
+        return f"storage node {node} never joined this cluster"
+    rest = [v.incarnation for v in nodes.views.values() if v.live and not (v.retired or v.leaving or v.joining)]
+    left = sum(1 for other in rest if other != node)
+    if left < write_quorum:
+        return f"{left} other storage nodes are left, and a ledger needs {write_quorum}: add a storage node first"
+    return None

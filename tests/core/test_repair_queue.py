@@ -1,0 +1,348 @@
+"""The queue of repairs: what is due at once, what waits, what is asked of owners, and what an operator is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
+from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.repair.assessment import StorageNodeView
+from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
+from oncelog.core.repair.queue_events import (
+    AskOwnerToRoll,
+    ChainRecorded,
+    ClusterSeen,
+    DamageReported,
+    LedgerRecorded,
+    LedgerRemoved,
+    PlaceTopic,
+    QueueEffect,
+    QueueTicked,
+    RepairAsked,
+    RepairEnded,
+    RepairSettings,
+    StartRepair,
+)
+from oncelog.core.repair.repair_queue import RepairQueue
+from tests.core.repair_world import TOPIC, A, B, C, D, E, closed
+
+OWNER = Incarnation("owner")
+LOG = LedgerPurpose.LOG
+SETTINGS = RepairSettings(absent_delay_ms=1000, retry_ms=10, retry_max_ms=100, stuck_retry_ms=5000, roll_retry_ms=50)
+
+
+def record(ledger_id: int, *members: Incarnation, **fields: object) -> LedgerMetadata:
+    """A CLOSED and whole ledger on A, B and C, or on these members."""
+    return replace(closed(ledger_id=LedgerId(ledger_id), members=members or (A, B, C), whole=True), **fields)  # type: ignore[arg-type]
+
+
+class QueueWorld:
+    """A queue, and the cluster that it is told of."""
+
+    def __init__(self, *records: LedgerMetadata, settings: RepairSettings = SETTINGS) -> None:
+        self.queue = RepairQueue(settings)
+        self.now = 0
+        self.views = {node: StorageNodeView(node) for node in (A, B, C, D)}
+        self.owners: tuple[Incarnation, ...] = (OWNER,)
+        self.version = 2
+        self.listed = tuple(r.ledger_id for r in records)
+        self.see()
+        for each in records:
+            self.queue.handle(LedgerRecorded(each))
+        self.queue.handle(ChainRecorded(TOPIC, LOG, self.listed, OWNER))
+
+    def see(self) -> None:
+        views = tuple(self.views.values())
+        assert self.queue.handle(ClusterSeen(views, self.owners, self.version, self.now)) == []
+
+    def change(self, node: Incarnation, **fields: bool) -> None:
+        self.views[node] = replace(self.views.get(node, StorageNodeView(node)), **fields)  # type: ignore[arg-type]
+        self.see()
+
+    def lose(self, node: Incarnation) -> None:
+        self.change(node, live=False, retired=True)
+
+    def tick(self, ticks: int = 0) -> list[QueueEffect]:
+        self.now += ticks
+        return self.queue.handle(QueueTicked(self.now))
+
+    def end(self, job: RepairJob, result: RepairResult, after: LedgerMetadata | None = None, **fields: object) -> None:
+        finished = RepairFinished(job.ledger_id, result, after, 1 if after else -1, **fields)  # type: ignore[arg-type]
+        self.queue.handle(RepairEnded(finished, self.now))
+
+    def job(self) -> RepairJob:
+        (effect,) = self.tick()
+        assert isinstance(effect, StartRepair)
+        return effect.job
+
+
+def test_member_of_a_lost_directory_is_replaced_at_once() -> None:
+    world = QueueWorld(record(1))
+    assert world.tick() == []
+    world.lose(C)
+    assert world.tick() == [StartRepair(RepairJob(LedgerId(1), replace=C, target=D))]
+    assert world.tick() == []  # one at a time
+
+
+@pytest.mark.hazard(57)
+def test_copies_of_an_absent_member_are_made_after_the_delay() -> None:
+    world = QueueWorld(record(1))
+    world.change(C, live=False)
+    assert world.queue.counts.under_replicated == 1
+    assert world.tick(999) == []
+    assert world.tick(1) == [StartRepair(RepairJob(LedgerId(1), replace=C, target=D, absent=True))]
+
+
+@pytest.mark.hazard(57)
+def test_absent_member_that_returns_in_time_causes_no_copies() -> None:
+    """Its delay begins anew with each absence."""
+    world = QueueWorld(record(1))
+    for _ in range(5):
+        world.change(C, live=False)
+        assert world.tick(900) == []
+        world.change(C, live=True)
+        assert world.tick(900) == []
+    assert world.queue.counts.under_replicated == 0
+
+
+@pytest.mark.hazard(57)
+def test_fewest_copies_are_repaired_first() -> None:
+    world = QueueWorld(record(1, A, B, C), record(2, B, C, E), record(3, A, B, C))
+    world.lose(C)
+    world.change(E, live=False)
+    assert world.job().ledger_id == LedgerId(2)
+
+
+def test_member_that_leaves_is_replaced_while_it_serves() -> None:
+    world = QueueWorld(record(1))
+    world.change(B, leaving=True)
+    assert world.tick() == [StartRepair(RepairJob(LedgerId(1), replace=B, target=D))]
+    assert world.queue.counts.under_replicated == 0
+
+
+def test_damaged_member_is_filled_in_place() -> None:
+    world = QueueWorld(record(1), record(2))
+    world.queue.handle(DamageReported(B, (LedgerId(2),)))
+    assert world.tick() == [StartRepair(RepairJob(LedgerId(2), damaged=(B,)))]
+    world.queue.handle(DamageReported(B, ()))
+    world.end(RepairJob(LedgerId(2)), RepairResult.WHOLE, record(2))
+    assert world.tick(1000) == []
+
+
+def test_closed_ledger_is_read_back_once_every_member_is_live() -> None:
+    world = QueueWorld(record(1, whole=False))
+    world.queue.handle(LedgerRecorded(record(1, whole=False)))
+    world.change(C, live=False)
+    assert world.tick() == []
+    world.change(C, live=True)
+    assert world.tick() == [StartRepair(RepairJob(LedgerId(1)))]
+
+
+@pytest.mark.hazard(58)
+def test_owner_of_an_open_ledger_is_asked_to_roll() -> None:
+    """Again after a while, and never by a repair."""
+    world = QueueWorld(record(1), record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world.lose(C)
+    asked = AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))
+    assert world.tick() == [asked, StartRepair(RepairJob(LedgerId(1), replace=C, target=D))]
+    assert world.tick(49) == []
+    assert world.tick(1) == [asked]
+
+
+@pytest.mark.hazard(58)
+def test_topic_of_an_open_ledger_without_a_live_owner_is_placed() -> None:
+    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world.owners = ()
+    world.lose(C)
+    assert world.tick() == [PlaceTopic(TOPIC)]
+
+
+@pytest.mark.hazard(58)
+def test_nothing_is_rolled_without_a_live_node_that_is_no_member() -> None:
+    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world.change(D, read_only=True)
+    world.lose(C)
+    assert world.tick() == []
+    world.change(D, read_only=False)
+    assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
+
+
+@pytest.mark.hazard(58)
+def test_unlisted_ledger_is_not_touched() -> None:
+    world = QueueWorld(record(1))
+    world.queue.handle(ChainRecorded(TOPIC, LOG, (), None))
+    world.lose(C)
+    assert world.tick() == []
+    assert world.queue.counts.under_replicated == 0
+    world.queue.handle(ChainRecorded(TopicId("1f" * 16), LOG, (LedgerId(1),), OWNER))
+    assert world.job().ledger_id == LedgerId(1)
+
+
+@pytest.mark.hazard(60)
+def test_frozen_ledger_is_only_counted() -> None:
+    world = QueueWorld(record(1, frozen=True))
+    world.lose(C)
+    assert world.tick() == []
+    assert world.queue.counts.frozen == 1
+
+
+@pytest.mark.hazard(80)
+def test_nothing_begins_while_an_older_process_is_registered() -> None:
+    world = QueueWorld(record(1))
+    world.version = 1
+    world.lose(C)
+    assert world.tick() == []
+    world.version = 2
+    world.see()
+    assert world.job().ledger_id == LedgerId(1)
+
+
+@pytest.mark.parametrize("unfit", ["read_only", "joining", "leaving", "retired"])
+def test_unfit_node_gets_no_copies(unfit: str) -> None:
+    world = QueueWorld(record(1))
+    world.change(D, **{unfit: True})
+    world.lose(C)
+    assert world.tick() == []
+    assert world.queue.counts.under_replicated == 1
+    assert world.queue.debt(C) == 0
+    world.change(D, **{unfit: False})
+    assert world.queue.debt(C) == 1
+    assert world.job().target == D
+
+
+def test_targets_spread_over_the_nodes() -> None:
+    """The choice is a rendezvous of the ledger and the node, so every repairer chooses the same."""
+    world = QueueWorld(*(record(n) for n in range(1, 41)), settings=replace(SETTINGS, jobs_max=40))
+    world.change(E)
+    world.lose(C)
+    targets = [effect.job.target for effect in world.tick() if isinstance(effect, StartRepair)]
+    assert len(targets) == 40
+    assert targets.count(D) > 10 < targets.count(E)
+
+
+def test_target_that_refuses_is_avoided_for_a_while() -> None:
+    world = QueueWorld(record(1), record(2))
+    world.lose(C)
+    job = world.job()
+    world.end(job, RepairResult.TARGET_REFUSED, waiting_for=(D,))
+    assert world.tick(50) == []
+    world.change(E)
+    assert world.job().target == E
+    world.change(E, read_only=True)
+    assert [effect.job.target for effect in world.tick(60) if isinstance(effect, StartRepair)] == []
+    world.end(RepairJob(job.ledger_id), RepairResult.CONFLICT)
+    world.end(RepairJob(LedgerId(3 - job.ledger_id)), RepairResult.CONFLICT)
+    assert [effect.job.target for effect in world.tick(100) if isinstance(effect, StartRepair)] == [D]
+
+
+def test_repair_that_fails_is_tried_again_later() -> None:
+    """The pause doubles, and ends when the storage nodes change."""
+    world = QueueWorld(record(1))
+    world.lose(C)
+    for pause in (10, 20, 40, 80, 100, 100):
+        world.end(world.job(), RepairResult.TARGET_FAILED, waiting_for=(D,))
+        assert world.tick(pause - 1) == []
+        world.now += 1
+    world.end(world.job(), RepairResult.TARGET_FAILED, waiting_for=(D,))
+    assert world.tick() == []
+    world.change(B, live=False)
+    assert world.job().ledger_id == LedgerId(1)
+
+
+@pytest.mark.hazard(78)
+def test_stuck_ledger_is_told_as_unavailable_until_a_node_registers() -> None:
+    world = QueueWorld(record(1))
+    world.lose(C)
+    gap = (EntryRange(EntryId(4), EntryId(4)),)
+    world.end(world.job(), RepairResult.STUCK, unavailable=gap, waiting_for=(E,))
+    counts = world.queue.counts
+    assert (counts.stuck, counts.unavailable, counts.lost) == (1, 1, 0)
+    assessment = world.queue.assessment(LedgerId(1))
+    assert assessment is not None
+    assert (assessment.unavailable, assessment.waiting_for) == (gap, (E,))
+    assert world.tick(4000) == []
+    world.change(E)
+    job = world.job()
+    world.end(job, RepairResult.WHOLE, record(1, A, B, D))
+    assert (world.queue.counts.stuck, world.queue.counts.unavailable) == (0, 0)
+
+
+@pytest.mark.hazard(78)
+def test_lost_ledger_is_looked_at_again_when_a_node_registers() -> None:
+    world = QueueWorld(record(1, A, B, D, whole=False, lost=(EntryRange(EntryId(4), EntryId(4)),)))
+    assert world.queue.counts.lost == 1
+    assert world.tick() == []
+    world.change(E)
+    assert world.tick() == [StartRepair(RepairJob(LedgerId(1)))]
+
+
+def test_ledger_whose_members_are_all_away_is_unavailable() -> None:
+    """Retired members are not waited for."""
+    world = QueueWorld(record(1))
+    world.lose(A)
+    world.change(B, live=False)
+    world.change(C, live=False)
+    assert world.queue.counts.unavailable == 1
+    assessment = world.queue.assessment(LedgerId(1))
+    assert assessment is not None
+    assert (assessment.unavailable, assessment.waiting_for) == ((EntryRange(EntryId(0), EntryId(9)),), (B, C))
+
+
+@pytest.mark.hazard(75)
+def test_under_replicated_counts_against_the_write_quorum_of_the_record() -> None:
+    world = QueueWorld(record(1, A), record(2, A, B))
+    assert world.queue.counts.under_replicated == 0
+    world.lose(B)
+    assert world.queue.counts.under_replicated == 1
+
+
+def test_debt_of_a_retired_directory_goes_down_as_its_ledgers_are_copied() -> None:
+    world = QueueWorld(record(1), record(2))
+    world.lose(C)
+    assert world.queue.debt(C) == 2
+    for ledger_id in (1, 2):
+        world.end(world.job(), RepairResult.WHOLE, record(ledger_id, A, B, D))
+    assert world.queue.debt(C) == 0
+
+
+def test_operator_can_ask_for_a_ledger() -> None:
+    """It comes first, and is read back even if nothing is known to be wrong."""
+    world = QueueWorld(record(1), record(2))
+    world.lose(C)
+    world.queue.handle(LedgerRecorded(record(2, A, B, D), 1))
+    world.queue.handle(RepairAsked(LedgerId(2)))
+    assert world.job() == RepairJob(LedgerId(2))
+
+
+def test_removed_and_older_records_are_ignored() -> None:
+    world = QueueWorld(record(1))
+    world.queue.handle(LedgerRecorded(record(1, A, B, D), 5))
+    world.queue.handle(LedgerRecorded(record(1), 4))
+    world.lose(C)
+    assert world.tick() == []
+    world.queue.handle(LedgerRemoved(LedgerId(1)))
+    world.lose(D)
+    assert world.tick() == []
+
+
+def test_tick_looks_only_at_what_is_due() -> None:
+    """With many ledgers in good order, a change of one ledger or one node concerns its own ledgers."""
+    records = [record(n) if n else record(n, A, B, E) for n in range(2000)]
+    world = QueueWorld(*records)
+    assessed = 0
+    before = world.queue._assess
+
+    def counted(ledger_id: LedgerId) -> None:
+        nonlocal assessed
+        assessed += 1
+        before(ledger_id)
+
+    world.queue._assess = counted  # type: ignore[method-assign]
+    for _ in range(10):
+        world.tick(100)
+        world.see()
+    world.lose(E)
+    world.tick()
+    world.queue.handle(LedgerRecorded(record(7, whole=False), 1))
+    assert assessed < 10
