@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.repair.assessment import StorageNodeView
+from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
@@ -43,7 +43,7 @@ class QueueWorld:
     def __init__(self, *records: LedgerMetadata, settings: RepairSettings = SETTINGS) -> None:
         self.queue = RepairQueue(settings)
         self.now = 0
-        self.views = {node: StorageNodeView(node) for node in (A, B, C, D)}
+        self.views = {node: DirectoryView(node) for node in (A, B, C, D)}
         self.owners: tuple[Incarnation, ...] = (OWNER,)
         self.version = 2
         self.listed = tuple(r.ledger_id for r in records)
@@ -57,7 +57,7 @@ class QueueWorld:
         assert self.queue.handle(ClusterSeen(views, self.owners, self.version, self.now)) == []
 
     def change(self, node: Incarnation, **fields: bool) -> None:
-        self.views[node] = replace(self.views.get(node, StorageNodeView(node)), **fields)  # type: ignore[arg-type]
+        self.views[node] = replace(self.views.get(node, DirectoryView(node)), **fields)  # type: ignore[arg-type]
         self.see()
 
     def lose(self, node: Incarnation) -> None:

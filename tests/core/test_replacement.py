@@ -6,13 +6,13 @@ import pytest
 
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.repair.assessment import StorageNodes, StorageNodeView
+from oncelog.core.repair.assessment import DirectoryView, StorageNodes
 from oncelog.core.repair.replacement import NAMED_MAX, MayReplace, decommission_refusal, may_replace
 from tests.core.repair_world import LEDGER, A, B, C, D, closed
 
 
 def healthy(*absent: Incarnation) -> StorageNodes:
-    return StorageNodes(StorageNodeView(node, live=node not in absent) for node in (A, B, C, D))
+    return StorageNodes(DirectoryView(node, live=node not in absent) for node in (A, B, C, D))
 
 
 def undamaged(_: LedgerId) -> Sequence[Incarnation]:

@@ -12,7 +12,7 @@ from oncelog.core.repair.events import RepairJob, RepairNodes
 
 
 @dataclass(frozen=True, slots=True)
-class StorageNodeView:
+class DirectoryView:
     """One directory that ever joined, from its cookie and its registration.
 
     live: registered. retired: superseded or removed for ever. leaving: decommissioned, or being drained. read_only: an
@@ -32,7 +32,7 @@ class StorageNodeView:
 class StorageNodes:
     """All directories, as the repairer sees them. absent_delay_ms: see hazard 57."""
 
-    def __init__(self, views: Iterable[StorageNodeView] = (), *, now_ms: int = 0, absent_delay_ms: int = 0) -> None:
+    def __init__(self, views: Iterable[DirectoryView] = (), *, now_ms: int = 0, absent_delay_ms: int = 0) -> None:
         self.views = {view.incarnation: view for view in views}
         self._now_ms = now_ms
         self._absent_delay_ms = absent_delay_ms

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.repair.assessment import StorageNodeView
+from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.events import RepairFinished, RepairJob
 
 
@@ -57,7 +57,7 @@ class ChainRecorded:
 class ClusterSeen:
     """All storage directories and the live owners. lowest_version: of every registered process."""
 
-    nodes: tuple[StorageNodeView, ...]
+    nodes: tuple[DirectoryView, ...]
     owners: tuple[Incarnation, ...]
     lowest_version: int
     now_ms: int

@@ -22,7 +22,7 @@ from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.process_version import REPAIR_VERSION
-from oncelog.core.repair.assessment import Assessment, Need, StorageNodes, StorageNodeView, assess
+from oncelog.core.repair.assessment import Assessment, DirectoryView, Need, StorageNodes, assess
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
@@ -262,7 +262,7 @@ class RepairQueue:
             self._retry_now(ledger_id)
             self._assess(ledger_id)
 
-    def _dated(self, view: StorageNodeView, before: StorageNodes) -> StorageNodeView:
+    def _dated(self, view: DirectoryView, before: StorageNodes) -> DirectoryView:
         if view.live:
             return replace(view, absent_since_ms=None)
         former = before.views.get(view.incarnation)
