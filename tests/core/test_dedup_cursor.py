@@ -7,16 +7,18 @@ import pytest
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.next_ledger import DeleteLedgers
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.dedup_cursor import CursorState, SnapshotSettings
 from oncelog.core.topic.effects import EndSession, SnapshotTaken, WriteCursorRecord
 from oncelog.core.topic.events import CursorRecordWritten
-from oncelog.core.topic.serving import Serving
+from oncelog.core.topic.serving import CURSOR_PATIENCE, Serving
 from oncelog.core.topic.topic import Phase
-from tests.core.builders import A, B, C, received
+from tests.core.builders import A, B, C, D, received
 from tests.core.test_takeover import state_of, truth
 from tests.core.topic_world import SETTINGS, Owner, World
 
@@ -107,6 +109,43 @@ def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
     assert len(cursor.snapshots()) == 1
     cursor.owner.tick(100_000).run()
     assert len(cursor.snapshots()) == 1
+
+
+@pytest.mark.hazard(8)
+@pytest.mark.parametrize(
+    "without_c",
+    [
+        StorageNodesUpdated((A, B), absent=(C,)),
+        StorageNodesUpdated((A, B), superseded=(C,)),
+        StorageNodesUpdated((A, B), read_only=(C,)),
+    ],
+    ids=["absent", "superseded", "read-only"],
+)
+def test_cursor_ledger_of_an_idle_topic_rolls_onto_a_live_node(without_c: StorageNodesUpdated) -> None:
+    """No snapshot is due, and repair touches no open ledger. Without a live non-member nothing is rolled."""
+    cursor = Cursor().send(5, after_ms=300)
+    owner, (first,) = cursor.owner, cursor.ledgers()
+    owner.tick(SETTINGS.ledger_age_max_ms).run()
+    assert cursor.ledgers() == [first]
+    owner.handle(without_c)
+    if without_c.absent:
+        owner.handle(MemberLost(first, C))
+    patience_ms = CURSOR_PATIENCE * SETTINGS.rejoin_after_ms
+    owner.tick(patience_ms).run()
+    owner.tick(patience_ms).run()
+    assert cursor.ledgers() == [first], "no live node could take its place"
+    cursor.world.nodes[D] = {}
+    owner.handle(replace(without_c, live=(A, B, D)))
+    owner.tick(patience_ms - 1).run()
+    assert cursor.ledgers() == [first]
+    owner.tick(1).run()
+    second = cursor.ledgers()[-1]
+    assert set(cursor.world.ledgers[second][0].members) == {A, B, D}
+    assert cursor.world.ledgers[first][0].state is LedgerState.CLOSED
+    assert cursor.snapshots()[-1].is_base
+    owner.tick(100 * patience_ms).run()
+    assert cursor.ledgers()[-1] == second, "it lacks no member"
+    assert truth(cursor.world) == state_of(Owner(cursor.world, "o2").take_over())
 
 
 def test_unused_topic_writes_no_snapshot() -> None:

@@ -156,6 +156,14 @@ class DedupCursor:
         if not self._finishing and self.ready and self.behind and self.ledgers.next.nodes.store_reachable:
             self._begin()
 
+    def replace_ledger(self) -> None:
+        """The open ledger lacks a member that a live node could replace: write the next snapshot into another ledger,
+        although none is due."""
+        writer = self.ledgers.writer
+        used = self.ledgers.open and writer is not None and writer.next_entry > 0
+        if used and self.ready and not self._finishing and self.ledgers.next.nodes.store_reachable:
+            self._begin(rebase=True)
+
     def finish(self) -> None:
         """The topic is about to close and still serves. One more snapshot is written, and then `finished` is called."""
         self._finishing = True
@@ -171,9 +179,9 @@ class DedupCursor:
         else:
             self._finished()
 
-    def _begin(self) -> None:
-        """Take a snapshot now, opening a cursor ledger first where none is open."""
-        needs_base = not self.ledgers.open or self._deltas >= self.settings.deltas_max
+    def _begin(self, *, rebase: bool = False) -> None:
+        """Take a snapshot now, opening a cursor ledger first where none is open, or for `rebase`."""
+        needs_base = rebase or not self.ledgers.open or self._deltas >= self.settings.deltas_max
         if needs_base and not (self.ledgers.open and self.ledgers.writer and self.ledgers.writer.next_entry == 0):
             self.state = CursorState.OPENING
             if self.ledgers.open:

@@ -38,6 +38,10 @@ from oncelog.core.topic.openings import Openings
 from oncelog.core.topic.sessions import BlockedOn, Sessions
 from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS
 
+#: A cursor's ledger that lacks a member waits longer than the log's, by this factor: no producer waits for its copies,
+#: and the next snapshot with a base replaces it anyway.
+CURSOR_PATIENCE = 20
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
@@ -102,6 +106,7 @@ class Serving:
         self._opened_ms = step.now_ms
         #: since when the open ledger's next one could have members that this one lacks
         self._fuller_since_ms: int | None = None
+        self._cursor_fuller_since_ms: int | None = None
         self.draining = False
         #: drained so far that nothing but the log's ledger is left to close
         self._log_is_last = False
@@ -243,6 +248,9 @@ class Serving:
                 for member in writer.laggards(before_ms=before_ms):
                     ledgers.member_lost(MemberLost(writer.ledger_id, member))
         self._look_for_members()
+        since_ms = self._cursor_fuller_since_ms
+        if since_ms is not None and self._step.now_ms - since_ms >= CURSOR_PATIENCE * self.settings.rejoin_after_ms:
+            self.cursor.replace_ledger()
         self.cursor.take_if_due()
 
     def return_over(self, key: str) -> None:
@@ -254,17 +262,12 @@ class Serving:
         """Note since when a member is absent, or to get nothing new, and a live node could take its place.
 
         A node that has just gone may be listed for a while yet, and one that is back may go again: rolling for either
-        makes producers wait for nothing.
+        makes producers wait for nothing. The cursor's ledger is looked at as well: in an idle topic no snapshot would
+        ever roll it, and repair touches no open ledger (hazard 58).
         """
-        writer = self.log.ledgers.writer
-        nodes = self.log.ledgers.next.nodes
-        if writer is None:
-            return
-        lacking = any(m not in writer.present or m in nodes.read_only for m in writer.metadata.members)
-        if not lacking or all(node in writer.present for node in nodes.live):
-            self._fuller_since_ms = None
-        elif self._fuller_since_ms is None:
-            self._fuller_since_ms = self._step.now_ms
+        now_ms = self._step.now_ms
+        self._fuller_since_ms = _since(self.log.ledgers, self._fuller_since_ms, now_ms)
+        self._cursor_fuller_since_ms = _since(self.cursor.ledgers, self._cursor_fuller_since_ms, now_ms)
 
     # --- trimming -----------------------------------------------------------------------------------------------------
 
@@ -282,3 +285,14 @@ class Serving:
         self.log.check_invariants()
         self.cursor.ledgers.check_invariants()
         self.log.table.state.check_invariants()
+
+
+def _since(ledgers: ManagedLedger, since_ms: int | None, now_ms: int) -> int | None:
+    """Since when the open ledger lacks a member that a live node could replace; None: it does not."""
+    writer, nodes = ledgers.writer, ledgers.next.nodes
+    if writer is None:
+        return since_ms
+    lacking = any(m not in writer.present or m in nodes.read_only for m in writer.metadata.members)
+    if not lacking or all(node in writer.present for node in nodes.live):
+        return None
+    return now_ms if since_ms is None else since_ms
