@@ -9,9 +9,9 @@ from pathlib import Path
 
 from oncelog.core.errors import JournalFailed
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
-from oncelog.log_storage.segment_format import Body, SegmentRecord
+from oncelog.log_storage.replay import DirectoryReplay
+from oncelog.log_storage.segment_format import Body, SegmentRecord, StoredRecord
 from oncelog.log_storage.segment_writer import DiskCalls
 from tests.contract.small_log import CLUSTER
 
@@ -67,16 +67,18 @@ class Node:
     def __init__(self, directory: StorageDirectory, disk: Disk, idle_ms: int) -> None:
         self.directory = directory
         self.disk = disk
-        self.index = LedgerIndex()
-        self.scanned = list(directory.scan())
-        for record in self.scanned:
-            self.index.replay(record)
+        self.scanned: list[StoredRecord] = []
+        taken = DirectoryReplay()
+        for record in directory.scan():
+            self.scanned.append(record._replace(body=bytes(record.body)))
+            taken.take(record)
+        self.index = taken.index
         self.synced: list[int] = []
         self.failed: list[JournalFailed] = []
         self._changed = asyncio.Event()
         self.journal = Journal(
             directory,
-            self.index,
+            taken.result(),
             loop=asyncio.get_running_loop(),
             on_synced=self._on_synced,
             on_failed=self._on_failed,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.holes import Hole
 from oncelog.log_storage.reader import SegmentReader
 from oncelog.log_storage.segment_format import ENTRY_KINDS, SegmentRecord, group_total
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
@@ -27,12 +28,22 @@ def as_found(records: Sequence[SegmentRecord]) -> list[Found]:
 
 
 def write_groups(
-    path: Path, groups: Sequence[Sequence[SegmentRecord]], *, marker: bool = True, segment_bytes: int = 8192
+    path: Path,
+    groups: Sequence[Sequence[SegmentRecord]],
+    *,
+    marker: bool = True,
+    segment_bytes: int = 8192,
+    ledger_counter: int | None = None,
 ) -> None:
-    """Append each group with a sync of its own; an empty group is a durability marker. marker: end the log with one."""
+    """Append each group with a sync of its own; an empty group is a durability marker. marker: end the log with one.
+
+    ledger_counter: for a directory with new holes, which is put into limbo.
+    """
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
     for _ in directory.scan():
         pass
+    if directory.new_holes and ledger_counter is not None:
+        directory.enter_limbo(ledger_counter)
     segment: SegmentWriter = directory.settle(DISK)
     for group in groups:
         if not segment.has_room(group_total(group)):
@@ -46,7 +57,17 @@ def write_groups(
 
 
 def replay(path: Path, *, segment_bytes: int = 8192) -> list[Found]:
-    """Open, scan, and read every body. Changes nothing on disk. Raises the errors of the start."""
+    """The records of a directory without new holes; see `examine`."""
+    found, holes = examine(path, segment_bytes=segment_bytes)
+    assert holes == (), holes
+    return found
+
+
+def examine(path: Path, *, segment_bytes: int = 8192) -> tuple[list[Found], tuple[Hole, ...]]:
+    """Open, scan, and read every body: the records, and the new holes. Changes nothing on disk.
+
+    Raises the errors of the start.
+    """
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
     try:
         reader = SegmentReader(directory)
@@ -57,17 +78,18 @@ def replay(path: Path, *, segment_bytes: int = 8192) -> list[Found]:
                 entry_id,
                 reader.read(location, ledger_id=ledger_id, entry_id=entry_id) if kind in ENTRY_KINDS else b"",
             )
-            for kind, ledger_id, entry_id, location in directory.scan()
+            for kind, ledger_id, entry_id, _, location, _ in directory.scan()
         ]
         reader.close()
+        holes = directory.new_holes
     finally:
         directory.close()
-    return found
+    return found, holes
 
 
-def restart(path: Path) -> list[Found]:
+def restart(path: Path, *, ledger_counter: int | None = None) -> list[Found]:
     """The records that a start finds, after it settled the end of the log and stopped."""
-    write_groups(path, [], marker=False)
+    write_groups(path, [], marker=False, ledger_counter=ledger_counter)
     return replay(path)
 
 

@@ -1,4 +1,7 @@
-"""Every byte of a segment is damaged in turn. An acknowledged record is there, or the start fails; none disappears."""
+"""Every byte of a segment is damaged in turn. An acknowledged record is there, or the start finds a hole.
+
+A hole puts the node into limbo: then it calls no entry missing (hazard 62).
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -6,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import CorruptEntry, DamagedSegment, OncelogError, StorageDirectoryRefused
+from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
@@ -22,8 +25,10 @@ from oncelog.log_storage.segment_format import (
 from tests.contract.small_log import (
     CLUSTER,
     DISK,
+    Found,
     add,
     as_found,
+    examine,
     replay,
     restart,
     segment_files,
@@ -61,12 +66,10 @@ def damaged_copies(file: Path, start: int, end: int) -> Iterator[int]:
             handle.write(whole[offset : offset + 1])
 
 
-def outcome(path: Path) -> str | list[object]:
-    """The records that a start finds, or the code of its error."""
-    try:
-        return list(replay(path, segment_bytes=SEGMENT_BYTES))
-    except (DamagedSegment, StorageDirectoryRefused) as error:
-        return error.code
+def outcome(path: Path) -> tuple[list[Found], bool]:
+    """The records that a start finds, and whether it finds a hole. No record is found that was not written."""
+    found, holes = examine(path, segment_bytes=SEGMENT_BYTES)
+    return found, bool(holes)
 
 
 def test_scan_returns_records_of_every_kind_in_order(path: Path) -> None:
@@ -76,18 +79,23 @@ def test_scan_returns_records_of_every_kind_in_order(path: Path) -> None:
     assert replay(path) == ALL
 
 
-def test_damage_in_any_byte_of_a_confirmed_log_is_an_error(path: Path) -> None:
-    """A durability marker follows the last group: no byte of any record may be damaged without the start failing."""
+@pytest.mark.hazard(62)
+def test_damage_in_any_byte_of_a_confirmed_log_is_a_hole(path: Path) -> None:
+    """A durability marker follows the last group: no byte of any record may be damaged without a hole.
+
+    Only the marker itself is no hole: without it, the last group is intact, and nothing is lost.
+    """
     write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     assert file.stat().st_size == SEGMENT_BYTES
     loud = 0
     for offset in damaged_copies(file, 0, SEGMENT_BYTES):
-        found = outcome(path)
-        assert found == ALL or isinstance(found, str), offset
-        loud += isinstance(found, str)
-    used_bytes = 64 + 3 * 24 + 7 * 28 + 3 * 40 + 1 + 700
-    assert loud == used_bytes, "bytes in use were damaged and nobody noticed"
+        found, hole = outcome(path)
+        assert found == ALL or hole, offset
+        assert set(found) <= set(ALL)
+        loud += hole
+    used_bytes = 64 + 3 * 24 + 7 * 36 + 3 * 40 + 1 + 700
+    assert loud == used_bytes, "bytes in use were damaged without a hole"
 
 
 def test_damage_in_any_byte_of_an_unconfirmed_group_is_cut(path: Path) -> None:
@@ -96,11 +104,12 @@ def test_damage_in_any_byte_of_an_unconfirmed_group_is_cut(path: Path) -> None:
     file = segment_files(path)[0]
     cut = as_found(FIRST + SECOND)
     for offset in damaged_copies(file, FIRST_GROUP, SEGMENT_BYTES):
-        found = outcome(path)
+        found, hole = outcome(path)
         if offset >= THIRD_AT:
             assert found in (ALL, cut), offset
+            assert not hole, "a torn write is no hole"
         else:
-            assert found == ALL or isinstance(found, str), offset
+            assert found == ALL or hole, offset
 
 
 @pytest.mark.parametrize("behind", [b"\x00", b"\xff", b"OLGR"], ids=["zeros", "ones", "magic"])
@@ -112,8 +121,8 @@ def test_torn_tail_is_cut_at_every_byte(path: Path, behind: bytes) -> None:
     for kept in range(1025):
         torn = whole[: THIRD_AT + kept] + (behind * 1024)[: 1024 - kept] + whole[END:]
         file.write_bytes(torn)
-        complete = torn[THIRD_AT : THIRD_AT + 24 + 28 + 700] == whole[THIRD_AT : THIRD_AT + 24 + 28 + 700]
-        assert outcome(path) == (ALL if complete else as_found(FIRST + SECOND)), kept
+        complete = torn[THIRD_AT : THIRD_AT + 24 + 36 + 700] == whole[THIRD_AT : THIRD_AT + 24 + 36 + 700]
+        assert outcome(path) == (ALL if complete else as_found(FIRST + SECOND), False), kept
 
 
 def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
@@ -122,7 +131,7 @@ def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
     file = segment_files(path)[0]
     whole = file.read_bytes()
     file.write_bytes(whole[:THIRD_AT] + bytes(512) + whole[THIRD_AT + 512 :])
-    assert outcome(path) == as_found(FIRST + SECOND)
+    assert outcome(path) == (as_found(FIRST + SECOND), False)
 
 
 def test_cut_bytes_do_not_come_back(path: Path) -> None:
@@ -147,37 +156,40 @@ def test_start_confirms_what_it_replayed(path: Path) -> None:
     flipped = bytearray(file.read_bytes())
     flipped[FIRST_GROUP + 512 + 60] ^= 1
     file.write_bytes(flipped)
-    with pytest.raises(DamagedSegment) as caught:
-        replay(path)
-    assert str(file) in caught.value.message
-    assert caught.value.details["offset"] == FIRST_GROUP + 512
-    assert "record 0 of 1 of a group, labelled ADD of ledger 7, entry 2" in caught.value.message
-    assert "wipe" in caught.value.message
+    found, (hole, behind) = examine(path)
+    assert found == as_found(FIRST)
+    assert behind.start >= hole.end, "the segment is not written again"
+    assert (hole.segment_id, hole.start) == (1, FIRST_GROUP + 512)
+    assert hole.what == "record 0 of 1 of a group, labelled ADD of ledger 7, entry 2"
 
 
-def test_truncated_file_is_an_error(path: Path) -> None:
+def test_truncated_file_is_a_hole(path: Path) -> None:
     """The file has its full size from the start, so a lost end does not look like the end of the log."""
     write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
     for kept in range(len(whole)):
         file.write_bytes(whole[:kept])
-        assert outcome(path) == "damaged_segment", kept
+        found, hole = outcome(path)
+        assert hole, kept
+        assert set(found) <= set(ALL)
     file.write_bytes(whole + bytes(512))
-    assert outcome(path) == "damaged_segment", "a longer file is another file"
+    assert outcome(path) == (ALL, True), "a longer file is another file"
 
 
-def test_loss_of_any_sector_of_a_confirmed_log_is_an_error(path: Path) -> None:
+def test_loss_of_any_sector_of_a_confirmed_log_is_a_hole(path: Path) -> None:
     """A sector that reads as zeros is damage while a later group confirms it."""
     write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
     for start in range(0, END, 512):
         file.write_bytes(whole[:start] + bytes(512) + whole[start + 512 :])
-        assert outcome(path) == "damaged_segment", start
+        found, hole = outcome(path)
+        assert hole, start
+        assert set(found) <= set(ALL)
 
 
-def test_damage_in_any_byte_of_a_sealed_segment_is_an_error(path: Path) -> None:
+def test_damage_in_any_byte_of_a_sealed_segment_is_a_hole(path: Path) -> None:
     """A sealed segment has no torn tail: all of it was synced before the next one accepted anything."""
     groups = [[add(7, entry, size=500)] for entry in range(5)]
     write_groups(path, groups, segment_bytes=SEGMENT_BYTES, marker=True)
@@ -186,20 +198,23 @@ def test_damage_in_any_byte_of_a_sealed_segment_is_an_error(path: Path) -> None:
     all_of_it = as_found([record for group in groups for record in group])
     loud = 0
     for offset in damaged_copies(files[0], 0, SEGMENT_BYTES):
-        found = outcome(path)
-        assert found == all_of_it or isinstance(found, str), offset
-        loud += isinstance(found, str)
-    assert loud == 64 + 3 * (24 + 28 + 500) + 24 + 28
+        found, hole = outcome(path)
+        assert found == all_of_it or hole, offset
+        loud += hole
+    assert loud == 64 + 3 * (24 + 36 + 500) + 24 + 36
 
 
-def test_loss_of_any_segment_is_an_error(path: Path) -> None:
+@pytest.mark.hazard(62)
+def test_loss_of_any_segment_is_a_hole(path: Path) -> None:
     """Ids are consecutive and a seal has a successor, so the first, a middle and even the last file are missed."""
     write_groups(path, [[add(7, entry, size=1500)] for entry in range(9)], segment_bytes=SEGMENT_BYTES)
     files = segment_files(path)
     assert len(files) >= 4
     for file in files:
         aside = file.rename(path / "aside")
-        assert outcome(path) in {"damaged_segment", "storage_directory_refused"}, file.name
+        found, hole = outcome(path)
+        assert hole, file.name
+        assert len(found) < 9
         aside.rename(file)
     assert len(replay(path)) == 9
 
@@ -225,7 +240,7 @@ def test_equal_bytes_under_two_seeds_never_have_equal_checksums() -> None:
     cluster, node = bytes(16), bytes(range(16))
     seeds = {segment_seed(cluster, node, segment_id) for segment_id in range(2000)}
     assert len(seeds) == 2000
-    groups = {bytes(encode_group(THIRD, seed=seed, offset=512).parts[0])[4:8] for seed in seeds}
+    groups = {bytes(encode_group(THIRD, seed=seed, offset=512, first_number=1).parts[0])[4:8] for seed in seeds}
     assert len(groups) == 2000
 
 
@@ -233,7 +248,7 @@ def test_group_copied_into_a_body_is_not_found_as_a_group(path: Path) -> None:
     """A user may publish the bytes of a segment. A group header is valid only at the offset that it names."""
     write_groups(path, [FIRST, SECOND], marker=False)
     stolen = segment_files(path)[0].read_bytes()[FIRST_GROUP : FIRST_GROUP + 1024]
-    pad = bytes(512 - 24 - 28)
+    pad = bytes(512 - 24 - 36)
     write_groups(path, [[SegmentRecord(RecordKind.ADD, 1, 0, pad + stolen)]], marker=False)
     file = segment_files(path)[0]
     torn = bytearray(file.read_bytes())
@@ -260,13 +275,13 @@ def test_interrupted_roll_is_completed_at_the_next_start(path: Path) -> None:
         assert restart(path) == as_found(FIRST)
         assert first.read_bytes() == sealed
     first.write_bytes(sealed[: end - 512] + bytes(1024) + sealed[end + 512 :])
-    with pytest.raises(DamagedSegment, match="the next segment confirms"):
-        replay(path)
+    found, (hole,) = examine(path)
+    assert (hole.segment_id, hole.start, found) == (1, end - 512, as_found(FIRST))
     first.write_bytes(sealed)
     write_groups(path, [SECOND])
     first.write_bytes(sealed[:end] + bytes(512) + sealed[end + 512 :])
-    with pytest.raises(DamagedSegment, match="the next segment is in use"):
-        replay(path)
+    found, (hole,) = examine(path)
+    assert (hole.segment_id, hole.start, found) == (1, end, as_found(FIRST + SECOND))
     assert second.exists()
 
 
@@ -276,7 +291,7 @@ def test_group_larger_than_a_segment_gets_its_own_segment(path: Path) -> None:
     write_groups(path, [FIRST, [large], SECOND])
     assert replay(path) == as_found([*FIRST, large, *SECOND])
     sizes = [file.stat().st_size for file in segment_files(path)]
-    assert sizes == [8192, 512 + aligned(24 + 28 + 20_000) + 512, 8192]
+    assert sizes == [8192, 512 + aligned(24 + 36 + 20_000) + 512, 8192]
 
 
 def test_body_damaged_later_is_corrupt_and_never_missing(path: Path) -> None:
@@ -287,7 +302,7 @@ def test_body_damaged_later_is_corrupt_and_never_missing(path: Path) -> None:
     reader = SegmentReader(directory)
     file = segment_files(path)[0]
     target = places[7, 1]
-    for _ in damaged_copies(file, target.offset, target.offset + 28 + target.length):
+    for _ in damaged_copies(file, target.offset, target.offset + 36 + target.length):
         with pytest.raises(CorruptEntry):
             reader.read(target, ledger_id=7, entry_id=1)
     assert reader.read(target, ledger_id=7, entry_id=1) == FIRST[1].body
@@ -304,7 +319,7 @@ def test_header_round_trips_in_64_bytes(tmp_path: Path) -> None:
     header = SegmentHeader(bytes(range(16)), bytes(range(16, 32)), 0x0102, 0x2000, 0x1000_0000)
     data = header.encode()
     assert len(data) == 64
-    assert data[:12] == b"ONCELOGS\x01\0\0\0"
+    assert data[:12] == b"ONCELOGS\x02\0\0\0"
     assert data[12:44] == bytes(range(32))
     assert data[44:60] == b"\x02\x01" + bytes(6) + b"\x00\x20\0\0" + b"\0\0\0\x10"
     assert SegmentHeader.decode(data, tmp_path) == header

@@ -171,6 +171,16 @@ HAZARDS = {
         "An erased copy is answered with ERASED, which is neither a copy nor a negative. Readers read the record "
         "again, after a sync, before they believe a refusal.",
     ),
+    62: Hazard(
+        "A fence is in a damaged part of a storage node's directory. The node starts, accepts ordinary adds of the "
+        "fenced owner again, and calls entries missing that it has lost.",
+        "A start that finds damage writes one LIMBO record first: ledgers that existed then take no ordinary adds, and "
+        "what is not found is unknown, until each is complete again. A torn write is no damage.",
+    ),
+    64: Hazard(
+        "Compaction copies an entry behind the tombstone of its ledger, or a tombstone behind entries that came back.",
+        "A record keeps its number for life. A tombstone erases only lower numbers, whatever the order of the files.",
+    ),
     67: Hazard(
         "A ledger's record is lost, or ZooKeeper is restored from an older backup. Storage nodes take the missing "
         "record for a deletion.",

@@ -1,127 +1,75 @@
-"""The directory of one storage node: its identity, its segments, and their recovery at start.
+"""The directory of one storage node: its segments, their recovery at start, and their removal.
 
-    identity.json    {format 1, cluster_id, incarnation, created_ms, first_segment_id, crc32c}: the two ids are UUIDs
-                     as 32 hex digits; crc32c covers the other fields as JSON with sorted keys. Written as
-                     identity.json.tmp, fsync, rename, fsync of the directory
+    identity.json    the identity, see `identity`
     lock             held by flock while a process has the directory open; contains its pid, for operators
-    segments/        <segment id, 16 hex digits>.seg; ids are consecutive, from first_segment_id on
+    segments/        <segment id, 16 hex digits>.seg; ids ascend from first_segment_id on and are never used again
 
 Rules
-1. The incarnation is created with the directory and ends with it: a wiped directory is a new node, at any address.
+1. A wiped directory is a new node, at any address.
 2. Only an absent or empty directory is formatted: an identity with first_segment_id 0, then the first segment, then the
    identity with 1. While it is 0, nothing was ever stored, and the next start continues the formatting. A directory
    with files but no identity is refused, because it may hold someone's data.
-3. Every segment from first_segment_id on must exist. The next segment is created before the one before it is sealed, so
-   a seal without a successor means a lost file. `previous_end` of the successor says up to where its predecessor was
-   synced.
-4. To reclaim segments from the front, the higher first_segment_id is written first, and then the files are removed.
-   Files below it are leftovers.
-5. A roll that was interrupted is completed at the next start.
+3. A segment from first_segment_id on without a file was removed, if a SEGMENT_REMOVED record names it; else its file is
+   lost, and that is a hole. The next segment is created before the one before it is sealed, so a seal without a
+   successor means a lost file. `previous_end` of the successor says up to where its predecessor was synced.
+4. Holes do not stop a start. A start that finds a new one is followed by a LIMBO record that lists all of them, and
+   that is synced before anything else is written (hazard 62). A segment in which a hole was found is not written again.
+5. To remove a segment: the copies of its live records are synced, then a SEGMENT_REMOVED record, then the file is
+   unlinked, then the directory is synced (hazard 65). A start finishes what was interrupted. When no lower segment has
+   a file, first_segment_id rises, and the SEGMENT_REMOVED records of lower ids are not needed any more.
+6. A roll that was interrupted is completed at the next start.
 """
 
 import fcntl
-import json
 import os
 import re
 import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from crc32c import crc32c
-
 from oncelog.core.errors import StorageDirectoryRefused
+from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.descriptor_reserve import DescriptorReserve
+from oncelog.log_storage.holes import WHOLE_FILE, Hole, decode_holes, encode_holes, new_holes
+from oncelog.log_storage.identity import (
+    IDENTITY,
+    NOT_FORMATTED,
+    TEMPORARY,
+    WIPE,
+    Identity,
+    sync_directory,
+    write_identity,
+)
 from oncelog.log_storage.segment_format import (
     DURABILITY_MARKER_BYTES,
     FIRST_GROUP,
+    GROUP_ALIGN,
     HEADER,
     SEAL_BYTES,
     SegmentHeader,
+    SegmentRecord,
     StoredRecord,
     aligned,
-    damaged,
+    group_total,
 )
-from oncelog.log_storage.segment_scan import SegmentScan, ranges_to_cut, seal_is_due
-from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter, write_all
+from oncelog.log_storage.segment_scan import SegmentScan, missing_end
+from oncelog.log_storage.segment_writer import SYSTEM, DiskCalls, RecordNumbers, SegmentWriter, write_all
 
-FORMAT = 1
-IDENTITY = "identity.json"
 LOCK = "lock"
 SEGMENTS = "segments"
-TEMPORARY = ".tmp"
 SEGMENT_BYTES = 256 * 1024 * 1024
-#: first_segment_id of a directory whose first segment is still being created.
-NOT_FORMATTED = 0
+#: Numbers left out after damage: a lost file that returns later may hold higher ones than the scan has found.
+NUMBERS_LEFT_OUT = 1 << 32
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})\.seg")
-_WIPE = "or wipe the directory to make it a new node"
 #: What a directory without identity may hold: our own first files, and what the file system puts into a volume's root.
 _HARMLESS = frozenset({LOCK, IDENTITY + TEMPORARY, "lost+found"})
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The identity of this node. The two ids are 32 hex digits."""
-
-    cluster_id: str
-    incarnation: str
-    created_ms: int
-    first_segment_id: int
-
-    def encode(self) -> bytes:
-        fields: dict[str, int | str] = {
-            "format": FORMAT,
-            "cluster_id": self.cluster_id,
-            "incarnation": self.incarnation,
-            "created_ms": self.created_ms,
-            "first_segment_id": self.first_segment_id,
-        }
-        fields["crc32c"] = crc32c(json.dumps(fields, sort_keys=True).encode())
-        return json.dumps(fields, indent=1).encode() + b"\n"
-
-    @classmethod
-    def decode(cls, data: bytes, path: Path) -> "Identity":
-        """Raises StorageDirectoryRefused."""
-        try:
-            fields = json.loads(data)
-            checksum, form = fields.pop("crc32c"), fields.pop("format")
-            identity = cls(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StorageDirectoryRefused(f"{path}: not a valid identity ({error}); restore it, {_WIPE}") from error
-        if form != FORMAT:
-            raise StorageDirectoryRefused(
-                f"{path}: has format {form}, but this version reads format {FORMAT}; start a version of that format"
-            )
-        if checksum != crc32c(json.dumps(fields | {"format": form}, sort_keys=True).encode()):
-            raise StorageDirectoryRefused(f"{path}: wrong checksum; restore the file, {_WIPE}")
-        return identity
-
-
-def sync_directory(path: Path, reserve: DescriptorReserve | None = None) -> None:
-    flags = os.O_RDONLY | os.O_DIRECTORY
-    fd = os.open(path, flags) if reserve is None else reserve.open(path, flags)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _write_identity(path: Path, identity: Identity) -> None:
-    temporary = path / (IDENTITY + TEMPORARY)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        write_all(DiskCalls(), fd, [identity.encode()], 0)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.rename(path / IDENTITY)
-    sync_directory(path)
-
-
 class StorageDirectory:
-    """An open, locked directory. Open it, exhaust `scan()`, then give it to a journal."""
+    """An open, locked directory. Open it, exhaust `scan()`, enter limbo if it has new holes, give it to a journal."""
 
     def __init__(self, path: Path, identity: Identity, lock_fd: int, *, segment_bytes: int) -> None:
         self.path = path
@@ -129,34 +77,51 @@ class StorageDirectory:
         self.segment_bytes = segment_bytes
         self._lock_fd = lock_fd
         self._reserve = DescriptorReserve()
-        #: {segment_id: its header}, ascending and consecutive, never empty.
+        #: {segment_id: its header}, ascending, never empty.
         self._headers: dict[int, SegmentHeader] = {}
-        #: (fd, scan, ranges to cut) of the last segment, once the scan is complete; consumed by `settle`.
-        self._tail: tuple[int, SegmentScan, list[tuple[int, int]]] | None = None
+        #: segments whose header is damaged; what `_headers` has of them is derived from the identity and the file
+        self._headerless: set[int] = set()
+        #: (fd, scan) of the last segment, once the scan is complete; consumed by `settle`.
+        self._tail: tuple[int, SegmentScan] | None = None
         #: Whether `settle` must seal the last segment but one, for the first time or again.
         self._seal_last_but_one = False
+        self._numbers = RecordNumbers()
+        #: segments that a SEGMENT_REMOVED record names
+        self._removed: set[int] = set()
+        #: number of the last LIMBO record; 0: none
+        self.limbo_number = 0
+        #: every ledger below this id is in limbo, unless it was cleared since; 0: none
+        self.limbo_below = 0
+        #: the holes that the last LIMBO record lists
+        self.known_holes: tuple[Hole, ...] = ()
+        #: all holes, known and new, after the scan
+        self.holes: tuple[Hole, ...] = ()
+        #: the holes that no LIMBO record lists: `enter_limbo` must be called before the directory is settled
+        self.new_holes: tuple[Hole, ...] = ()
+        self._limbo: SegmentRecord | None = None
 
     @classmethod
     def open(cls, path: Path, cluster_id: str, *, segment_bytes: int = SEGMENT_BYTES) -> "StorageDirectory":
         """Lock the directory and check its identity. Format it if it is absent or empty.
 
         cluster_id: a UUID, as hex. segment_bytes: the size of new segments; a larger group gets a larger segment.
-        Raises StorageDirectoryRefused, and DamagedSegment for a segment whose header or size is wrong.
+        Raises StorageDirectoryRefused.
         """
         cluster_id = uuid.UUID(cluster_id).hex
         _make_directory(path)
         _refuse_foreign(path)
-        lock_fd = _take_lock(path)
+        lock_fd = take_lock(path)
         try:
             if not (path / IDENTITY).exists():
                 identity = Identity(cluster_id, uuid.uuid4().hex, time.time_ns() // 1_000_000, NOT_FORMATTED)
-                _write_identity(path, identity)
+                write_identity(path, identity)
             else:
                 identity = Identity.decode((path / IDENTITY).read_bytes(), path / IDENTITY)
             if identity.cluster_id != cluster_id:
                 raise StorageDirectoryRefused(
                     f"{path}: belongs to cluster {identity.cluster_id}, but this process to cluster {cluster_id}; "
-                    f"give the process its own directory, or the address of the directory's cluster, {_WIPE}",
+                    f"give the process its own directory, or the address of the directory's cluster, {WIPE}; "
+                    f"`oncelog storage inspect {path}` shows what the directory holds",
                     directory_cluster_id=identity.cluster_id,
                     cluster_id=cluster_id,
                 )
@@ -167,7 +132,26 @@ class StorageDirectory:
         try:
             if identity.first_segment_id == NOT_FORMATTED:
                 directory._format()
-            directory._load_headers()
+            directory._load_headers(clean=True)
+        except BaseException:
+            directory.close()
+            raise
+        return directory
+
+    @classmethod
+    def open_stopped(cls, path: Path) -> "StorageDirectory":
+        """For tools: lock a directory whose process is stopped, and change nothing. Raises StorageDirectoryRefused."""
+        if not (path / IDENTITY).exists():
+            raise StorageDirectoryRefused(f"{path}: no {IDENTITY}: not the directory of a storage node")
+        lock_fd = take_lock(path, write_pid=False)
+        try:
+            identity = Identity.decode((path / IDENTITY).read_bytes(), path / IDENTITY)
+            directory = cls(path, identity, lock_fd, segment_bytes=SEGMENT_BYTES)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        try:
+            directory._load_headers(clean=False)
         except BaseException:
             directory.close()
             raise
@@ -178,7 +162,7 @@ class StorageDirectory:
 
     @property
     def segment_ids(self) -> list[int]:
-        """Ascending and consecutive, at least one."""
+        """Ascending, at least one."""
         return list(self._headers)
 
     def segment_path(self, segment_id: int) -> Path:
@@ -192,32 +176,56 @@ class StorageDirectory:
         """Release the lock. Close the journal first."""
         if self._tail is not None:
             os.close(self._tail[0])
+            self._tail = None
         self._reserve.close()
         os.close(self._lock_fd)
 
-    def scan(self) -> Iterator[StoredRecord]:
-        """Every record of every segment in the order of writing, including fences and tombstones, without seals.
+    # --- start -------------------------------------------------------------------------------------------------------
 
-        Reads only. Raises DamagedSegment, possibly after it yielded records: the caller must then discard them.
+    def scan(self, disk: DiskCalls = SYSTEM) -> Iterator[StoredRecord]:
+        """Every sound record of every segment in the order of the files, without seals. Reads only.
+
+        The order of the records is that of their numbers: compaction changes the order of the files.
         """
         assert self._tail is None, "scan once, then settle"
+        found: list[Hole] = []
         ids = self.segment_ids
         for segment_id in ids:
-            path = self.segment_path(segment_id)
-            fd = os.open(path, os.O_RDWR)
+            header = self._headers[segment_id]
+            fd = os.open(self.segment_path(segment_id), os.O_RDWR if segment_id == ids[-1] else os.O_RDONLY)
             try:
-                scan = SegmentScan(fd, self._headers[segment_id], path)
-                yield from scan.records()
+                scan = SegmentScan(fd, header, disk)
+                for record in scan.records():
+                    self._note(record)
+                    yield record
+                self._numbers.next = max(self._numbers.next, scan.last_number + 1)
+                if segment_id in self._headerless:
+                    found.append(Hole(segment_id, 0, FIRST_GROUP, "segment header"))
+                found += scan.holes
                 if segment_id == ids[-1]:
-                    self._tail = (fd, scan, ranges_to_cut(scan, path))
+                    self._tail = (fd, scan)
+                    if scan.sealed:
+                        found.append(Hole(segment_id + 1, 0, WHOLE_FILE, "the file is missing"))
+                    elif _must_not_be_written(segment_id, found):
+                        found.append(Hole(segment_id, scan.end, header.file_bytes, "behind damage"))
                 else:
-                    used = segment_id + 1 != ids[-1] or self._holds_group(segment_id + 1)
-                    self._seal_last_but_one = seal_is_due(
-                        scan, path, self._headers[segment_id + 1], successor_used=used
-                    )
+                    found += self._end_of(segment_id, scan, is_last_but_one=segment_id == ids[-2])
             finally:
                 if self._tail is None:
                     os.close(fd)
+        first = self.identity.first_segment_id
+        missing = sorted(set(range(first, ids[-1])) - self._removed - set(ids))
+        found += [Hole(segment_id, 0, WHOLE_FILE, "the file is missing") for segment_id in missing]
+        self.holes = tuple(hole for hole in found if hole.segment_id not in self._removed)
+        self.new_holes = new_holes(self.holes, self.known_holes)
+        if self.new_holes:
+            self._numbers.next += NUMBERS_LEFT_OUT
+
+    def enter_limbo(self, ledger_counter: int) -> None:
+        """Every ledger below `ledger_counter` may have been lost in a new hole; `settle` makes that durable."""
+        self.limbo_below = max(self.limbo_below, ledger_counter)
+        self.known_holes, self.new_holes = self.holes, ()
+        self._limbo = SegmentRecord(RecordKind.LIMBO, self.limbo_below, 0, encode_holes(self.holes))
 
     def settle(self, disk: DiskCalls) -> SegmentWriter:
         """Make durable what the scan replayed, cut the torn end, complete a roll. Returns the writer to continue with.
@@ -226,17 +234,66 @@ class StorageDirectory:
         had failed, the kernel may hold those pages as clean although they are not on the disk. Raises OSError.
         """
         assert self._tail is not None, "scan() was not exhausted"
-        (fd, scan, dirty), self._tail = self._tail, None
+        assert not self.new_holes, "enter_limbo() was not called"
+        (fd, scan), self._tail = self._tail, None
         last = self.segment_ids[-1]
         if self._seal_last_but_one:
             self._seal(last - 1, self._headers[last].previous_end, disk)
-        for offset, size in dirty:
-            write_all(disk, fd, [bytes(size)], offset)
-        if scan.unconfirmed is not None:
-            write_all(disk, fd, [os.pread(fd, scan.end - scan.unconfirmed, scan.unconfirmed)], scan.unconfirmed)
-        disk.sync(fd)
-        writer = SegmentWriter(fd, self._headers[last], self.segment_path(last), offset=scan.end)
-        return writer if scan.unconfirmed is None else self.confirm_end(writer, disk)
+        if scan.sealed or _must_not_be_written(last, self.holes):
+            os.close(fd)
+            following = last + 2 if scan.sealed else last + 1
+            writer = self._make_segment(
+                disk, segment_id=following, previous_end=scan.end, group_bytes=self._limbo_bytes
+            )
+        else:
+            for offset, size in scan.dirty_tail():
+                write_all(disk, fd, [bytes(size)], offset)
+            if scan.unconfirmed is not None:
+                write_all(disk, fd, [os.pread(fd, scan.end - scan.unconfirmed, scan.unconfirmed)], scan.unconfirmed)
+            disk.sync(fd)
+            writer = SegmentWriter(
+                fd, self._headers[last], self.segment_path(last), offset=scan.end, numbers=self._numbers
+            )
+            if scan.unconfirmed is not None:
+                writer = self.confirm_end(writer, disk)
+        return writer if self._limbo is None else self._write_limbo(writer, self._limbo, disk)
+
+    @property
+    def _limbo_bytes(self) -> int:
+        return 0 if self._limbo is None else group_total([self._limbo])
+
+    def _write_limbo(self, writer: SegmentWriter, limbo: SegmentRecord, disk: DiskCalls) -> SegmentWriter:
+        if not writer.has_room(self._limbo_bytes):
+            writer = self.roll(writer, disk, group_bytes=self._limbo_bytes)
+        self.limbo_number = self._numbers.next
+        writer.write_group([limbo], disk)
+        writer.sync(disk)
+        self._limbo = None
+        return self.confirm_end(writer, disk)
+
+    def _note(self, record: StoredRecord) -> None:
+        """Remember what a record states about the directory itself."""
+        if record.kind is RecordKind.SEGMENT_REMOVED:
+            self._removed.add(record.entry_id)
+        elif record.kind is RecordKind.LIMBO and record.number > self.limbo_number:
+            self.limbo_number = record.number
+            self.limbo_below = record.ledger_id
+            self.known_holes = decode_holes(record.body)
+
+    def _end_of(self, segment_id: int, scan: SegmentScan, *, is_last_but_one: bool) -> list[Hole]:
+        """The hole at the end of a segment that is not the last. Notes whether its seal must be written."""
+        header, following = self._headers[segment_id], segment_id + 1
+        successor = None if following in self._headerless else self._headers.get(following)
+        if is_last_but_one and successor is not None and not scan.holes and not self._holds_group(following):
+            end = scan.end - SEAL_BYTES if scan.sealed else scan.end
+            if end == successor.previous_end:
+                # The seal may not be on the disk even if it can be read: see `settle`.
+                self._seal_last_but_one = True
+                return []
+        hole = missing_end(scan, header, successor)
+        return [] if hole is None else [hole]
+
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def confirm_end(self, segment: SegmentWriter, disk: DiskCalls) -> SegmentWriter:
         """Confirm the synced end of the last segment. Returns the writer to continue with. Raises OSError."""
@@ -251,7 +308,8 @@ class StorageDirectory:
         The old segment is completely synced. The new one exists before the old one is sealed, so a seal without a
         successor means a lost file.
         """
-        successor = self._make_segment(disk, previous_end=full.offset, group_bytes=group_bytes)
+        following = full.segment_id + 1
+        successor = self._make_segment(disk, segment_id=following, previous_end=full.offset, group_bytes=group_bytes)
         try:
             full.seal(disk)
         except OSError:
@@ -261,18 +319,13 @@ class StorageDirectory:
         self._reserve.refill()
         return successor
 
-    def _make_segment(self, disk: DiskCalls, *, previous_end: int, group_bytes: int) -> SegmentWriter:
-        """Create the next segment, durable under its name. Raises OSError.
+    def _make_segment(self, disk: DiskCalls, *, segment_id: int, previous_end: int, group_bytes: int) -> SegmentWriter:
+        """Create a segment, durable under its name. Raises OSError.
 
         It gets its name only when its header is durable. So a header with a wrong checksum is damage, not a torn start.
         """
-        segment_id = max(self._headers, default=0) + 1
-        header = SegmentHeader(
-            bytes.fromhex(self.identity.cluster_id),
-            bytes.fromhex(self.identity.incarnation),
-            segment_id,
-            previous_end,
-            aligned(max(self.segment_bytes, FIRST_GROUP + group_bytes + SEAL_BYTES)),
+        header = self._derived_header(
+            segment_id, previous_end, aligned(max(self.segment_bytes, FIRST_GROUP + group_bytes + SEAL_BYTES))
         )
         path = self.segment_path(segment_id)
         temporary = path.with_suffix(TEMPORARY)
@@ -287,7 +340,11 @@ class StorageDirectory:
             os.close(fd)
             raise
         self._headers[segment_id] = header
-        return SegmentWriter(fd, header, path, offset=FIRST_GROUP)
+        return SegmentWriter(fd, header, path, offset=FIRST_GROUP, numbers=self._numbers)
+
+    def _derived_header(self, segment_id: int, previous_end: int, file_bytes: int) -> SegmentHeader:
+        cluster, incarnation = bytes.fromhex(self.identity.cluster_id), bytes.fromhex(self.identity.incarnation)
+        return SegmentHeader(cluster, incarnation, segment_id, previous_end, file_bytes)
 
     def _seal(self, segment_id: int, offset: int, disk: DiskCalls) -> None:
         path = self.segment_path(segment_id)
@@ -298,12 +355,13 @@ class StorageDirectory:
             writer.close()
 
     def _holds_group(self, segment_id: int) -> bool:
-        path = self.segment_path(segment_id)
-        fd = os.open(path, os.O_RDONLY)
+        fd = os.open(self.segment_path(segment_id), os.O_RDONLY)
         try:
-            return SegmentScan(fd, self._headers[segment_id], path).holds_group()
+            return SegmentScan(fd, self._headers[segment_id]).holds_group()
         finally:
             os.close(fd)
+
+    # --- opening -----------------------------------------------------------------------------------------------------
 
     def _format(self) -> None:
         """Create the first segment. No record is accepted before the identity names it, so leftovers hold none."""
@@ -311,50 +369,57 @@ class StorageDirectory:
         segments.mkdir(exist_ok=True)
         for leftover in segments.iterdir():
             leftover.unlink()
-        self._make_segment(DiskCalls(), previous_end=0, group_bytes=0).close()
+        self._make_segment(DiskCalls(), segment_id=1, previous_end=0, group_bytes=0).close()
         sync_directory(self.path)
         self.identity = replace(self.identity, first_segment_id=1)
-        _write_identity(self.path, self.identity)
+        write_identity(self.path, self.identity)
         self._headers.clear()
 
-    def _load_headers(self) -> None:
-        """Read the header of every segment. Raises StorageDirectoryRefused, DamagedSegment."""
+    def _load_headers(self, *, clean: bool) -> None:
+        """Read the header of every segment. clean: remove leftovers. Raises StorageDirectoryRefused."""
         first = self.identity.first_segment_id
         segments = self.path / SEGMENTS
         found: list[int] = []
         for file in sorted(segments.iterdir() if segments.exists() else ()):
             name = _SEGMENT_NAME.fullmatch(file.name)
             if file.suffix == TEMPORARY or (name and int(name[1], 16) < first):
-                file.unlink()
+                if clean:
+                    file.unlink()
             elif name:
                 found.append(int(name[1], 16))
-        missing = next((number for number, has in enumerate(found, first) if number != has), first + len(found))
-        if not found or found[-1] > missing:
+        if not found:
             raise StorageDirectoryRefused(
-                f"{segments}: segment {missing:016x} is missing, and with it records that this node acknowledged; "
-                f"restore the file, {_WIPE}: its ledgers are then one copy short",
-                missing=missing,
+                f"{segments}: holds no segment, but the node had segment {first:016x} and perhaps more; check that the "
+                f"volume is mounted, or restore the files, {WIPE}: its ledgers are then one copy short",
+                missing=first,
             )
         for segment_id in found:
             self._headers[segment_id] = self._load_header(segment_id)
 
     def _load_header(self, segment_id: int) -> SegmentHeader:
         path = self.segment_path(segment_id)
-        with path.open("rb") as file:
-            header = SegmentHeader.decode(file.read(HEADER.size), path)
+        try:
+            with path.open("rb") as file:
+                header = SegmentHeader.decode(file.read(HEADER.size), path)
+        except OSError:
+            header = None
+        if header is None:
+            self._headerless.add(segment_id)
+            size = max(path.stat().st_size // GROUP_ALIGN, 1) * GROUP_ALIGN
+            return self._derived_header(segment_id, 0, size)
         owner = (header.cluster_id.hex(), header.incarnation.hex(), header.segment_id)
         wanted = (self.identity.cluster_id, self.identity.incarnation, segment_id)
         if owner != wanted:
             raise StorageDirectoryRefused(
                 f"{path}: belongs to (cluster, node incarnation, segment) {owner}, expected {wanted}: "
-                f"it is a file of another directory; restore the right one, {_WIPE}"
-            )
-        size = path.stat().st_size
-        if size != header.file_bytes:
-            raise damaged(
-                path, offset=size, what="end of file", why=f"the file was created with {header.file_bytes} bytes"
+                f"it is a file of another directory; restore the right one, {WIPE}"
             )
         return header
+
+
+def _must_not_be_written(segment_id: int, holes: list[Hole] | tuple[Hole, ...]) -> bool:
+    """A segment in which a hole was found gets no more records: what is written there may be lost, too."""
+    return any(hole.segment_id == segment_id for hole in holes)
 
 
 def _make_directory(path: Path) -> None:
@@ -370,11 +435,12 @@ def _refuse_foreign(path: Path) -> None:
     if names:
         raise StorageDirectoryRefused(
             f"{path}: not empty ({', '.join(names[:5])}{' …' if len(names) > 5 else ''}), but without {IDENTITY}: not "
-            f"a storage node's directory, or a damaged one; give an empty directory, or restore {IDENTITY}, {_WIPE}"
+            f"a storage node's directory, or a damaged one; give an empty directory, or restore {IDENTITY}, {WIPE}"
         )
 
 
-def _take_lock(path: Path) -> int:
+def take_lock(path: Path, *, write_pid: bool = True) -> int:
+    """Raises StorageDirectoryRefused if another process has the directory open."""
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -385,5 +451,6 @@ def _take_lock(path: Path) -> int:
             f"{path}: in use by another process (pid {holder or 'unknown'}); "
             f"stop that process, or give this one its own directory"
         ) from error
-    os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
+    if write_pid:
+        os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
     return fd

@@ -17,8 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oncelog.core.storage.ledger import RecordKind
-from oncelog.log_storage.segment_format import ENTRY_KINDS, Body, RecordLocation, StoredRecord
+from oncelog.log_storage.segment_format import RECORD, Body, RecordLocation
 
 
 class Unsynced(NamedTuple):
@@ -44,8 +43,8 @@ class _Run:
         return self.first + len(self.places)
 
 
-class _LedgerEntries:
-    """The stored entries of one ledger."""
+class LedgerEntries:
+    """The stored entries of one ledger: a place and a length for each."""
 
     __slots__ = ("count", "firsts", "runs")
 
@@ -55,12 +54,13 @@ class _LedgerEntries:
         self.firsts: list[int] = []
         self.count = 0
 
-    def put(self, entry_id: int, place: int, length: int) -> None:
+    def put(self, entry_id: int, place: int, length: int) -> tuple[int, int] | None:
+        """The place and length that the entry had before; None if it is new."""
         if self.runs and entry_id == self.runs[-1].end:
             self.runs[-1].places.append(place)
             self.runs[-1].lengths.append(length)
             self.count += 1
-            return
+            return None
         at = bisect_right(self.firsts, entry_id) - 1
         if at < 0 or entry_id > self.runs[at].end:
             at += 1
@@ -68,10 +68,11 @@ class _LedgerEntries:
             self.firsts.insert(at, entry_id)
         run = self.runs[at]
         if entry_id < run.end:
-            # Stored a second time (a retry, a recovery): the bytes are equal, and the later copy is used.
-            run.places[entry_id - run.first] = place
-            run.lengths[entry_id - run.first] = length
-            return
+            # Stored a second time (a retry, a recovery, a compaction): the bytes are equal; the later copy is used.
+            at = entry_id - run.first
+            before = run.places[at], run.lengths[at]
+            run.places[at], run.lengths[at] = place, length
+            return before
         run.places.append(place)
         run.lengths.append(length)
         self.count += 1
@@ -80,6 +81,7 @@ class _LedgerEntries:
             del self.firsts[at + 1]
             run.places += behind.places
             run.lengths += behind.lengths
+        return None
 
     def find(self, entry_id: int) -> tuple[int, int] | None:
         """(place, length), or None."""
@@ -96,23 +98,28 @@ class LedgerIndex:
     """The entries of every ledger of this node."""
 
     def __init__(self) -> None:
-        self._stored: dict[int, _LedgerEntries] = {}
+        self._stored: dict[int, LedgerEntries] = {}
         #: {ledger_id: {entry_id: Unsynced}}; no empty inner dicts.
         self._unsynced: dict[int, dict[int, Unsynced]] = {}
-
-    def replay(self, record: StoredRecord) -> None:
-        """Take one record of the scan. Fences and seals do not change the index."""
-        if record.kind in ENTRY_KINDS:
-            self.put(record.ledger_id, record.entry_id, record.location)
-        elif record.kind is RecordKind.LEDGER_ERASED:
-            self.drop(record.ledger_id)
+        #: {segment_id: bytes of the records in it that this index points to}
+        self.live_bytes: dict[int, int] = {}
 
     def put(self, ledger_id: int, entry_id: int, location: RecordLocation) -> None:
         """The entry is stored and synced at `location`."""
         entries = self._stored.get(ledger_id)
         if entries is None:
-            entries = self._stored[ledger_id] = _LedgerEntries()
-        entries.put(entry_id, location.segment_id << 32 | location.offset, location.length)
+            entries = self._stored[ledger_id] = LedgerEntries()
+        segment_id, offset, length = location
+        before = entries.put(entry_id, segment_id << 32 | offset, length)
+        live = self.live_bytes
+        live[segment_id] = live.get(segment_id, 0) + RECORD.size + length
+        if before is not None:
+            live[before[0] >> 32] -= RECORD.size + before[1]
+
+    def move(self, ledger_id: int, entry_id: int, source: RecordLocation, location: RecordLocation) -> None:
+        """A copy of the record at `source` is synced at `location`. Ignored if `source` is not used any more."""
+        if self.location(ledger_id, entry_id) == source:
+            self.put(ledger_id, entry_id, location)
 
     def stage(self, ledger_id: int, entry_id: int, unsynced: Unsynced) -> None:
         """The entry was handed to the journal."""
@@ -128,8 +135,19 @@ class LedgerIndex:
         self.put(ledger_id, entry_id, location)
 
     def drop(self, ledger_id: int) -> None:
-        """The ledger was deleted. Entries that are not yet synced stay until `settle`."""
-        self._stored.pop(ledger_id, None)
+        """The ledger was erased. Entries that are not yet synced stay until `settle`."""
+        entries = self._stored.pop(ledger_id, None)
+        if entries is not None:
+            for run in entries.runs:
+                for place, length in zip(run.places, run.lengths, strict=True):
+                    self.live_bytes[place >> 32] -= RECORD.size + length
+
+    def entries(self, ledger_id: int) -> Iterator[tuple[int, RecordLocation]]:
+        """The synced entries of a ledger, ascending."""
+        stored = self._stored.get(ledger_id)
+        for run in [] if stored is None else stored.runs:
+            for entry_id, (place, length) in enumerate(zip(run.places, run.lengths, strict=True), run.first):
+                yield entry_id, RecordLocation(place >> 32, place & 0xFFFF_FFFF, length)
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         return self.unsynced(ledger_id, entry_id) is not None or self.location(ledger_id, entry_id) is not None

@@ -22,9 +22,11 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, JournalFailed
 from oncelog.core.storage.ledger import RecordKind
+from oncelog.log_storage.damage import KnownDamage
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.index import LedgerIndex, Unsynced
-from oncelog.log_storage.reader import RangePlan, SegmentReader
+from oncelog.log_storage.index import Unsynced
+from oncelog.log_storage.reader import RangePlan, SegmentReader, VerifyPlan
+from oncelog.log_storage.replay import Replayed
 from oncelog.log_storage.segment_format import (
     ENTRY_KINDS,
     RECORD,
@@ -44,10 +46,11 @@ _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Group(NamedTuple):
-    """The records that one fsync made durable."""
+    """The records that one fsync made durable. first_number: of the first new record; the next ones follow."""
 
     records: list[SegmentRecord]
     locations: list[RecordLocation]
+    first_number: int
 
 
 class _GroupWriter(threading.Thread):
@@ -130,10 +133,11 @@ class _GroupWriter(threading.Thread):
         total_bytes = group_total(records)
         if not self._segment.has_room(total_bytes):
             self._segment = self._directory.roll(self._segment, self._disk, group_bytes=total_bytes)
+        first_number = self._segment.next_number
         locations = self._segment.write_group(records, self._disk)
         self._segment.sync(self._disk)
         self._unconfirmed = True
-        self._report(_Group(records, locations))
+        self._report(_Group(records, locations, first_number))
 
 
 def _journal_failed(error: OSError, segment: SegmentWriter) -> JournalFailed:
@@ -159,7 +163,7 @@ class Journal:
     def __init__(
         self,
         directory: StorageDirectory,
-        index: LedgerIndex,
+        replayed: Replayed,
         *,
         loop: asyncio.AbstractEventLoop,
         on_synced: Callable[[int], None],
@@ -169,12 +173,16 @@ class Journal:
     ) -> None:
         """Make the replayed end durable, confirm it with a durability marker, start the writer. Blocks for a few syncs.
 
-        directory: scanned to its end. index: filled by that scan; the journal keeps it current from here on.
+        directory: replayed, and in limbo if it has new holes. The journal keeps the replayed index current from here
+        on.
         on_synced(lsn), on_failed(error): called on the loop; on_failed at most once, and nothing is synced after it.
         Raises OSError if the directory cannot be made durable.
         """
-        self._index = index
-        self._reader = SegmentReader(directory)
+        self.index = self._index = replayed.index
+        self.control = replayed.control
+        self.damage = KnownDamage()
+        disk = disk or DiskCalls()
+        self._reader = SegmentReader(directory, self.damage, disk)
         self._on_synced = on_synced
         self._on_failed = on_failed
         self._last_lsn = 0
@@ -183,7 +191,6 @@ class Journal:
         #: Why nothing can be appended any more; None while it can.
         self._stopped: JournalFailed | None = None
         self._ended: asyncio.Future[None] = loop.create_future()
-        disk = disk or DiskCalls()
         self._writer = _GroupWriter(
             directory,
             directory.settle(disk),
@@ -271,6 +278,25 @@ class Journal:
             pieces.append(piece)
         return RangePlan(ledger_id, first, pieces)
 
+    def plan_verify(self, *, ledger_id: int, first: int, entries_max: int, bytes_max: int) -> VerifyPlan:
+        """Where the entries from `first` on are, for `SegmentReader.verify`. bytes_max: 0: no limit.
+
+        At least one id is looked at. An entry that is not synced yet has no place on the disk and counts as unreadable.
+        """
+        places: list[RecordLocation | None] = []
+        unsynced: set[int] = set()
+        size = 0
+        for entry_id in range(first, first + entries_max):
+            location = self._index.location(ledger_id, entry_id)
+            size += 0 if location is None else location.length
+            if places and bytes_max and size > bytes_max:
+                break
+            if self._index.unsynced(ledger_id, entry_id) is not None:
+                unsynced.add(entry_id)
+                location = None
+            places.append(location)
+        return VerifyPlan(ledger_id, first, places, frozenset(unsynced))
+
     async def close(self) -> None:
         """Sync what was appended, confirm it with a durability marker, end the writer. Also after a failure."""
         if self._stopped is None:
@@ -295,13 +321,21 @@ class Journal:
             self._on_failed(report)
 
     def _group_synced(self, group: _Group) -> None:
-        lsn = self._synced_lsn
+        lsn, number = self._synced_lsn, group.first_number
         for record, location in zip(group.records, group.locations, strict=True):
             lsn += 1
+            kind, ledger_id, entry_id = record.kind, record.ledger_id, record.entry_id
             self._pending_bytes -= RECORD.size + location.length
-            if record.kind in ENTRY_KINDS:
-                self._index.settle(record.ledger_id, record.entry_id, lsn, location)
-            elif record.kind == RecordKind.LEDGER_ERASED:
-                self._index.drop(record.ledger_id)
+            if kind in ENTRY_KINDS:
+                self._index.settle(ledger_id, entry_id, lsn, location)
+                self.control.note_entry(ledger_id, location.segment_id)
+                if self.damage:
+                    self.damage.stored_again(ledger_id, entry_id)
+            else:
+                self.control.note(kind, ledger_id, entry_id, number)
+                if kind == RecordKind.LEDGER_ERASED:
+                    self._index.drop(ledger_id)
+                    self.damage.erased(ledger_id)
+            number += 1
         self._synced_lsn = lsn
         self._on_synced(lsn)

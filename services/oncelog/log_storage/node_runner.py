@@ -9,16 +9,21 @@ its records in the order in which the core decided them.
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Protocol, Self, assert_never
 
 from crc32c import crc32c
 
-from oncelog.core.errors import CorruptEntry, InvariantViolated, JournalFailed, StoreUnavailable, TooManyRequests
-from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
+from oncelog.core.errors import (
+    CorruptEntry,
+    DamagedSegment,
+    InvariantViolated,
+    JournalFailed,
+    StoreUnavailable,
+    TooManyRequests,
+)
+from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -31,7 +36,7 @@ from oncelog.core.storage.answers import (
     LedgerOrphaned,
     ReadReceived,
 )
-from oncelog.core.storage.ledger import JournalRecord, LedgerOrigin, RecordKind
+from oncelog.core.storage.ledger import JournalRecord, LedgerOrigin
 from oncelog.core.storage.node import (
     AppendReceived,
     CheckLedger,
@@ -45,7 +50,8 @@ from oncelog.core.storage.node import (
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
-from oncelog.log_storage.segment_format import ENTRY_KINDS, RECORD, RecordLocation, SegmentRecord
+from oncelog.log_storage.replay import Replayed, replay
+from oncelog.log_storage.segment_format import SegmentRecord
 from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.rpc.storage_codec import ReceivedAppend
 from oncelog.runtime.backoff import Backoff
@@ -55,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 #: Fences and reads that may wait at the same time.
 CALLS_MAX = 1024
+#: Holes that are logged one by one; `oncelog storage inspect` lists all.
+LOGGED_HOLES_MAX = 20
 _CRC_AT = slice(4, 8)
 
 
@@ -66,6 +74,10 @@ class LedgerRecords(Protocol):
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         """Whether a ledger without a record was certainly deleted; see `core.storage.ledger`."""
+
+
+#: The synced counter of ledger ids: every ledger that exists has a lower id. Raises StoreUnavailable, CorruptEntry.
+LedgerCounter = Callable[[], Awaitable[LedgerId]]
 
 
 class AppendAnswers(Protocol):
@@ -140,17 +152,21 @@ class NodeRunner:
         *,
         on_failed: Callable[[JournalFailed], None],
         disk: DiskCalls | None = None,
+        ledger_counter: LedgerCounter | None = None,
     ) -> Self:
         """Replay the directory, make its end durable, and become ready for events.
 
-        on_failed: called once if the journal fails; the process must then end. Raises DamagedSegment, JournalFailed.
+        on_failed: called once if the journal fails; the process must then end. ledger_counter: asked only if the
+        directory has new holes; without it such a directory is refused. Raises DamagedSegment, JournalFailed.
         """
         runner = cls(Incarnation(directory.identity.incarnation), records)
-        await asyncio.to_thread(runner._replay, directory)
+        replayed = await asyncio.to_thread(replay, directory, disk or DiskCalls())
+        await _enter_limbo(directory, ledger_counter)
+        runner._restore(replayed)
         try:
             runner.index.journal = Journal(
                 directory,
-                runner.index.entries,
+                replayed,
                 loop=asyncio.get_running_loop(),
                 on_synced=runner._synced,
                 on_failed=on_failed,
@@ -160,18 +176,14 @@ class NodeRunner:
             raise JournalFailed(f"{directory.path}: cannot make its end durable: {error}; check the disk") from error
         return runner
 
-    def _replay(self, directory: StorageDirectory) -> None:
-        core, index = self.core, self.index.entries
-        with _StoredHeaders(directory) as headers:
-            for record in directory.scan():
-                index.replay(record)
-                if record.kind in ENTRY_KINDS:
-                    recovery = record.kind is RecordKind.RECOVERY_ADD
-                    core.restore_entry(headers.read(record.location), recovery=recovery)
-                elif record.kind is RecordKind.FENCE:
-                    core.restore_fence(LedgerId(record.ledger_id))
-                elif record.kind is RecordKind.LEDGER_ERASED:
-                    core.restore_deletion(LedgerId(record.ledger_id))
+    def _restore(self, replayed: Replayed) -> None:
+        self.index.entries = replayed.index
+        for ledger_id in replayed.erased:
+            self.core.restore_deletion(ledger_id)
+        for header, writable in replayed.entries():
+            self.core.restore_entry(header, recovery=not writable)
+        for ledger_id in replayed.fenced:
+            self.core.restore_fence(ledger_id)
 
     @property
     def journal(self) -> Journal:
@@ -328,34 +340,32 @@ def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
         )
 
 
-class _StoredHeaders:
-    """Reads the headers of stored entries at start: the index does not hold their last_add_confirmed.
-
-    Keeps one file open, because the records come segment by segment. The scan has verified what is read here.
-    """
-
-    def __init__(self, directory: StorageDirectory) -> None:
-        self._directory = directory
-        self._segment_id = -1
-        self._fd = -1
-
-    def read(self, location: RecordLocation) -> EntryHeader:
-        """Raises CorruptEntry if the record is intact but not an entry."""
-        if location.segment_id != self._segment_id:
-            self._close()
-            self._fd = os.open(self._directory.segment_path(location.segment_id), os.O_RDONLY)
-            self._segment_id = location.segment_id
-        return peek_header(os.pread(self._fd, HEADER_BYTES, location.offset + RECORD.size))
-
-    def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._close()
+async def _enter_limbo(directory: StorageDirectory, ledger_counter: LedgerCounter | None) -> None:
+    """If the directory has new holes, let it note that the ledgers which exist now may lack entries (hazard 62)."""
+    holes = directory.new_holes
+    if not holes:
+        return
+    logger.error(
+        "the directory is damaged: the node starts in limbo, and repair restores what it lacks",
+        extra={"fields": {"path": str(directory.path), "holes": [hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]],
+                          "hole_count": len(holes)}},
+    )  # fmt: skip
+    if ledger_counter is None:
+        hole = holes[0]
+        path = directory.segment_path(hole.segment_id)
+        raise DamagedSegment(
+            f"{path}: damaged at offset {hole.start} ({hole.what}). Records that this node acknowledged are lost here, "
+            "so it does not start: restore the file. Or wipe the node's directory: the node then joins as a new, empty "
+            "one, and its ledgers are one copy short. Wipe at most one node at a time",
+            file=str(path), offset=hole.start, what=hole.what,
+        )  # fmt: skip
+    backoff = Backoff()
+    while True:
+        try:
+            counter = await ledger_counter()
+        except (StoreUnavailable, CorruptEntry) as error:
+            logger.warning("could not read the ledger counter; will retry", extra={"fields": {"reason": error.message}})
+            await backoff.pause()
+        else:
+            directory.enter_limbo(counter)
+            return

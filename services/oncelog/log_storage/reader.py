@@ -11,14 +11,22 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.entry import decode_entry
+from oncelog.core.ids import EntryId, LedgerId
+from oncelog.log_storage.damage import KnownDamage
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.segment_format import RECORD, Body, RecordLocation, check_record
+from oncelog.log_storage.segment_writer import SYSTEM, DiskCalls
 
 OPEN_SEGMENTS_MAX = 256
 #: Records of one ledger at most this far apart are read by one call: a call costs about as much as copying 16 KiB.
 GAP_BYTES_MAX = 16 * 1024
 RUN_BYTES_MAX = 4 * 1024 * 1024
+#: Where the CRC32C is in the header of an entry, see `core.formats.entry`.
+_ENTRY_CRC = slice(4, 8)
 
 
 class _OpenSegment:
@@ -42,11 +50,34 @@ class RangePlan(NamedTuple):
     pieces: list[Body | RecordLocation]
 
 
-class SegmentReader:
-    """Reads records at known locations with a limited number of open files."""
+class VerifyPlan(NamedTuple):
+    """Consecutive ids of a ledger from `first` on: the location of each entry; None if it is missing or unsynced."""
 
-    def __init__(self, directory: StorageDirectory) -> None:
+    ledger_id: int
+    first: int
+    places: list[RecordLocation | None]
+    unsynced: frozenset[int]
+
+
+class Verified(NamedTuple):
+    """checksums: for each id, the CRC32C in the header of the entry; 0 if it is not sound. bytes: of sound entries."""
+
+    checksums: list[int]
+    missing: list[int]
+    unreadable: list[int]
+    next_entry: int
+    bytes: int
+
+
+class SegmentReader:
+    """Reads records at known locations with a limited number of open files. Notes what it cannot read."""
+
+    def __init__(
+        self, directory: StorageDirectory, damage: KnownDamage | None = None, disk: DiskCalls = SYSTEM
+    ) -> None:
         self._directory = directory
+        self._disk = disk
+        self._damage = KnownDamage() if damage is None else damage
         self._lock = threading.Lock()
         self._open: OrderedDict[int, _OpenSegment] = OrderedDict()
 
@@ -93,6 +124,41 @@ class SegmentReader:
             fetched += enumerate(bodies, first)
         return fetched
 
+    def verify(self, plan: VerifyPlan) -> Verified:
+        """Read the entries of the plan back from the disk, not from the page cache, and check every checksum.
+
+        The checksum in the header of the entry is checked, too: the record's checksum alone would not find an entry
+        that was already damaged when it was stored.
+        """
+        verified = Verified([], [], [], plan.first + len(plan.places), 0)
+        size = 0
+        for entry_id, place in enumerate(plan.places, plan.first):
+            checksum = 0
+            if place is None:
+                (verified.unreadable if entry_id in plan.unsynced else verified.missing).append(entry_id)
+            else:
+                try:
+                    self._drop_pages(place)
+                    data = self.read(place, ledger_id=plan.ledger_id, entry_id=entry_id)
+                    decode_entry(data, ledger_id=LedgerId(plan.ledger_id), entry_id=EntryId(entry_id), checksum=crc32c)
+                except (CorruptEntry, OSError):
+                    self._damage.note(plan.ledger_id, entry_id)
+                    verified.unreadable.append(entry_id)
+                else:
+                    checksum = int.from_bytes(data[_ENTRY_CRC], "little")
+                    size += len(data)
+                    if self._damage:
+                        # An older read of the same entry may have failed at a place that is not used any more.
+                        self._damage.stored_again(plan.ledger_id, entry_id)
+            verified.checksums.append(checksum)
+        return verified._replace(bytes=size)
+
+    def _drop_pages(self, place: RecordLocation) -> None:
+        """Drop the pages of a synced record from the page cache, so that the next read is one of the disk."""
+        os.posix_fadvise(
+            self._segment(place.segment_id).fd, place.offset, RECORD.size + place.length, os.POSIX_FADV_DONTNEED
+        )
+
     def close(self) -> None:
         with self._lock:
             self._open.clear()
@@ -102,7 +168,7 @@ class SegmentReader:
     ) -> bytes:
         at = location.offset - start
         if check_record(data, at, seed=seed):
-            _, length, _, found_ledger_id, found_entry_id = RECORD.unpack_from(data, at)
+            _, length, _, found_ledger_id, found_entry_id, _ = RECORD.unpack_from(data, at)
             if (length, found_ledger_id, found_entry_id) == (location.length, ledger_id, entry_id):
                 return data[at + RECORD.size : at + RECORD.size + length]
         raise self._corrupt(
@@ -116,7 +182,7 @@ class SegmentReader:
     def _pread(self, segment_id: int, offset: int, size: int, *, ledger_id: int, entry_id: int) -> tuple[bytes, int]:
         try:
             segment = self._segment(segment_id)
-            return os.pread(segment.fd, size, offset), segment.seed
+            return self._disk.read(segment.fd, size, offset), segment.seed
         except OSError as error:
             raise self._corrupt(segment_id, offset, ledger_id, entry_id, str(error)) from error
 
@@ -133,6 +199,7 @@ class SegmentReader:
             return segment
 
     def _corrupt(self, segment_id: int, offset: int, ledger_id: int, entry_id: int, why: str) -> CorruptEntry:
+        self._damage.note(ledger_id, entry_id)
         path = self._directory.segment_path(segment_id)
         return CorruptEntry(
             f"ledger {ledger_id} entry {entry_id}: damaged in {path} at offset {offset} ({why}); "

@@ -7,12 +7,14 @@ A segment is the journal and the store at once: every record is written exactly 
     group    at a multiple of 512, the first at 512, each directly after the one before:
                               magic "OLGR" 4s | crc32c u32 | record_count u32 | group_bytes u32 | durable_offset u64,
                               then `record_count` records of `group_bytes` together, then padding to a multiple of 512
-    record   28 bytes:        crc32c u32 | length u32 | kind u8 | 3 zero bytes | ledger_id u64 | entry_id u64,
-                              then the body; the checksum is over all but itself
+    record   36 bytes:        crc32c u32 | length u32 | kind u8 | 3 zero bytes | ledger_id u64 | entry_id u64
+                              | number u64, then the body; the checksum is over all but itself
     the rest                  zeros, up to file_bytes (or, in a reused file, groups of another seed)
 
-Kinds: ADD 1, RECOVERY_ADD 2 (body: the entry, verbatim), FENCE 3, LEDGER_ERASED 4 (no body, entry_id 0, complete in
-themselves), SEAL 5 (no body, alone in the last group). A group without records is a durability marker.
+Kinds, see `RecordKind`: the three that store an entry have it as their body, verbatim. FENCE, LEDGER_ERASED,
+LIMBO_CLEARED and SEGMENT_REMOVED (entry_id: the segment) have no body. LIMBO (ledger_id: the first ledger that is not
+in limbo) has the known holes as its body, see `holes`. SEAL is alone in the last group. A group without records is a
+durability marker.
 
 Rules
 1. One group is one write and one fsync, and a group is written only after the one before it is synced. So the header of
@@ -25,7 +27,10 @@ Rules
 4. `file_bytes` is the size of the file since its creation: a file of another size has lost something.
 5. `previous_end` is where the previous segment ended when this one was created: everything below it was synced.
 6. Bytes with a wrong checksum in the last segment, with no valid group after them, are a write that was never
-   acknowledged, and are cut. Any other wrong checksum means lost data, and the node does not start (`DamagedSegment`).
+   acknowledged, and are cut. Any other bytes with a wrong checksum are a hole: records may have been lost there.
+7. `number` ascends over the whole life of the directory, in the order in which records were first written. A copy made
+   by compaction keeps the number of its record, so the order of records does not depend on the order of the files
+   (hazard 64). The number of a seal is 0.
 """
 
 import struct
@@ -36,17 +41,17 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from oncelog.core.errors import DamagedSegment, StorageDirectoryRefused
+from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.storage.ledger import RecordKind
 
 MAGIC = b"ONCELOGS"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<8sI16s16sQIII")
 GROUP_MAGIC = b"OLGR"
 GROUP = struct.Struct("<4sIIIQ")
-RECORD = struct.Struct("<IIB3xQQ")
+RECORD = struct.Struct("<IIB3xQQQ")
 _GROUP_REST = struct.Struct("<IIQ")
-_RECORD_REST = struct.Struct("<IB3xQQ")
+_RECORD_REST = struct.Struct("<IB3xQQQ")
 _SEED = struct.Struct("<I16s16sQ")
 _CHECKSUM = struct.Struct("<I")
 
@@ -62,20 +67,11 @@ _JOIN_BYTES_MAX = 4096  # copying less than a page is cheaper than another eleme
 Body = bytes | bytearray | memoryview
 
 
-#: The kind that only this module uses.
+#: The kind that only segments use, beside the kinds of `RecordKind`.
 SEAL = 5
 _KINDS = {int(kind): kind for kind in RecordKind}
 #: The kinds that store an entry.
-ENTRY_KINDS = frozenset({RecordKind.ADD, RecordKind.RECOVERY_ADD})
-
-
-class SegmentRecord(NamedTuple):
-    """One record to be written; kind: a RecordKind, or SEAL."""
-
-    kind: int
-    ledger_id: int
-    entry_id: int
-    body: Body = b""
+ENTRY_KINDS = frozenset({RecordKind.ADD, RecordKind.RECOVERY_ADD, RecordKind.REPAIR_ADD})
 
 
 class RecordLocation(NamedTuple):
@@ -86,13 +82,30 @@ class RecordLocation(NamedTuple):
     length: int
 
 
+class SegmentRecord(NamedTuple):
+    """One record to be written.
+
+    number: 0 for a new record, which gets the next number when it is written; a copy brings its own.
+    source: where the original of a copy is.
+    """
+
+    kind: int
+    ledger_id: int
+    entry_id: int
+    body: Body = b""
+    number: int = 0
+    source: RecordLocation | None = None
+
+
 class StoredRecord(NamedTuple):
-    """One record found by a scan."""
+    """One record found by a scan. body: a part of the scan's window, valid while the scan goes on to its next group."""
 
     kind: RecordKind
     ledger_id: int
     entry_id: int
+    number: int
     location: RecordLocation
+    body: Body
 
 
 def segment_seed(cluster_id: bytes, incarnation: bytes, segment_id: int) -> int:
@@ -132,12 +145,12 @@ class SegmentHeader:
         return head + _CHECKSUM.pack(crc32c(head))
 
     @classmethod
-    def decode(cls, data: bytes, path: Path) -> "SegmentHeader":
-        """Raises DamagedSegment; StorageDirectoryRefused if an intact header has another format."""
+    def decode(cls, data: bytes, path: Path) -> "SegmentHeader | None":
+        """None if it is damaged. Raises StorageDirectoryRefused if an intact header has another format."""
         if len(data) < HEADER.size or _CHECKSUM.unpack_from(data, HEADER.size - 4)[0] != crc32c(
             data[: HEADER.size - 4]
         ):
-            raise damaged(path, offset=0, what="segment header")
+            return None
         magic, version, cluster_id, incarnation, segment_id, previous_end, file_bytes, _ = HEADER.unpack_from(data)
         if magic != MAGIC or version != VERSION:
             raise StorageDirectoryRefused(
@@ -147,25 +160,17 @@ class SegmentHeader:
         return cls(cluster_id, incarnation, segment_id, previous_end, file_bytes)
 
 
-def damaged(path: Path, *, offset: int, what: str, why: str = "") -> DamagedSegment:
-    """The error for lost data: names the file, the offset, what was there, and what to do."""
-    return DamagedSegment(
-        f"{path}: damaged at offset {offset} ({what}{', ' + why if why else ''}). Records that this node acknowledged "
-        "are lost here, so it does not start: restore the file. Or wipe the node's directory: the node then joins as a "
-        "new, empty one, and its ledgers are one copy short. Wipe at most one node at a time",
-        file=str(path),
-        offset=offset,
-        what=what,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class EncodedGroup:
-    """A group as the vector of one write. offsets: those of its records within the segment."""
+    """A group as the vector of one write. offsets: those of its records within the segment.
+
+    next_number: the number of the next new record.
+    """
 
     parts: list[Body]
     total_bytes: int
     offsets: list[int]
+    next_number: int
 
 
 def group_total(records: Sequence[SegmentRecord]) -> int:
@@ -173,8 +178,11 @@ def group_total(records: Sequence[SegmentRecord]) -> int:
     return aligned(GROUP.size + sum(RECORD.size + len(record.body) for record in records))
 
 
-def encode_group(records: Sequence[SegmentRecord], *, seed: int, offset: int) -> EncodedGroup:
-    """A group for `offset`. Large bodies are passed on as they are, small ones are joined."""
+def encode_group(records: Sequence[SegmentRecord], *, seed: int, offset: int, first_number: int) -> EncodedGroup:
+    """A group for `offset`. Large bodies are passed on as they are, small ones are joined.
+
+    first_number: of the first new record; the next ones follow.
+    """
     assert offset % GROUP_ALIGN == 0
     group_bytes = sum(RECORD.size + len(record.body) for record in records)
     rest = _GROUP_REST.pack(len(records), group_bytes, offset)
@@ -182,9 +190,14 @@ def encode_group(records: Sequence[SegmentRecord], *, seed: int, offset: int) ->
     parts: list[Body] = []
     offsets: list[int] = []
     position = offset + GROUP.size
-    for kind, ledger_id, entry_id, body in records:
+    following = first_number
+    for kind, ledger_id, entry_id, body, own_number, _ in records:
         length = len(body)
-        rest = _RECORD_REST.pack(length, kind, ledger_id, entry_id)
+        if own_number:
+            rest = _RECORD_REST.pack(length, kind, ledger_id, entry_id, own_number)
+        else:
+            rest = _RECORD_REST.pack(length, kind, ledger_id, entry_id, following)
+            following += 1
         run.append(_CHECKSUM.pack(crc32c(body, crc32c(rest, seed))) + rest)
         if length > _JOIN_BYTES_MAX:
             parts += (b"".join(run), body)
@@ -195,7 +208,7 @@ def encode_group(records: Sequence[SegmentRecord], *, seed: int, offset: int) ->
         position += RECORD.size + length
     run.append(bytes(aligned(position) - position))
     parts.append(b"".join(run))
-    return EncodedGroup(parts, aligned(position) - offset, offsets)
+    return EncodedGroup(parts, aligned(position) - offset, offsets, following)
 
 
 class GroupHeader(NamedTuple):
@@ -221,11 +234,11 @@ def check_record(data: bytes | memoryview, at: int, *, seed: int) -> bool:
     """Whether a whole record with a valid checksum is at data[at:]."""
     if at + RECORD.size > len(data):
         return False
-    checksum, length, kind, _, _ = RECORD.unpack_from(data, at)
+    checksum, length, kind, _, _, _ = RECORD.unpack_from(data, at)
     end = at + RECORD.size + length
     return end <= len(data) and kind in _KINDS and checksum == crc32c(memoryview(data)[at + 4 : end], seed)
 
 
 def record_kind(number: int) -> RecordKind | None:
-    """None for a number that is no kind of record of this version, and for the seal."""
+    """None for a number that is no kind of record of this version."""
     return _KINDS.get(number)

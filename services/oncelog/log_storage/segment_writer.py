@@ -20,6 +20,7 @@ from oncelog.log_storage.segment_format import (
     SEAL,
     SEAL_BYTES,
     Body,
+    EncodedGroup,
     RecordLocation,
     SegmentHeader,
     SegmentRecord,
@@ -39,15 +40,27 @@ CACHE_STEP_BYTES = 4 * 1024 * 1024
 class DiskCalls:
     """The system calls of the journal, as a value, so that a test can make them fail, wait or write too little.
 
-    A failure of the first two ends the journal. advise(fd, offset, length, what) is a hint.
+    A failure of write or sync ends the journal. What `read` cannot read is damage. advise is a hint.
     """
 
     write: Callable[[int, Sequence[Body], int], int] = os.pwritev
     sync: Callable[[int], None] = os.fdatasync
+    #: (fd, offset, length, what)
     advise: Callable[[int, int, int, int], None] = os.posix_fadvise
+    #: (fd, size, offset)
+    read: Callable[[int, int, int], bytes] = os.pread
 
 
-_SYSTEM = DiskCalls()
+SYSTEM = DiskCalls()
+
+
+class RecordNumbers:
+    """The number of the next new record of a directory, for all of its segments."""
+
+    __slots__ = ("next",)
+
+    def __init__(self, first: int = 1) -> None:
+        self.next = first
 
 
 def write_all(disk: DiskCalls, fd: int, parts: Sequence[Body], offset: int) -> None:
@@ -68,7 +81,10 @@ def write_all(disk: DiskCalls, fd: int, parts: Sequence[Body], offset: int) -> N
 class SegmentWriter:
     """The open end of one segment."""
 
-    def __init__(self, fd: int, header: SegmentHeader, path: Path, *, offset: int) -> None:
+    def __init__(
+        self, fd: int, header: SegmentHeader, path: Path, *, offset: int, numbers: RecordNumbers | None = None
+    ) -> None:
+        self._numbers = numbers or RecordNumbers()
         self._fd = fd
         self._header = header
         self._written_until = offset
@@ -82,14 +98,27 @@ class SegmentWriter:
     def segment_id(self) -> int:
         return self._header.segment_id
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next new record gets."""
+        return self._numbers.next
+
     def has_room(self, group_bytes: int) -> bool:
         """Whether a group of that total size fits and leaves room for the seal."""
         return self.offset + group_bytes + SEAL_BYTES <= self._header.file_bytes
 
     def write_group(self, records: Sequence[SegmentRecord], disk: DiskCalls) -> list[RecordLocation]:
         """Write one group; it counts only after `sync`. Raises OSError: then the segment must not be written again."""
+        group = self._write(records, self._numbers.next, disk)
+        self._numbers.next = group.next_number
         segment_id = self._header.segment_id
-        group = encode_group(records, seed=self._header.seed, offset=self.offset)
+        return [
+            RecordLocation(segment_id, offset, len(record.body))
+            for record, offset in zip(records, group.offsets, strict=True)
+        ]
+
+    def _write(self, records: Sequence[SegmentRecord], first_number: int, disk: DiskCalls) -> EncodedGroup:
+        group = encode_group(records, seed=self._header.seed, offset=self.offset, first_number=first_number)
         end = self.offset + group.total_bytes
         assert end % GROUP_ALIGN == 0
         assert end <= self._header.file_bytes, "a group is never split over segments"
@@ -103,10 +132,7 @@ class SegmentWriter:
                 self._written_until = end
         write_all(disk, self._fd, parts, self.offset)
         self.offset = end
-        return [
-            RecordLocation(segment_id, offset, len(record.body))
-            for record, offset in zip(records, group.offsets, strict=True)
-        ]
+        return group
 
     def sync(self, disk: DiskCalls) -> None:
         """Raises OSError: durability is then unknown, because the kernel may drop the pages and reports that only
@@ -127,10 +153,10 @@ class SegmentWriter:
 
     def seal(self, disk: DiskCalls) -> None:
         """Write the last group; durable when it returns."""
-        self.write_group([SegmentRecord(SEAL, 0, 0)], disk)
+        self._write([SegmentRecord(SEAL, 0, 0)], 0, disk)
         self.sync(disk)
 
-    def close(self, disk: DiskCalls = _SYSTEM) -> None:
+    def close(self, disk: DiskCalls = SYSTEM) -> None:
         """Close the file. Nothing more is written here, so none of it stays in the page cache."""
         self._drop_pages(self.offset, disk)
         os.close(self._fd)

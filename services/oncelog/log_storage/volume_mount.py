@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from oncelog.core.errors import StorageDirectoryRefused
-from oncelog.log_storage.directory import IDENTITY
+from oncelog.log_storage.identity import IDENTITY
 from oncelog.stores.registry import StorageCookie
 
 
