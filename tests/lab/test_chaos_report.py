@@ -13,6 +13,7 @@ from oncelog.lab.chaos.runner import FaultHit, FaultMiss, FaultResults
 from oncelog.lab.chaos.schedule import FaultStep
 from oncelog.lab.faults.injector import InjectedFault
 from oncelog.lab.faults.kinds import Fault, FaultKind
+from oncelog.lab.faults.replacement import WAITED_S
 
 NAMES = ("lost", "duplicated", "out_of_order", "unexpected", "index_gaps", "reader_mismatches")
 RIGHT: dict[str, Any] = {"acked": 10, "stored": 12, **dict.fromkeys(NAMES, 0), "violations": []}
@@ -101,6 +102,19 @@ def test_share_of_long_pauses_counts_each_pause_once() -> None:
     assert [kind["above_quiet"] for kind in shown_json] == [round(2 / 6, 4), None]
     assert "33.3%" in shown(made)
     assert "%" not in shown(make_report(7, planned, faults, pauses, RIGHT, None)), "without a quiet time"
+
+
+def test_report_has_the_time_until_all_copies_were_back() -> None:
+    """And how long the fault had to wait, for the kinds that destroy copies alone."""
+    injected = InjectedFault(Fault(FaultKind.STORAGE_LOSS, 0), "storage-1", 100.0, {WAITED_S: "0.5"})
+    faults = FaultResults(hits=[FaultHit(1, injected, 130.0, 112.34), hit(FaultKind.OWNER_KILL, 200.0, 210.0)])
+    made = report(faults, FaultKind.OWNER_KILL, FaultKind.STORAGE_LOSS)
+    shown_json: Any = made.to_json()["faults"]
+    assert [(kind["kind"], kind["repair_s"], kind["waited_s"]) for kind in shown_json] == [
+        ("owner-kill", [], []),
+        ("storage-loss", [12.3], [0.5]),
+    ]
+    assert "storage-loss: all copies were there again after 12.3 s" in shown(made)
 
 
 def test_correct_log_passes() -> None:

@@ -1,5 +1,6 @@
 """The fault injector for Kubernetes: its victims, its control pod, and its errors."""
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,8 +14,10 @@ from oncelog.lab.failures import FaultMissed, LabFailed
 from oncelog.lab.faults.control_pod import ControlPod
 from oncelog.lab.faults.kinds import Fault, FaultKind
 from oncelog.lab.faults.kubernetes_injector import KubernetesFaultInjector, NodeCommands
+from oncelog.lab.faults.replacement import FORMER
+from oncelog.lab.faults.volume_damage import VolumeDamage
 from oncelog.lab.kubernetes.kubectl import CommandFailed, Kubectl
-from oncelog.lab.kubernetes.release import CONTROL_POD_LABEL
+from oncelog.lab.kubernetes.release import CONTROL_POD_LABEL, pods_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -212,3 +215,66 @@ async def test_permission_is_read_from_standard_output_only(
             await kubectl.may("list", "nodes")
     else:
         assert await kubectl.may("list", "nodes") is answer
+
+
+class FakeVolumes(FakeKubectl):
+    """A storage pod with one claim, which Kubernetes creates again. stuck: so often the pod is created too early."""
+
+    def __init__(self, *, stuck: int = 0) -> None:
+        storage = pod("storage", 1)
+        storage["metadata"]["name"] = "oncelog-storage-1"
+        workload = {"metadata": {"name": "chaos-workload-1"}, "status": {"phase": "Running"}}
+        super().__init__(storage)
+        self.answers = {
+            "/admin/v2/storage-nodes": NODES,
+            "/admin/v2/storage/nodes/aa/may-replace": {"may_replace": True},
+        }
+        self._workload = workload
+        self._stuck = stuck
+        self._claim = "first"
+
+    async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        if kind == "persistentvolumeclaims":
+            return [{"metadata": {"name": "data-1", "uid": self._claim}}] if self._claim else []
+        return [self._workload] if selector.endswith("=chaos") else await super().items(kind, selector)
+
+    async def pod(self, name: str) -> dict[str, Any]:
+        return {"spec": {"volumes": [{"name": "tmp"}, {"persistentVolumeClaim": {"claimName": "data-1"}}]}}
+
+    async def run(self, *words: str, timeout_s: float = 0.0) -> str:
+        if words[:2] == ("exec", "chaos-workload-1"):
+            return json.dumps(self.answers[words[-1]])
+        self.done.append((" ".join(words[:2]), words[2]))
+        self._claim = "" if words[0] == "delete" else self._claim
+        return ""
+
+    async def kill_pod(self, name: str) -> None:
+        self.done.append(("killed", name))
+        self._stuck -= 1
+        if self._stuck < 0 and not self._claim:
+            self._claim = "second"
+
+
+NODES = [{"incarnation": "aa", "address": "oncelog-storage-1.oncelog-storage.here.svc:6650", "live": True}]
+
+
+@pytest.mark.parametrize("stuck", [0, 1])
+async def test_storage_loss_deletes_the_claim_and_the_pod(stuck: int) -> None:
+    """A pod that was created before the old claim was gone is deleted once more."""
+    kubectl = FakeVolumes(stuck=stuck)
+    (victim,) = pods_of(await kubectl.items("pods"))
+    damage = VolumeDamage(kubectl, check_every_s=0.0, stuck_s=0.0)
+    injected = await damage.inject(Fault(FaultKind.STORAGE_LOSS, 0), victim)
+    assert injected.victim == "oncelog-storage-1"
+    assert injected.detail[FORMER] == "aa"
+    killed = ("killed", "oncelog-storage-1")
+    assert kubectl.done == [("delete persistentvolumeclaim", "data-1"), *[killed] * (1 + stuck)]
+
+
+async def test_bit_rot_damages_a_storage_pod_and_restarts_it() -> None:
+    """The claim stays, and the fault ends when all copies are there again."""
+    kubectl = FakeVolumes()
+    target = injector(kubectl)
+    injected = await target.inject(Fault(FaultKind.BIT_ROT, 0), ())
+    assert [words for words, _ in kubectl.done] == ["exec oncelog-storage-1", "killed"]
+    await target.recover(injected)

@@ -10,6 +10,7 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.lab.chaos.schedule import make_schedule
 from oncelog.lab.faults.kinds import (
     DEFAULT_KINDS,
+    DESTRUCTIVE,
     NODE_KINDS,
     VICTIM_COMPONENT,
     WHOLE_CLUSTER,
@@ -108,10 +109,16 @@ def test_faults_that_small_clusters_survive() -> None:
 def test_control_pod_is_killed_alone_and_only_if_named() -> None:
     """It measures the cost of a kill itself, so nothing else happens at the same time. No cluster is too small."""
     assert FaultKind.CONTROL_POD_KILL not in DEFAULT_KINDS
-    assert len(DEFAULT_KINDS) == len(FaultKind) - 1
     assert why_not(FaultKind.CONTROL_POD_KILL, {}) is None
     assert not fits([FaultKind.CONTROL_POD_KILL, FaultKind.METADATA_KILL], WHOLE)
     assert fits([FaultKind.CONTROL_POD_KILL], WHOLE)
+
+
+def test_destructive_kinds_come_only_if_named() -> None:
+    """They delete or damage the data of a storage node. At most one of three nodes at a time."""
+    assert set(FaultKind) - set(DEFAULT_KINDS) == {*DESTRUCTIVE, FaultKind.CONTROL_POD_KILL}
+    assert not fits([FaultKind.STORAGE_LOSS, FaultKind.BIT_ROT], WHOLE)
+    assert why_not(FaultKind.STORAGE_LOSS, WHOLE | {Component.STORAGE: 2}) is not None
 
 
 def test_kind_that_the_cluster_does_not_survive_is_refused() -> None:

@@ -63,6 +63,12 @@ class LabCluster:
         finally:
             await rest.close()
 
+    def directory_of(self, process: ClusterProcess) -> Path:
+        """The data directory of a storage node. Raises LabFailed for a cluster that the lab has not started."""
+        if self._data is None:
+            raise LabFailed("this command changes data directories and needs a cluster of its own: leave out --url")
+        return self._data / process.name
+
     def processes(self) -> list[ClusterProcess]:
         """All processes. Raises LabFailed for a cluster that the lab has not started."""
         if self._data is None:

@@ -3,7 +3,7 @@
 Rules
 - A directory holds one cluster. Storage node N always uses storage-N, so a restarted cluster finds its data.
 - `--port` and `--http-port` are the ports of the first metadata service; each further one has the next port. All other
-  ports are free ones, which clients find through the metadata services.
+  ports are free ones, which clients find through the metadata services. Storage nodes keep theirs over restarts.
 """
 
 import sys
@@ -122,9 +122,15 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[
 
 
 def with_ports(child: ProcessPlan, take: Callable[[], int]) -> ProcessPlan:
-    """The same, with a port from `take` in place of 0: clients know these ports, so a restart must keep them."""
+    """The same, with a port from `take` in place of 0, so that a restart keeps the ports.
+
+    Clients know those of metadata services. A storage node whose directory was deleted replaces its former self because
+    it has the same address.
+    """
     command = list(child.command)
     for option in ("--port", "--http-port"):
+        if option not in command:
+            continue
         at = command.index(option) + 1
         command[at] = command[at] if int(command[at]) else str(take())
     return replace(child, command=tuple(command))

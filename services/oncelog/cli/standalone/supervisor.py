@@ -88,7 +88,8 @@ class Supervisor:
 
     async def _start(self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup) -> None:
         """Start the processes, and return when all are ready."""
-        kept = [plans.with_ports(child, self._take_port) if child.role is Role.METADATA else child for child in wanted]
+        lasting = {Role.METADATA, Role.STORAGE}
+        kept = [plans.with_ports(child, self._take_port) if child.role in lasting else child for child in wanted]
         children = [
             SupervisedProcess(child, self.plan.log_path(child.name), self._environment, self._process_changed)
             for child in kept

@@ -29,7 +29,7 @@ Kinds = Annotated[
     str | None,
     typer.Option(
         help=f"Comma-separated list of: {', '.join(FaultKind)}. By default all kinds that the cluster survives, "
-        "without control-pod-kill."
+        "without control-pod-kill, storage-loss and bit-rot."
     ),
 ]
 

@@ -20,7 +20,8 @@ from rich.table import Table
 from oncelog.lab.acknowledgements import STEADY, AckPause, longest_pause_ms
 from oncelog.lab.chaos.runner import FaultHit, FaultResults
 from oncelog.lab.chaos.schedule import FaultStep
-from oncelog.lab.faults.kinds import FaultKind
+from oncelog.lab.faults.kinds import DESTRUCTIVE, FaultKind
+from oncelog.lab.faults.replacement import WAITED_S
 from oncelog.lab.verdict import FAULTS
 
 _STEADY_CLIENTS = (STEADY,)
@@ -45,6 +46,10 @@ class KindFigures:
     count: int
     opening_gap_ms_max: float | None
     above_quiet: float | None = None
+    #: of kinds that destroy copies: seconds until all copies were there again, ascending
+    repair_s: tuple[float, ...] = ()
+    #: of the same kinds: seconds until the node could be replaced, before the fault; ascending
+    waited_s: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         gaps = self.gaps_ms
@@ -56,6 +61,8 @@ class KindFigures:
             "client_gap_ms_max": round(gaps[-1], 1) if gaps else None,
             "opening_gap_ms_max": self.opening_gap_ms_max,
             "above_quiet": self.above_quiet,
+            "repair_s": list(self.repair_s),
+            "waited_s": list(self.waited_s),
         }
 
 
@@ -147,9 +154,20 @@ def make_report(
         opening = [longest for hit in hits if (longest := _longest_ms(hit, pauses, _OPENING_CLIENTS)) is not None]
         opening_max = round(max(opening), 1) if opening else None
         share = above_quiet(hits, pauses, quiet_gap_ms_p999)
-        figures.append(KindFigures(kind, planned.count(kind), tuple(gaps), len(hits), opening_max, share))
+        repair_s, waited_s = _repair_times(hits) if kind in DESTRUCTIVE else ((), ())
+        figures.append(
+            KindFigures(kind, planned.count(kind), tuple(gaps), len(hits), opening_max, share, repair_s, waited_s)
+        )
     misses = tuple(f"step {miss.step}, {miss.fault.kind}: {miss.reason}" for miss in results.misses)
     return ChaosReport(seed, verdict, tuple(figures), misses, results.unhealthy, quiet_gap_ms_p999)
+
+
+def _repair_times(hits: Sequence[FaultHit]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    repair_s = sorted(
+        round(hit.recovered_at_s - hit.injected.at_s, 1) for hit in hits if hit.recovered_at_s is not None
+    )
+    waited_s = sorted(float(hit.injected.detail[WAITED_S]) for hit in hits)
+    return tuple(repair_s), tuple(waited_s)
 
 
 def show_schedule(steps: Sequence[FaultStep], console: Console) -> None:
@@ -199,6 +217,11 @@ def show_report(report: ChaosReport, console: Console) -> None:
         )
         table.add_row(str(figures.kind), str(figures.count), str(figures.planned), p50, worst, share, opening)
     console.print(table)
+    for figures in report.figures:
+        if figures.repair_s:
+            shown_s = ", ".join(f"{seconds:g}" for seconds in figures.repair_s)
+            waited = f"before the fault the node could be replaced after at most {figures.waited_s[-1]:g} s"
+            console.print(f"{figures.kind}: all copies were there again after {shown_s} s; {waited}", highlight=False)
     if report.quiet_gap_ms_p999 is not None:
         console.print(f"without a fault: client gap p99.9 {report.quiet_gap_ms_p999:,.0f} ms", highlight=False)
     counts = ", ".join(f"{report.verdict[name]:,} {name.replace('_', ' ')}" for name in _COUNTS)

@@ -24,11 +24,13 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FaultHit:
-    """An injected fault. healthy_at_s: when the cluster was healthy again; None: it never was."""
+    """An injected fault. healthy_at_s: when the cluster was healthy again; None: it never was. recovered_at_s: when the
+    injector had ended the fault; None: it could not."""
 
     step: int
     injected: InjectedFault
     healthy_at_s: float | None
+    recovered_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,14 @@ class FaultRunner:
             return
         async with asyncio.TaskGroup() as tasks:
             holding = [tasks.create_task(self._hold(one, pace)) for one in injected]
-        recovered_at_s = time.time()
-        failures = [failure for task in holding if (failure := task.result()) is not None]
-        unhealthy = "; ".join(failures) or await self._until_healthy(recovered_at_s, pace)
+        endings = [task.result() for task in holding]
+        failures = [ending for ending in endings if isinstance(ending, str)]
+        unhealthy = "; ".join(failures) or await self._until_healthy(time.time(), pace)
         healthy_at_s = None if unhealthy else time.time()
-        results.hits += [FaultHit(step.number, one, healthy_at_s) for one in injected]
+        results.hits += [
+            FaultHit(step.number, one, healthy_at_s, None if isinstance(ending, str) else ending)
+            for one, ending in zip(injected, endings, strict=True)
+        ]
         if unhealthy:
             what = "could not recover" if failures else f"not healthy within {self._healthy_deadline_s:.0f} s"
             results.unhealthy = f"step {step.number}: {what}: {unhealthy}"
@@ -108,8 +113,8 @@ class FaultRunner:
         self._tell(f"{fault.kind}: {injected.victim}" + (f", for {fault.hold_s:g} s" if fault.hold_s else ""))
         return injected
 
-    async def _hold(self, injected: InjectedFault, pace: float) -> str | None:
-        """Wait, then recover, also when the run is interrupted. Returns why the recovery failed, if it did."""
+    async def _hold(self, injected: InjectedFault, pace: float) -> str | float:
+        """Wait, then recover, also when the run is interrupted. Returns the time, or why the recovery failed."""
         failure = None
         try:
             await asyncio.sleep(injected.fault.hold_s * pace)
@@ -120,7 +125,7 @@ class FaultRunner:
                 failure = f"{injected.fault.kind} of {injected.victim}: {error}"
             if injected.fault.hold_s and failure is None:
                 self._tell(f"{injected.fault.kind}: {injected.victim} recovered")
-        return failure
+        return failure or time.time()
 
     async def _until_healthy(self, since_s: float, pace: float) -> str | None:
         """Return None when the cluster is healthy, or what is not at the deadline."""

@@ -28,6 +28,8 @@ _NOMINAL_S: Mapping[FaultKind, float] = {
     FaultKind.NODE_POWER_LOSS: 32,
     FaultKind.VOLUME_FULL: 9,
     FaultKind.ROLLOUT: 20,
+    FaultKind.STORAGE_LOSS: 40,
+    FaultKind.BIT_ROT: 30,
 }
 _NOMINAL_OTHER_S = 6.0
 #: (least, most) seconds of a fault that lasts.

@@ -29,10 +29,15 @@ class FaultKind(StrEnum):
     VOLUME_FULL = "volume-full"
     ROLLOUT = "rollout"
     CONTROL_POD_KILL = "control-pod-kill"
+    STORAGE_LOSS = "storage-loss"
+    BIT_ROT = "bit-rot"
 
 
+#: These destroy copies, so each waits until the cluster says that the node may be replaced, and ends when all copies
+#: are there again.
+DESTRUCTIVE = (FaultKind.STORAGE_LOSS, FaultKind.BIT_ROT)
 #: Planned unless the user names kinds. The kill of a pod that serves nothing is a control, not a fault.
-DEFAULT_KINDS = tuple(kind for kind in FaultKind if kind is not FaultKind.CONTROL_POD_KILL)
+DEFAULT_KINDS = tuple(kind for kind in FaultKind if kind not in {FaultKind.CONTROL_POD_KILL, *DESTRUCTIVE})
 #: The component of the victim, for kinds with one victim.
 VICTIM_COMPONENT: Mapping[FaultKind, Component] = {
     FaultKind.OWNER_KILL: Component.OWNER,
@@ -40,6 +45,8 @@ VICTIM_COMPONENT: Mapping[FaultKind, Component] = {
     FaultKind.STORAGE_KILL: Component.STORAGE,
     FaultKind.STORAGE_PAUSE: Component.STORAGE,
     FaultKind.VOLUME_FULL: Component.STORAGE,
+    FaultKind.STORAGE_LOSS: Component.STORAGE,
+    FaultKind.BIT_ROT: Component.STORAGE,
     FaultKind.METADATA_KILL: Component.METADATA,
     FaultKind.ZOOKEEPER_KILL: Component.ZOOKEEPER,
     FaultKind.REDIS_KILL: Component.REDIS,

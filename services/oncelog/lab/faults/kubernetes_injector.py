@@ -11,7 +11,8 @@ from oncelog.lab.failures import FaultMissed, LabFailed
 from oncelog.lab.faults.container_pause import STOPPED
 from oncelog.lab.faults.control_pod import ControlPod
 from oncelog.lab.faults.injector import InjectedFault
-from oncelog.lab.faults.kinds import NODE_KINDS, PAUSES, VICTIM_COMPONENT, Component, Fault, FaultKind
+from oncelog.lab.faults.kinds import DESTRUCTIVE, NODE_KINDS, PAUSES, VICTIM_COMPONENT, Component, Fault, FaultKind
+from oncelog.lab.faults.volume_damage import VolumeDamage
 from oncelog.lab.kubernetes.kubectl import CommandFailed, Kubectl, run_command
 from oncelog.lab.kubernetes.release import (
     Pod,
@@ -102,6 +103,7 @@ class KubernetesFaultInjector:
         self._sees_nodes = False
         self._pauses = 0
         metadata = f"{self._selector},app.kubernetes.io/component={Component.METADATA}"
+        self._volume_damage = VolumeDamage(kubectl, check_every_s=check_every_s)
         self._control_pod = ControlPod(kubectl, metadata, check_every_s=check_every_s, settle_s=_SETTLE_S)
 
     async def close(self) -> None:
@@ -136,6 +138,8 @@ class KubernetesFaultInjector:
             self._left_out[FaultKind.NODE_DRAIN] = "you may not patch nodes"
         if not (await self._kubectl.may("create", "services") and await self._kubectl.may("delete", "services")):
             self._left_out[FaultKind.CONTROL_POD_KILL] = "you may not create and delete services"
+        if not await self._kubectl.may("delete", "persistentvolumeclaims"):
+            self._left_out[FaultKind.STORAGE_LOSS] = "you may not delete persistentvolumeclaims"
         self._sees_nodes = await self._kubectl.may("list", "nodes")
         if self._sees_nodes:
             self._unhealthy_before = unhealthy_nodes(await self._kubectl.nodes())
@@ -181,6 +185,8 @@ class KubernetesFaultInjector:
                 return await self._kill(fault, victim)
             if fault.kind in PAUSES:
                 return await self._pause(fault, victim)
+            if fault.kind in DESTRUCTIVE:
+                return await self._volume_damage.inject(fault, victim)
             return await self._fill(fault, victim)
         except LabFailed as error:
             raise FaultMissed(str(error)) from error
@@ -312,6 +318,8 @@ class KubernetesFaultInjector:
         kind, detail = injected.fault.kind, injected.detail
         if kind in PAUSES:
             await self._kubectl.delete_pod(detail["pause"])
+        elif kind in DESTRUCTIVE:
+            await self._volume_damage.recover(injected)
         elif kind is FaultKind.VOLUME_FULL:
             await self._kubectl.run("exec", detail["pod"], "--", "python3", "-c", _EMPTY)
         elif kind is FaultKind.NODE_DRAIN:
