@@ -10,7 +10,7 @@ from oncelog.core.errors import ServiceUnavailable, UnreadableEntry
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded
+from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.core.store_status import WriteStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.server import Server, ServerStream
@@ -114,6 +114,7 @@ async def test_recovery_read_is_complete_or_repeated() -> None:
     member = Reluctant()
     async with scripted(member.add_to) as address, linked({A: address}) as (links, _):
         answer = await links.recovery_read(A, LedgerId(1), EntryId(2), 3)
+    assert isinstance(answer, RecoveryReadAnswered)
     assert answer.found == {2: b"two"}
     assert list(answer.missing) == [4]
     assert list(answer.unreadable) == [3]
@@ -132,15 +133,45 @@ async def test_recovery_add_counts_when_every_entry_is_durable(refusal: AppendSt
     assert member.asked == ["append"] * 3
 
 
+class Erased:
+    """A storage node that has erased its copy of every ledger."""
+
+    def add_to(self, server: Server) -> None:
+        server.unary(FENCE, self._fence)
+        server.read(READ, self._read)
+        server.stream(APPEND, self._append)
+
+    async def _fence(self, _request: FenceRequest) -> FenceAnswer:
+        return FenceAnswer(ReadStatus.ERASED)
+
+    async def _read(self, _request: ReadRequest) -> AsyncIterator[ReadFrame]:
+        yield ReadFrame(ReadStatus.ERASED)
+
+    async def _append(self, stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
+        async for _ in stream:
+            await stream.write([AppendAnswer(LedgerId(1), [EntryId(0)], AppendStatus.ERASED)])
+
+
+@pytest.mark.hazard(61)
+async def test_erased_copy_is_an_answer_of_its_own() -> None:
+    """It is neither a fence nor a copy nor a negative, and repeating the request would not change it."""
+    erased = MemberErased(LedgerId(1), A)
+    async with scripted(Erased().add_to) as address, linked({A: address}) as (links, _):
+        assert await links.fence(A, LedgerId(1)) == erased
+        assert await links.recovery_read(A, LedgerId(1), EntryId(0), 3) == erased
+        assert await links.recovery_add(A, LedgerId(1), ((EntryId(0), b"zero"),)) == erased
+
+
 async def test_request_waits_for_a_member_without_an_address() -> None:
     """A node that restarts is away for a moment. The request waits for it, and ends when it is cancelled."""
     member = Reluctant()
     async with scripted(member.add_to) as address, linked({}) as (links, _):
         fence = asyncio.create_task(links.fence(A, LedgerId(1)))
         links.update_addresses({A: address})
-        assert (await fence).last_entry == 4
+        fenced = MemberFenced(LedgerId(1), A, EntryId(4), EntryId(3))
+        assert await fence == fenced
         links.update_addresses({})
-        assert (await links.fence(A, LedgerId(1))).last_entry == 4
+        assert await links.fence(A, LedgerId(1)) == fenced
 
 
 async def _written(members: list[Node], ledgers: LedgerStore) -> tuple[LedgerMetadata, dict[EntryId, bytes]]:

@@ -258,6 +258,7 @@ def test_late_answer_of_an_earlier_link_is_ignored() -> None:
 # --- which ledgers stay -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hazard(67)
 def test_two_complete_bases_are_kept() -> None:
     """Each ledger begins with a base, and deltas follow. A ledger is dropped when two newer ones are complete."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
@@ -267,6 +268,9 @@ def test_two_complete_bases_are_kept() -> None:
     deleted = [i for effect in cursor.owner.emitted(DeleteLedgers) for i in effect.ledger_ids]
     assert deleted
     assert not set(deleted) & set(cursor.ledgers())
+    stored = cursor.owner.world.cursor[0]
+    assert stored is not None
+    assert max(deleted) < stored.deleted_below <= min(cursor.ledgers())
     complete = [link for link in cursor.ledgers() if link in cursor.serving.cursor.bases]
     assert len(complete) >= 2
 

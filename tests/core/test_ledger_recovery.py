@@ -12,6 +12,7 @@ from oncelog.core.ledger.recovery import (
     LedgerRecovered,
     LedgerRecovery,
     LedgerWritten,
+    MemberErased,
     MemberFenced,
     ReadLedger,
     RecoveryAdd,
@@ -378,3 +379,40 @@ def test_record_deleted_while_closing_fails_the_recovery() -> None:
     world.record = None
     run.finish()
     assert "no record" in failure(world)
+
+
+@pytest.mark.hazard(61)
+@pytest.mark.parametrize("phase", [RecoveryPhase.FENCING, RecoveryPhase.COPYING])
+def test_erased_member_makes_the_recovery_read_the_record_again(phase: RecoveryPhase) -> None:
+    """Another recovery closed the ledger, repair replaced B and C, and both erased their copies. Two negatives of them
+    would have cut off the entry, which was acknowledged."""
+    world = World({A: {}, B: {}, C: {}})
+    run = Run(world)
+    while run.core.phase is not phase:
+        run.step()
+    world.record = replace(IN_RECOVERY.closed(end=EntryId(0), length=10), members=(A, Incarnation("d")))
+    world.version += 2
+    run.open = []
+    assert run.deliver(MemberErased(LEDGER, B)) == [ReadLedger(LEDGER)]
+    run.finish()
+    assert recovered(world).end == 0
+
+
+@pytest.mark.hazard(61)
+def test_erased_member_is_no_negative() -> None:
+    """While the record is not CLOSED nothing follows from it: the other members decide."""
+    world = World({A: {0: E0}, B: {}, C: {0: E0}})
+    run = Run(world)
+    while run.core.phase is not RecoveryPhase.COPYING:
+        run.step()
+    run.deliver(MemberErased(LEDGER, A))
+    run.deliver(MemberErased(LEDGER, B))
+    run.finish(hung=A)
+    assert recovered(world).end == 0
+
+
+def test_late_erased_answer_changes_nothing() -> None:
+    world = World({A: {0: E0}, B: {0: E0}, C: {0: E0}})
+    run = Run(world).finish()
+    assert run.deliver(MemberErased(LEDGER, A)) == []
+    assert recovered(world).end == 0

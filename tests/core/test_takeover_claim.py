@@ -75,11 +75,12 @@ def cursor_of(takeover: RecordedTakeover) -> tuple[CursorRecord, int]:
 LINKS = (CursorLink(LedgerId(3), Position(LedgerId(1), EntryId(4))),)
 
 
-def test_claim_keeps_the_ledgers() -> None:
-    """Only the epoch changes."""
+@pytest.mark.hazard(67)
+def test_claim_keeps_the_ledgers_and_the_floor() -> None:
+    """Only the epoch changes. A floor that fell would leave copies of deleted ledgers for ever."""
     takeover = claiming()
-    claimed = CursorRecord(EPOCH, LINKS)
-    old = CursorRecord(OwnerEpoch(4), LINKS)
+    claimed = CursorRecord(EPOCH, LINKS, LedgerId(3))
+    old = CursorRecord(OwnerEpoch(4), LINKS, LedgerId(3))
     assert takeover.handle(CursorRecordRead(old, 7)) == [WriteCursorRecord(claimed, 7)]
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3)), TIMER]
     assert cursor_of(takeover) == (claimed, 8)

@@ -146,6 +146,7 @@ def test_toggling_dedup_keeps_the_dedup_state() -> None:
     assert owner.result(5) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0),)
 
 
+@pytest.mark.hazard(67)
 def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
     """Falling back to it would leave a hole in the replay."""
     world = World()
@@ -167,6 +168,7 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
     trimmed = [i for effect in owner.emitted(DeleteLedgers) for i in effect.ledger_ids]
     assert len(trimmed) == len(set(trimmed)) > 4
     assert world.record.ledgers[0].ledger_id > 4
+    assert world.record.deleted_below == world.record.ledgers[0].ledger_id
     assert set(world.ledgers) >= {link.ledger_id for link in world.record.ledgers}
     again = Owner(world, "o2").take_over()
     assert again.open().last_sequence_id == 119

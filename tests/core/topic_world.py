@@ -85,6 +85,8 @@ class World:
     unreadable: set[tuple[LedgerId, int]] = field(default_factory=set)
     #: {entry: how often no member has it, before one comes back}
     away: dict[tuple[LedgerId, int], int] = field(default_factory=dict)
+    #: every ledger that the log or the cursor has listed
+    listed: set[LedgerId] = field(default_factory=set)
     ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
     producer_ids: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -96,6 +98,13 @@ class World:
         """Name an owner in the topic record (the end of the phase acquire)."""
         record, version = self.topic
         self.topic = (record.placed_on(owner), version + 1)
+
+    def is_below_a_floor(self, ledger_id: LedgerId) -> bool:
+        """Whether the record that listed this ledger proves that it was deleted (hazard 67)."""
+        cursor = self.cursor[0]
+        links = [link.ledger_id for link in (*self.record.ledgers, *(cursor.ledgers if cursor is not None else ()))]
+        floors = (self.record.deleted_below, cursor.deleted_below if cursor is not None else 0)
+        return ledger_id not in links and any(ledger_id < floor for floor in floors)
 
     def entries_of(self, ledger_id: LedgerId) -> dict[int, bytes]:
         """All entries of a ledger that at least one node holds."""
@@ -213,14 +222,19 @@ class Owner:
             case WriteTopicRecord():
                 status = self._compare(world.topic[1], effect.version)
                 if status is WriteStatus.OK:
+                    assert effect.record.deleted_below >= world.record.deleted_below, "floors only rise"
                     world.topic = (effect.record, effect.version + 1)
+                    world.listed |= {link.ledger_id for link in effect.record.ledgers}
                 return [TopicRecordWritten(status, effect.version + 1)]
             case ReadCursorRecord():
                 return [CursorRecordRead(*world.cursor)]
             case WriteCursorRecord():
                 status = self._compare(world.cursor[1], effect.version)
                 if status is WriteStatus.OK:
+                    former = world.cursor[0]
+                    assert former is None or effect.record.deleted_below >= former.deleted_below, "floors only rise"
                     world.cursor = (effect.record, effect.version + 1)
+                    world.listed |= {link.ledger_id for link in effect.record.ledgers}
                 return [CursorRecordWritten(status, effect.version + 1)]
             case ClaimLedgerId():
                 return [LedgerIdClaimed(effect.purpose, LedgerId(next(world.ledger_ids)))]
@@ -239,6 +253,7 @@ class Owner:
                 return [LedgerWritten(effect.ledger_id, status, effect.version + 1)]
             case DeleteLedgers():
                 for ledger_id in effect.ledger_ids:
+                    assert ledger_id not in world.listed or world.is_below_a_floor(ledger_id), "no proof of its end"
                     del world.ledgers[ledger_id]
                 return []
             case StartTopicTimer() | NotifyDedupToggled():

@@ -15,6 +15,7 @@ from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import (
     FenceMember,
+    MemberErased,
     MemberFenced,
     RecoveryAdd,
     RecoveryAdded,
@@ -75,6 +76,8 @@ class MemberRequests:
 
     def fence(self, effect: FenceMember) -> None:
         def answered(reply: Reply) -> bool:
+            if not isinstance(reply, AppendStatus | ReadReply) and reply.status is ReadStatus.ERASED:
+                return self._erased(effect)
             if isinstance(reply, AppendStatus | ReadReply) or reply.status is not ReadStatus.OK:
                 return False
             self.shell.handle(MemberFenced(effect.ledger_id, effect.member, reply.last_entry, reply.last_add_confirmed))
@@ -83,6 +86,10 @@ class MemberRequests:
         label = f"fence {effect.ledger_id}"
         self._call(effect.member, label, lambda s, r: s.fence(effect.member, effect.ledger_id, r), answered)
 
+    def _erased(self, effect: FenceMember | RecoveryRead | RecoveryAdd) -> bool:
+        self.shell.handle(MemberErased(effect.ledger_id, effect.member))
+        return True
+
     def recovery_read(self, effect: RecoveryRead) -> None:
         key = (effect.ledger_id, effect.first)
         self._newest_read[effect.member] = key
@@ -90,6 +97,8 @@ class MemberRequests:
         def answered(reply: Reply) -> bool:
             if self._newest_read.get(effect.member) != key:
                 return True
+            if isinstance(reply, ReadReply) and reply.answer.status is ReadStatus.ERASED:
+                return self._erased(effect)
             if not isinstance(reply, ReadReply) or reply.answer.status is not ReadStatus.OK:
                 return False
             answer = reply.answer
@@ -112,6 +121,8 @@ class MemberRequests:
         def answered(reply: Reply) -> bool:
             if isinstance(reply, ReadReply) or not isinstance(reply.status, AppendStatus):
                 return False
+            if reply.status is AppendStatus.ERASED:
+                return self._erased(effect)
             if reply.status in (AppendStatus.WRONG_INCARNATION, AppendStatus.TOO_MANY_REQUESTS):
                 return False
             ok = reply.status is AppendStatus.OK

@@ -3,6 +3,7 @@
 Rules
 - Each attempt has a timeout, and attempts are separated by jittered pauses. Every request here may be repeated: a fence
   is permanent, and a storage node that holds an entry accepts the same bytes again.
+- A member that has erased its copy has answered: MemberErased.
 - An answer of another incarnation at the member's address does not count: the member itself may come back.
 """
 
@@ -14,7 +15,7 @@ from typing import TypeVar
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
-from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, FenceRequest, ReadRequest
@@ -38,9 +39,11 @@ T = TypeVar("T")
 _TRANSIENT = frozenset({AppendStatus.WRONG_INCARNATION, AppendStatus.TOO_MANY_REQUESTS, AppendStatus.READ_ONLY})
 
 
-async def fence(channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId) -> MemberFenced:
-    async def attempt() -> MemberFenced | None:
+async def fence(channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId) -> MemberFenced | MemberErased:
+    async def attempt() -> MemberFenced | MemberErased | None:
         answer = await channel_of().call(FENCE, FenceRequest(member, ledger_id), timeout_ms=FENCE_TIMEOUT_MS)
+        if answer.status is ReadStatus.ERASED:
+            return MemberErased(ledger_id, member)
         if answer.status is not ReadStatus.OK:
             return None
         return MemberFenced(ledger_id, member, answer.last_entry, answer.last_add_confirmed)
@@ -50,19 +53,22 @@ async def fence(channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId)
 
 async def read(
     channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
-) -> RecoveryReadAnswered:
+) -> RecoveryReadAnswered | MemberErased:
     request = ReadRequest(member, ledger_id, first, count, bytes_max=RANGE_BYTES_MAX, fence=True)
 
-    async def attempt() -> RecoveryReadAnswered | None:
+    async def attempt() -> RecoveryReadAnswered | MemberErased | None:
         found: dict[EntryId, bytes] = {}
         missing: set[EntryId] = set()
         unreadable: set[EntryId] = set()
-        refused = False
+        refused = erased = False
         async for frame in channel_of().read(READ, request, timeout_ms=RANGE_TIMEOUT_MS):
+            erased = erased or frame.status is ReadStatus.ERASED
             refused = refused or frame.status is not ReadStatus.OK
             found |= zip(frame.entry_ids, map(bytes, frame.entries), strict=True)
             missing.update(frame.missing_ids)
             unreadable.update(frame.unreadable_ids)
+        if erased:
+            return MemberErased(ledger_id, member)
         if refused:
             return None
         return RecoveryReadAnswered(ledger_id, member, first, found, frozenset(missing), frozenset(unreadable))
@@ -72,12 +78,14 @@ async def read(
 
 async def add(
     channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId, entries: Sequence[tuple[EntryId, bytes]]
-) -> RecoveryAdded:
+) -> RecoveryAdded | MemberErased:
     entry_ids = tuple(entry_id for entry_id, _ in entries)
 
-    async def attempt() -> RecoveryAdded | None:
+    async def attempt() -> RecoveryAdded | MemberErased | None:
         async with asyncio.timeout(RANGE_TIMEOUT_MS / 1000):
             statuses = await _add_once(channel_of(), member, entries)
+        if AppendStatus.ERASED in statuses.values():
+            return MemberErased(ledger_id, member)
         if any(statuses.get(entry_id, AppendStatus.TOO_MANY_REQUESTS) in _TRANSIENT for entry_id in entry_ids):
             return None
         ok = all(statuses[entry_id] is AppendStatus.OK for entry_id in entry_ids)

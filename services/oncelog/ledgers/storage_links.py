@@ -25,7 +25,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavaila
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.member_status import FenceState, ReadStatus
-from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.ledgers import recovery_requests
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.ledgers.node_reachability import NodeReachability
@@ -148,19 +148,19 @@ class StorageLinks:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def fence(self, member: Incarnation, ledger_id: LedgerId) -> MemberFenced:
+    async def fence(self, member: Incarnation, ledger_id: LedgerId) -> MemberFenced | MemberErased:
         """Fence one member. Returns once its fence is durable, however long that takes."""
         return await recovery_requests.fence(lambda: self._channel(member), member, ledger_id)
 
     async def recovery_read(
         self, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
-    ) -> RecoveryReadAnswered:
+    ) -> RecoveryReadAnswered | MemberErased:
         """A fencing read of ids first .. first + count - 1. The answer may cover only the first of them."""
         return await recovery_requests.read(lambda: self._channel(member), member, ledger_id, first, count)
 
     async def recovery_add(
         self, member: Incarnation, ledger_id: LedgerId, entries: tuple[tuple[EntryId, bytes], ...]
-    ) -> RecoveryAdded:
+    ) -> RecoveryAdded | MemberErased:
         """Add original bytes despite the fence. If one entry is refused permanently, the result is not ok."""
         return await recovery_requests.add(lambda: self._channel(member), member, ledger_id, entries)
 

@@ -72,6 +72,12 @@ class CursorRecord:
     ledgers: tuple[CursorLink, ...] = ()
     deleted_below: LedgerId = LedgerId(0)
 
+    def with_ledgers(self, ledgers: tuple[CursorLink, ...]) -> "CursorRecord":
+        """The same cursor with this list. It may drop ledgers only at the front of the former list."""
+        if not ledgers:
+            raise InvariantViolated("a cursor never drops its last ledger")
+        return replace(self, ledgers=ledgers, deleted_below=max(self.deleted_below, ledgers[0].ledger_id))
+
 
 def encode_topic(record: TopicRecord) -> bytes:
     fields: dict[str, Any] = {

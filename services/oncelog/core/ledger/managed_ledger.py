@@ -127,6 +127,10 @@ class ManagedLedgerState(Enum):
     LOST = "lost"
 
 
+#: Answers to an add that only another owner explains. ERASED: a copy is erased only once the ledger is CLOSED.
+_ANOTHER_OWNER = (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING, AppendStatus.ERASED)
+
+
 class ManagedLedger:
     """Opens, writes and closes the ledgers of one list, one after the other."""
 
@@ -225,7 +229,7 @@ class ManagedLedger:
                 self._user.confirmed(event.ledger_id, writer.last_add_confirmed)
                 if self.state is ManagedLedgerState.ROLLING:
                     self._close_when_drained()
-        elif event.status in (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING):
+        elif event.status in _ANOTHER_OWNER:
             if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
                 self.lose()
         else:

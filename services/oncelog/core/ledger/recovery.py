@@ -12,6 +12,8 @@
     any --a record or an acknowledged entry is missing, or no decision is possible--> FAILED
 
 Rules
+- A member that has erased its copy proves nothing about an entry (hazard 61). It erased after the record was CLOSED, so
+  the record is read again: repair may have replaced the members that this recovery asks.
 - Any number of recoveries may run at the same time. The first CLOSED record stands, and the others adopt it. An entry
   that was never acknowledged may be kept or dropped, but only once: that compare-and-set decides.
 - Recovery reads fence, too, so that a "missing" remains true. Recovery waits for no more members than the quorums
@@ -101,7 +103,17 @@ class RecoveryAdded:
     ok: bool
 
 
-RecoveryEvent = RecoveryStarted | LedgerRead | LedgerWritten | MemberFenced | RecoveryReadAnswered | RecoveryAdded
+@dataclass(frozen=True, slots=True)
+class MemberErased:
+    """The member has erased its copy of the ledger. This is neither a copy nor a negative of any entry."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+
+
+RecoveryEvent = (
+    RecoveryStarted | LedgerRead | LedgerWritten | MemberFenced | RecoveryReadAnswered | RecoveryAdded | MemberErased
+)
 
 
 # --- effects --------------------------------------------------------------------------------------------------------
@@ -190,6 +202,7 @@ class RecoveryPhase(Enum):
 
 _READING = (RecoveryPhase.LOOKING, RecoveryPhase.REREADING)
 _WRITING = (RecoveryPhase.MARKING, RecoveryPhase.CLOSING)
+_ASKING = (RecoveryPhase.FENCING, RecoveryPhase.COPYING)
 _ENDED = (RecoveryPhase.RECOVERED, RecoveryPhase.FAILED)
 
 
@@ -224,7 +237,7 @@ class LedgerRecovery:
             case RecoveryStarted():
                 return self._look(RecoveryPhase.LOOKING) if self.phase is RecoveryPhase.NEW else []
             case LedgerRead():
-                return self._ledger_read(event) if self.phase in _READING else []
+                return self._ledger_read(event) if self.phase in _READING else self._read_again(event)
             case LedgerWritten():
                 return self._ledger_written(event) if self.phase in _WRITING else []
             case MemberFenced():
@@ -233,6 +246,8 @@ class LedgerRecovery:
                 return self._read_answered(event) if self.phase is RecoveryPhase.COPYING else []
             case RecoveryAdded():
                 return self._added(event) if self.phase is RecoveryPhase.COPYING else []
+            case MemberErased():
+                return [ReadLedger(self.ledger_id)] if self.phase in _ASKING else []
             case _:
                 assert_never(event)
 
@@ -258,6 +273,13 @@ class LedgerRecovery:
             return self._fence()
         self.phase = RecoveryPhase.MARKING
         return [WriteLedger(self.ledger_id, metadata.in_recovery(), event.version)]
+
+    def _read_again(self, event: LedgerRead) -> list[RecoveryEffect]:
+        """The response to a read beside the requests to members. CLOSED is final, whenever it was read."""
+        if self.phase not in _ASKING or event.metadata is None or event.metadata.state is not LedgerState.CLOSED:
+            return []
+        self._version = event.version
+        return self._recovered(event.metadata)
 
     def _ledger_written(self, event: LedgerWritten) -> list[RecoveryEffect]:
         marking = self.phase is RecoveryPhase.MARKING
@@ -299,7 +321,7 @@ class LedgerRecovery:
 
     def waits_for(self) -> MemberAnswers:
         """The members that have not answered the current step, and what was requested from them."""
-        if self._metadata is None or self.phase not in (RecoveryPhase.FENCING, RecoveryPhase.COPYING):
+        if self._metadata is None or self.phase not in _ASKING:
             return ()
         if self._range is not None:
             return self._range.waits_for()
@@ -310,7 +332,7 @@ class LedgerRecovery:
 
         A member that is fenced already has answered, but its entries are still to be read.
         """
-        if self._metadata is None or self.phase not in (RecoveryPhase.FENCING, RecoveryPhase.COPYING):
+        if self._metadata is None or self.phase not in _ASKING:
             return False
         fenced = self._fenced if self.phase is RecoveryPhase.FENCING else ()
         count = sum(member in able or member in fenced for member in self._metadata.members)

@@ -10,6 +10,7 @@ written by no other owner. A ledger's record that is OPEN or IN_RECOVERY begins 
 version; CLOSED is final; and a missing record was read after a sync, behind the link that names it.
 """
 
+from dataclasses import replace
 from enum import Enum
 
 from oncelog.core.formats.topic_record import CursorRecord
@@ -74,7 +75,7 @@ class CursorClaim:
         if self.record.owner_epoch == mine:
             self.step = ClaimStep.CLAIMED
         else:
-            self.record = CursorRecord(mine, self.record.ledgers)
+            self.record = replace(self.record, owner_epoch=mine)
             self.step = ClaimStep.CLAIMING
             self._step.emit(WriteCursorRecord(self.record, self.version))
         return None

@@ -303,7 +303,7 @@ class DedupCursor:
         complete = list(self.bases)
         oldest = complete[-2] if len(complete) >= 2 else -1
         kept = [CursorLink(ledger, self.bases.get(ledger)) for ledger, _ in self.record.ledgers if ledger >= oldest]
-        return CursorRecord(self.record.owner_epoch, (*kept, CursorLink(ledger_id, None)))
+        return self.record.with_ledgers((*kept, CursorLink(ledger_id, None)))
 
     def linked(self, record: CursorRecord) -> list[LedgerId]:
         """The record was written; returns the ledgers that it no longer lists."""

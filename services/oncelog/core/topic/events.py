@@ -14,6 +14,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.recovery import (
     LedgerRead,
     LedgerWritten,
+    MemberErased,
     MemberFenced,
     RecoveryAdded,
     RecoveryReadAnswered,
@@ -180,7 +181,7 @@ class EntriesUnavailable:
 
 TakeoverEvent = (
     CursorRecordRead | CursorRecordWritten | EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerRead
-    | LedgerWritten | MemberFenced | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
+    | LedgerWritten | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
 )  # fmt: skip
 
 TopicEvent = (

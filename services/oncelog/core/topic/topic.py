@@ -44,6 +44,7 @@ from oncelog.core.ledger.next_ledger import (
 from oncelog.core.ledger.recovery import (
     LedgerRead,
     LedgerWritten,
+    MemberErased,
     MemberFenced,
     RecoveryAdded,
     RecoveryReadAnswered,
@@ -120,7 +121,7 @@ class TakeoverAttempt:
         }
         for event in (
             CursorRecordRead, CursorRecordWritten, EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerRead,
-            LedgerWritten, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
+            LedgerWritten, MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
         ):  # fmt: skip
             self.handlers[event] = takeover.handle
 
