@@ -1,6 +1,8 @@
 """The records in the metadata store: they round-trip, or raise CorruptEntry."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -38,13 +40,27 @@ def test_ledger_record_round_trips_through_bytes(metadata: LedgerMetadata) -> No
 @pytest.mark.hazard(17)
 def test_topic_record_round_trips_through_bytes() -> None:
     """With and without an owner, with and without ledgers."""
-    for record in (RECORD, TopicRecord(TOPIC, "t")):
+    for record in (RECORD, TopicRecord(TOPIC, "t"), RECORD.without_first(1)):
         assert decode_topic(encode_topic(record)) == record
 
 
 def test_cursor_record_round_trips_through_bytes() -> None:
     """A base at entry 0 differs from no base."""
-    assert decode_cursor(encode_cursor(CURSOR)) == CURSOR
+    for record in (CURSOR, CURSOR.with_ledgers(CURSOR.ledgers[1:])):
+        assert decode_cursor(encode_cursor(record)) == record
+
+
+@pytest.mark.hazard(67)
+def test_floor_rises_with_what_is_trimmed_and_never_falls() -> None:
+    """An older record without a floor has deleted nothing. The claim of an epoch keeps the floor."""
+    assert RECORD.without_first(1).deleted_below == 9
+    assert RECORD.without_first(1).placed_on(B).deleted_below == 9
+    assert CURSOR.with_ledgers(CURSOR.ledgers[1:]).deleted_below == 6
+    assert replace(CURSOR, deleted_below=LedgerId(7)).with_ledgers(CURSOR.ledgers).deleted_below == 7
+    topic, cursor = json.loads(encode_topic(RECORD)), json.loads(encode_cursor(CURSOR))
+    del topic["deleted_below"], cursor["deleted_below"]
+    assert decode_topic(json.dumps(topic).encode()) == RECORD
+    assert decode_cursor(json.dumps(cursor).encode()) == CURSOR
 
 
 @pytest.mark.parametrize("decode", [decode_ledger, decode_topic, decode_cursor])

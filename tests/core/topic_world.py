@@ -102,9 +102,12 @@ class World:
     def is_below_a_floor(self, ledger_id: LedgerId) -> bool:
         """Whether the record that listed this ledger proves that it was deleted (hazard 67)."""
         cursor = self.cursor[0]
-        links = [link.ledger_id for link in (*self.record.ledgers, *(cursor.ledgers if cursor is not None else ()))]
-        floors = (self.record.deleted_below, cursor.deleted_below if cursor is not None else 0)
-        return ledger_id not in links and any(ledger_id < floor for floor in floors)
+        links = [link.ledger_id for link in self.record.ledgers]
+        floor = self.record.deleted_below
+        if cursor is not None:
+            links += [link.ledger_id for link in cursor.ledgers]
+            floor = max(floor, cursor.deleted_below)
+        return ledger_id not in links and ledger_id < floor
 
     def entries_of(self, ledger_id: LedgerId) -> dict[int, bytes]:
         """All entries of a ledger that at least one node holds."""
