@@ -117,6 +117,12 @@ NODE = "0a1b" * 8
         ("brokers health", ("GET", "/admin/v2/brokers/health", None)),
         ("storage-nodes list", ("GET", "/admin/v2/storage-nodes", None)),
         (f"storage-nodes set-read-only {NODE}", ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
+        ("storage nodes", ("GET", "/admin/v2/storage/nodes", None)),
+        ("storage ledgers 7", ("GET", "/admin/v2/storage/ledgers/7", None)),
+        ("storage repair", ("GET", "/admin/v2/storage/repair", None)),
+        ("storage repair 7", ("POST", "/admin/v2/storage/repair/7", None)),
+        (f"storage decommission {NODE}", ("POST", f"/admin/v2/storage/nodes/{NODE}/decommission", None)),
+        (f"storage decommission {NODE} --cancel", ("DELETE", f"/admin/v2/storage/nodes/{NODE}/decommission", None)),
         (f"storage-nodes clear-read-only {NODE}", ("DELETE", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
     ],
 )
@@ -206,3 +212,66 @@ def test_unreachable_server_is_a_retriable_error() -> None:
     result = CliRunner().invoke(app, ["admin", "brokers", "list", "--admin-url", url])
     assert result.exit_code == 4
     assert "check --admin-url" in result.stderr
+
+
+LEDGERS = "/admin/v2/storage/ledgers"
+
+
+def test_ledgers_are_listed_page_by_page(rest: RecordingServer) -> None:
+    """Up to --limit, with the selection in every request."""
+    first = [{"ledger_id": number} for number in range(500)]
+    rest.answers[f"{LEDGERS}?limit=500&state=under-replicated"] = (200, {"ledgers": first, "next_after": 499})
+    last = {"ledgers": [{"ledger_id": 700}], "next_after": None}
+    rest.answers[f"{LEDGERS}?after=499&limit=500&state=under-replicated"] = (200, last)
+    code, output, _ = admin(rest, "storage", "under-replicated", "-o", "json")
+    assert code == 0
+    assert [one["ledger_id"] for one in json.loads(output)] == [*range(500), 700]
+    rest.answers[f"{LEDGERS}?limit=2&topic=public%2Fdefault%2Fnew"] = (200, {"ledgers": first[:2], "next_after": 1})
+    code, output, _ = admin(rest, "storage", "ledgers", "--topic", "new", "--limit", "2", "-o", "json")
+    assert (code, len(json.loads(output))) == (0, 2)
+
+
+@pytest.mark.parametrize(("allowed", "exit_code"), [(True, 0), (False, 1)])
+def test_may_replace_tells_scripts_by_its_exit_code(rest: RecordingServer, allowed: bool, exit_code: int) -> None:
+    """The reasons are printed in either case."""
+    answer = {"may_replace": allowed, "incarnation": NODE, "reasons": [] if allowed else ["ledger 3: alone"]}
+    rest.answers[f"/admin/v2/storage/nodes/{NODE}/may-replace"] = (200, answer)
+    code, output, _ = admin(rest, "storage", "may-replace", NODE, "-o", "json")
+    assert (code, json.loads(output)) == (exit_code, answer)
+    code, output, _ = admin(rest, "storage", "may-replace", NODE)
+    assert code == exit_code
+    assert allowed or "ledger 3: alone" in output
+
+
+@pytest.mark.parametrize(("missing", "exit_code"), [(0, 0), (1, 1)])
+def test_verification_goes_on_until_the_last_entry(rest: RecordingServer, missing: int, exit_code: int) -> None:
+    """The counts of all parts are added up; a copy that lacks an entry is a failure."""
+
+    def part(first: int, beyond: int, lacks: int) -> dict[str, object]:
+        copy = {"incarnation": NODE, "answered": True, "erased": False, "sound": beyond - first - lacks}
+        copies = [{**copy, "missing": lacks, "unreadable": 0}]
+        sums = {"ledger_id": 7, "first_entry": first, "next_entry": beyond, "last_entry": 29, "done": beyond == 30}
+        return {**sums, "verified_ms": 1, "differing_entry": None, "copies": copies}
+
+    rest.answers[f"{LEDGERS}/7/verify?first_entry=0"] = (200, part(0, 20, missing))
+    rest.answers[f"{LEDGERS}/7/verify?first_entry=20"] = (200, part(20, 30, 0))
+    code, output, errors = admin(rest, "storage", "verify", "7", "-o", "json")
+    assert code == exit_code
+    shown = json.loads(output)
+    assert (shown["first_entry"], shown["next_entry"], shown["done"]) == (0, 30, True)
+    assert [(copy["sound"], copy["missing"]) for copy in shown["copies"]] == [(30 - missing, missing)]
+    assert "20 of 30 entries" in errors
+
+
+def test_repair_with_wait_returns_when_the_ledger_is_whole(rest: RecordingServer) -> None:
+    """Progress goes to standard error, so that standard output is the answer."""
+    rest.answers[f"{LEDGERS}/7"] = (200, {"ledger_id": 7, "health": "ok", "whole": True})
+    rest.answers["/admin/v2/storage/repair"] = (200, {"running": []})
+    code, output, errors = admin(rest, "storage", "repair", "7", "--wait", "-o", "json")
+    assert (code, json.loads(output)["health"], errors.strip()) == (0, "ok", "ledger 7: ok")
+    rest.answers[f"{LEDGERS}/7"] = (200, {"ledger_id": 7, "health": "unavailable", "whole": False})
+    running = {"ledger_id": 7, "step": "COPY", "entries_done": 3, "entries_total": 9}
+    rest.answers["/admin/v2/storage/repair"] = (200, {"running": [running]})
+    code, _, errors = admin(rest, "storage", "repair", "7", "--wait", "--wait-seconds", "1", "-o", "json")
+    assert code == 1
+    assert "unavailable, COPY, 3 of 9 entries" in errors

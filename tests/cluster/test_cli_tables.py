@@ -88,7 +88,38 @@ INTERNAL: dict[str, object] = {
         }
     ],
 }
+COPIES: list[object] = [
+    {
+        "incarnation": node,
+        "address": HOST.format(number),
+        "state": ("live", "draining", "away", "retired")[number],
+        "read_only": number == 1,
+        "replaced_by": NODES[0] if number == 3 else None,
+        "ledgers": 12_345,
+        "debt": 1_234 if number == 3 else 0,
+        "damaged_ledgers": 0 if number < 2 else None,
+        "erased_ledgers": 5 if number < 2 else None,
+        "stored_bytes": 21_474_836_480 if number < 2 else None,
+        "dead_bytes": 0 if number < 2 else None,
+        "free_bytes": 21_474_836_480 if number < 2 else None,
+        "verified_ms": NOW_MS - 3 * 86_400_000 if number < 2 else None,
+    }
+    for number, node in enumerate(NODES)
+]
+LEDGERS: list[object] = [
+    {
+        "ledger_id": 1_234_567,
+        "topic": "public/default/flights",
+        "state": "closed",
+        "health": "under-replicated",
+        "copies": 2,
+        "write_quorum": 3,
+        "entries": 50_000,
+    }
+]
 ANSWERS: dict[str, Any] = {
+    "storage nodes": COPIES,
+    "storage ledgers": LEDGERS,
     "storage-nodes list": STORAGE,
     "brokers list": BROKERS,
     "topics stats": STATS,
@@ -138,6 +169,19 @@ def test_tables_have_the_useful_columns() -> None:
         "owner     address           state    since  connected",
         "01b20123  10.42.0.117:6652  live   3 h ago  yes",
         "11b20123  10.42.0.117:6652  live   3 h ago  yes",
+    ]
+
+
+def test_tables_of_storage_have_the_useful_columns() -> None:
+    """State, debt and damage of nodes; health and copies of ledgers."""
+    assert lines_of(COPIES[2:], width=WIDTH, wide=False, now_ms=NOW_MS) == [
+        "node      address                 state    ledgers  debt  damaged  verified",
+        "21b20123  oncelog-storage-2:6651  away       12345     0        -         -",
+        "31b20123  oncelog-storage-3:6651  retired    12345  1234        -         -",
+    ]
+    assert lines_of(LEDGERS, width=WIDTH, wide=False, now_ms=NOW_MS) == [
+        " ledger  topic                   state   health            copies  entries",
+        "1234567  public/default/flights  closed  under-replicated  2 of 3    50000",
     ]
 
 

@@ -10,7 +10,8 @@ An example is a command and its answer in a block of the language `console`:
 - Of an answer: the status, headers that matter, the body; JSON may be laid out in any way, other text line by line.
 - `…` stands for any value, any part of a text, further fields of an object, further elements of a list (each like the
   one before), further lines.
-- `$NAME` in an answer takes what stands there the first time, and is the same from then on, in commands too.
+- `$NAME` in an answer takes what stands there the first time, and is the same from then on, in commands too. Without
+  quotes it stands for a number.
 """
 
 import json
@@ -154,7 +155,7 @@ def read_json(text: str) -> Any:
             open_brackets.append(token)
         elif token in {"}", "]"} and open_brackets:
             open_brackets.pop()
-        out.append(token)
+        out.append(token if token.startswith('"') else _NAME.sub(r'"\g<0>"', token))
     return json.loads("".join(out))
 
 
@@ -165,11 +166,15 @@ def _value(pattern: Any, value: Any, where: str, variables: dict[str, str]) -> I
         yield from _fields(pattern, value, where, variables)
     elif isinstance(pattern, list) and isinstance(value, list):
         yield from _elements(pattern, value, where, variables)
-    elif isinstance(pattern, str) and isinstance(value, str):
-        if not _text(pattern, value, variables):
+    elif isinstance(pattern, str) and (isinstance(value, str) or _stands_for_number(pattern, value)):
+        if not _text(pattern, str(value), variables):
             yield f"{where} is {value!r}, written is {pattern!r}"
     elif type(pattern) is not type(value) or pattern != value:
         yield f"{where} is {value!r}, written is {pattern!r}"
+
+
+def _stands_for_number(pattern: str, value: object) -> bool:
+    return _NAME.fullmatch(pattern) is not None and isinstance(value, int) and not isinstance(value, bool)
 
 
 def _fields(pattern: dict[str, Any], value: dict[str, Any], where: str, variables: dict[str, str]) -> Iterator[str]:

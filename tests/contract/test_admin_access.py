@@ -51,6 +51,14 @@ RULES = {
     "GET /admin/v2/brokers/health": "*",
     "GET /admin/v2/brokers": "",
     "GET /admin/v2/storage-nodes": "",
+    "GET /admin/v2/storage/nodes": "",
+    "GET /admin/v2/storage/ledgers": "",
+    "GET /admin/v2/storage/ledgers/1": "",
+    "GET /admin/v2/storage/repair": "",
+    "POST /admin/v2/storage/repair/1": "",
+    "POST /admin/v2/storage/ledgers/1/verify": "",
+    f"POST /admin/v2/storage/nodes/{'0' * 32}/decommission": "",
+    f"DELETE /admin/v2/storage/nodes/{'0' * 32}/decommission": "",
 }
 
 

@@ -4,6 +4,7 @@ from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.gateway.owner_gateway import Gateway
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
+from oncelog.metadata.repair.repair import Repair
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 
@@ -28,12 +29,55 @@ def observe_coordination(telemetry: Telemetry, coordination: Coordination) -> No
     )
 
 
-def observe_balancer(telemetry: Telemetry, balancer: Balancer) -> None:
+def observe_election(telemetry: Telemetry, balancer: Balancer) -> None:
     telemetry.observe_level(
         "metadata_elected",
-        "1 at the replica that is elected to balance topics",
+        "1 at the replica that is elected to balance topics and to repair ledgers",
         lambda: [Reading(int(balancer.elected))],
     )
+
+
+def observe_repair(telemetry: Telemetry, repair: Repair) -> None:
+    """Of the elected replica; the others export no levels."""
+    copying, repairer = repair.copying, repair.repairer
+
+    telemetry.observe_level(
+        "metadata_under_replicated_ledgers",
+        "Ledgers with fewer live copies than their write quorum",
+        lambda: repairer.readings(lambda progress: progress.under_replicated),
+    )
+    telemetry.observe_level(
+        "metadata_unavailable_ledgers",
+        "Ledgers of which entries cannot be read until a storage node returns",
+        lambda: repairer.readings(lambda progress: progress.unavailable),
+    )
+    telemetry.observe_level(
+        "metadata_lost_ledgers",
+        "Ledgers of which entries have no copy any more",
+        lambda: repairer.readings(lambda progress: progress.lost),
+    )
+    telemetry.observe_level(
+        "metadata_frozen_ledgers",
+        "Ledgers whose sound copies differ",
+        lambda: repairer.readings(lambda progress: progress.frozen),
+    )
+    telemetry.observe_level(
+        "metadata_repair_debt_ledgers",
+        "Copies of retired or draining storage nodes that live nodes could take over and have not yet",
+        lambda: repairer.readings(lambda progress: progress.debt),
+    )
+    telemetry.observe_level(
+        "metadata_repair_stuck_ledgers",
+        "Ledgers that cannot be repaired now",
+        lambda: repairer.readings(lambda progress: len(progress.stuck)),
+    )
+    telemetry.observe_level(
+        "metadata_repair_oldest_seconds",
+        "Time since the ledger that waits longest needs repair",
+        repairer.oldest_readings,
+    )
+    telemetry.observe_count("metadata_repair_bytes", "Bytes of copied entries", lambda: [Reading(copying.copied_bytes)])
+    telemetry.observe_count("metadata_repair_entries", "Copied entries", lambda: [Reading(copying.copied_entries)])
 
 
 def observe_gateway(telemetry: Telemetry, gateway: Gateway) -> None:

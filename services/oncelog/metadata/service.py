@@ -16,6 +16,7 @@ from oncelog.metadata.coordination.owners import Start
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_publish.http_publish_service import Reaching, key_server, new_publisher, own_client
+from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.connections import ConnectionLimits
 from oncelog.metadata.rest.server import RestServer
@@ -66,7 +67,8 @@ class MetadataService:
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
-            coordination = Coordination.over(session, cluster.cluster_id, start, peers=security.peers)
+            pace = RepairPace(settings.repair_bytes_per_s, settings.repair_absent_delay_ms, settings.repair_interval_ms)
+            coordination = Coordination.over(session, cluster.cluster_id, start, peers=security.peers, pace=pace)
             stack.push_async_callback(coordination.close)
             gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
             gateway = Gateway(coordination.owners, security.peers, limits=gateway_limits)
@@ -103,8 +105,7 @@ class MetadataService:
             registration = coordination.registry.register_metadata(me)
             await registration.establish()
             keeping = start(registration.keep())
-            if settings.balance:
-                self._balance(coordination, registration, start)
+            self._elect(coordination, registration, start)
             self._unready = None
             self._announce(cluster.cluster_id, port, rest_port, health_port)
             await shutdown.wait()
@@ -125,7 +126,8 @@ class MetadataService:
         metrics.observe_gateway(self.telemetry, gateway)
         observe_damaged(self.telemetry)
 
-    def _balance(self, coordination: Coordination, registration: Registration[LiveMetadata], start: Start) -> None:
+    def _elect(self, coordination: Coordination, registration: Registration[LiveMetadata], start: Start) -> None:
+        """Begin what only one replica does: balancing of topics, if it is on, and repair of ledgers."""
         balancer = Balancer(
             coordination.registry,
             coordination.topics,
@@ -134,9 +136,12 @@ class MetadataService:
             own_name=lambda: registration.name,
             interval_ms=self.settings.balance_interval_ms,
         )
-        metrics.observe_balancer(self.telemetry, balancer)
+        metrics.observe_election(self.telemetry, balancer)
+        metrics.observe_repair(self.telemetry, coordination.repair)
         start(balancer.follow())
-        start(balancer.run())
+        if self.settings.balance:
+            start(balancer.run())
+        start(coordination.repair.repairer.run(lambda: registration.name if balancer.elected else None))
 
     def _announce(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
         address = self.settings.address

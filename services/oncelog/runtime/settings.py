@@ -174,6 +174,12 @@ class MetadataSettings(ProcessSettings):
     #: whether topics move to owners with fewer topics, and how often the elected replica checks
     balance: bool = True
     balance_interval_ms: int = 5_000
+    #: repair of ledgers, by the elected replica: bytes per second that are copied in all, and read back on each node
+    repair_bytes_per_s: int = 50 * 1024 * 1024
+    #: how long a storage node may be absent before its copies are replaced; those of a retired node are at once
+    repair_absent_delay_ms: int = 600_000
+    #: how often the elected replica looks for ledgers to repair
+    repair_interval_ms: int = 2_000
     #: whether no other program uses the ZooKeeper ensemble: then the nodes above the cluster's are protected, too
     zookeeper_exclusive: bool = False
     #: connections at the REST port, in all and of one address; a new one replaces the oldest idle one

@@ -15,6 +15,7 @@
     /topics/<topic_id>/cursors/<name>        cursor records; the folder is created and deleted with the topic record
     /ledgers/<id>                            ledger metadata
     /idempotency                             the valid data set in Redis, once a key was used
+    /repair                                  progress of the repairer, for reports; nothing depends on it
     /deletions/<topic_id>                    the remaining work of a topic's deletion
     /tombstones/<topic_id>                   lasting: the topic was deleted, and its ledgers may be deleted
 
@@ -41,6 +42,7 @@ NAMES = "/names"
 TOPICS = "/topics"
 LEDGERS = "/ledgers"
 KEY_DATASET = "/idempotency"
+REPAIR = "/repair"
 DELETIONS = "/deletions"
 TOMBSTONES = "/tombstones"
 

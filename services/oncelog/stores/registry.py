@@ -28,6 +28,7 @@ class LiveOwner:
     """host, ports: where other services connect to it. ports: {protocol: port}, for example {"grpc": 6651}.
 
     since_ms: wall clock at its start, for display. ack_quorum: storage nodes that it needs to serve a topic.
+    write_quorum: members of its new ledgers.
     advertised: "host:port" of its gRPC for clients; empty: the same as for services.
     version: see core.process_version.
     """
@@ -39,6 +40,7 @@ class LiveOwner:
     ack_quorum: int = 1
     advertised: str = ""
     version: int = PROCESS_VERSION
+    write_quorum: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +180,9 @@ class Registry:
 def _encode_owner(owner: LiveOwner) -> bytes:
     fields = {"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms}
     return encode_record(
-        {**fields, "ack_quorum": owner.ack_quorum, "advertised": owner.advertised, "version": owner.version}
-    )
+        {**fields, "ack_quorum": owner.ack_quorum, "advertised": owner.advertised, "version": owner.version,
+         "write_quorum": owner.write_quorum}
+    )  # fmt: skip
 
 
 def _decode_owner(name: str, data: bytes) -> LiveOwner:
@@ -194,6 +197,7 @@ def _decode_owner(name: str, data: bytes) -> LiveOwner:
             number({"ack_quorum": 1} | f, "ack_quorum"),
             text({"advertised": ""} | f, "advertised"),
             _version(f),
+            number({"write_quorum": 1} | f, "write_quorum"),
         ),
     )
 

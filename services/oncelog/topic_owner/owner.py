@@ -195,6 +195,7 @@ class Owner:
             time.time_ns() // 1_000_000,
             self.settings.ack_quorum,
             self.settings.grpc_address(port),
+            write_quorum=self.settings.write_quorum,
         )
 
     async def _hand_over(self, registry: Registry, links: MetadataLinks, view: StorageView) -> bool:

@@ -19,6 +19,7 @@ from oncelog.cli.admin.places import (
     topics_path,
 )
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.storage import storage
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
@@ -68,6 +69,7 @@ for _name, _group in (
     ("cluster", cluster),
     ("brokers", brokers),
     ("storage-nodes", storage_nodes),
+    ("storage", storage),
     ("tokens", tokens),
     ("certificates", certificates),
 ):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.tables import show
-from oncelog.cli.failures import explain
+from oncelog.cli.failures import Exit, explain
 from oncelog.cli.options import (
     DEFAULT_ADMIN_URL,
     DEFAULT_URL,
@@ -30,6 +30,16 @@ from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
 
 Command = Callable[..., Answer]
+
+
+class NegativeAnswer(Exception):
+    """Raised by a command whose answer is "no": the answer is printed, and the exit code is 1."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 _TIMEOUT_S = 30.0
 
 
@@ -62,6 +72,9 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
                 )
                 with AdminApi(place, timeout_s=timeout, credentials=credentials) as api:
                     answer = command(api, **arguments)
+            except NegativeAnswer as negative:
+                _print(negative.answer, output)
+                raise typer.Exit(Exit.FAILED) from negative
             except OncelogError as error:
                 code = explain(error, Console(stderr=True, highlight=False))
                 raise typer.Exit(code) from error

@@ -1,5 +1,6 @@
 """A client of the REST interface: responses are plain values, errors are those of `core.errors`."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -42,15 +43,16 @@ class AdminApi:
             credentials.check_address(f"{place.hostname}:{place.port}")
         self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=credentials.ssl_context() or True)
 
-    def get(self, path: str, **query: bool) -> Answer:
-        """path: absolute path. query: query parameters. Raises OncelogError."""
-        return self._call("GET", path, query={name: str(value).lower() for name, value in query.items()})
+    def get(self, path: str, **query: bool | int | str | None) -> Answer:
+        """path: absolute path. query: query parameters; None: left out. Raises OncelogError."""
+        return self._call("GET", path, query=_shown(query))
 
     def put(self, path: str, body: Answer = None) -> None:
         self._call("PUT", path, body)
 
-    def post(self, path: str, body: Answer) -> None:
-        self._call("POST", path, body)
+    def post(self, path: str, body: Answer = None, **query: int) -> Answer:
+        """The body of the response, None for most requests."""
+        return self._call("POST", path, body, _shown(query))
 
     def delete(self, path: str) -> None:
         self._call("DELETE", path)
@@ -92,6 +94,11 @@ class AdminApi:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _shown(query: Mapping[str, bool | int | str | None]) -> dict[str, str]:
+    given = {name: value for name, value in query.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 def _error(response: "httpx.Response") -> OncelogError:

@@ -38,6 +38,10 @@ def _storage_state(row: TableRow) -> str:
     return f"{state}, read-only" if row.get("read_only") and row.get("live") else state
 
 
+def _copies(row: TableRow) -> str:
+    return f"{row.get('copies')} of {row.get('write_quorum')}"
+
+
 def _connected(row: TableRow) -> str:
     return "yes" if row.get("connected") else "no"
 
@@ -51,6 +55,29 @@ _KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
             TableColumn("address", "address"),
             TableColumn("state", "live", _storage_state),
             TableColumn("free", "free_bytes"),
+        ),
+    ),
+    (
+        frozenset({"incarnation", "debt", "damaged_ledgers"}),
+        (
+            TableColumn("node", "incarnation"),
+            TableColumn("address", "address"),
+            TableColumn("state", "state"),
+            TableColumn("ledgers", "ledgers"),
+            TableColumn("debt", "debt"),
+            TableColumn("damaged", "damaged_ledgers"),
+            TableColumn("verified", "verified_ms"),
+        ),
+    ),
+    (
+        frozenset({"ledger_id", "health", "copies"}),
+        (
+            TableColumn("ledger", "ledger_id"),
+            TableColumn("topic", "topic"),
+            TableColumn("state", "state"),
+            TableColumn("health", "health"),
+            TableColumn("copies", "copies", _copies),
+            TableColumn("entries", "entries"),
         ),
     ),
     (

@@ -10,6 +10,7 @@ from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
 from oncelog.metadata.coordination.placements import Placements
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.repair.repair import Repair, RepairPace
 from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -39,6 +40,7 @@ class Coordination:
     lookup: TopicLookup
     placements: Placements
     deletions: TopicDeletions
+    repair: Repair
 
     @classmethod
     def over(
@@ -49,8 +51,9 @@ class Coordination:
         *,
         reach: Probe = probe,
         peers: Credentials = PLAIN,
+        pace: RepairPace | None = None,
     ) -> "Coordination":
-        """Build all parts over one session with the store. start: runs their background tasks."""
+        """Build all parts over one session with the store. start: runs their background tasks. pace: of repair."""
         registry, topics, policies, ledgers = (
             Registry(session),
             TopicStore(session),
@@ -75,6 +78,9 @@ class Coordination:
             lookup=TopicLookup(topics, policies, owners, placements),
             placements=placements,
             deletions=TopicDeletions(deletion_parts, start),
+            repair=Repair.over(
+                session, placements, owners=lambda: [one.incarnation for one in owners.live], peers=peers, pace=pace
+            ),
         )
 
     def serve(self, server: Server) -> None:
@@ -88,6 +94,7 @@ class Coordination:
         server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(self.cluster_id, self.owners).serve)
 
     async def close(self) -> None:
-        """Stop drawing conclusions from closed streams, and close the channels to owners."""
+        """Stop drawing conclusions from closed streams, end repairs, and close the channels to other processes."""
         self.owners.listener = None
+        await self.repair.close()
         await self.calls.close()

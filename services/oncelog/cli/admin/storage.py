@@ -1,0 +1,237 @@
+"""`oncelog admin storage`: storage nodes, ledgers and their repair."""
+
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+
+from oncelog.cli.admin.commands import NegativeAnswer, admin_command
+from oncelog.cli.admin.places import ROOT, storage_node
+from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.core.names import parse_topic
+
+_ROOT = f"{ROOT}/storage"
+#: Ledgers of one page.
+PAGE = 500
+#: Pause between two looks at the progress of a repair.
+WAIT_S = 1.0
+
+NodeArgument = Annotated[
+    str, typer.Argument(metavar="INCARNATION", help="Incarnation of a storage node, or a unique prefix, from the list.")
+]
+LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="Id of a ledger, from the list.", min=0)]
+
+
+class LedgerHealth(StrEnum):
+    """States by which ledgers can be listed."""
+
+    UNDER_REPLICATED = "under-replicated"
+    UNAVAILABLE = "unavailable"
+    LOST = "lost"
+    FROZEN = "frozen"
+
+
+HealthOption = Annotated[
+    LedgerHealth | None, typer.Option("--state", help="List only ledgers in this state. Default: all ledgers.")
+]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="List only the ledgers of this topic.")]
+LimitOption = Annotated[int, typer.Option("--limit", help="Maximum number of ledgers to list.", min=1)]
+
+storage = typer.Typer(help="Show storage nodes and ledgers, and repair them.", no_args_is_help=True)
+
+
+@admin_command(storage, "nodes")
+def list_nodes(api: AdminApi) -> Answer:
+    """List the storage nodes with what they hold, lack and owe."""
+    return api.get(f"{_ROOT}/nodes")
+
+
+@admin_command(storage, "ledgers")
+def list_ledgers(
+    api: AdminApi,
+    ledger: Annotated[
+        int | None, typer.Argument(metavar="[LEDGER]", help="Id of one ledger, to show its copies.", min=0)
+    ] = None,
+    state: HealthOption = None,
+    topic: TopicOption = None,
+    limit: LimitOption = 1_000,
+) -> Answer:
+    """List ledgers with the state of their copies, or show one ledger."""
+    if ledger is not None:
+        return api.get(f"{_ROOT}/ledgers/{ledger}")
+    return _ledgers(api, limit, state=state.value if state else None, topic=str(parse_topic(topic)) if topic else None)
+
+
+@admin_command(storage, "under-replicated")
+def list_under_replicated(api: AdminApi, topic: TopicOption = None, limit: LimitOption = 1_000) -> Answer:
+    """List the ledgers that have fewer copies than their write quorum."""
+    health = LedgerHealth.UNDER_REPLICATED.value
+    return _ledgers(api, limit, state=health, topic=str(parse_topic(topic)) if topic else None)
+
+
+@admin_command(storage, "repair")
+def show_repair(
+    api: AdminApi,
+    ledger: Annotated[
+        int | None, typer.Argument(metavar="[LEDGER]", help="Id of a ledger to repair now, before others.", min=0)
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Wait until the ledger, or every ledger, has all copies. Progress goes to standard error."
+        ),
+    ] = False,
+    wait_seconds: Annotated[
+        int, typer.Option("--wait-seconds", help="Longest time to wait, in seconds.", min=1)
+    ] = 3_600,
+) -> Answer:
+    """Show the progress of repair, or repair one ledger now. Exit code 1 if --wait ends before the repair does."""
+    if ledger is not None:
+        api.post(f"{_ROOT}/repair/{ledger}")
+        if not wait:
+            return f"ledger {ledger} is repaired next"
+        return _waited(wait_seconds, lambda: _ledger_progress(api, ledger))
+    if wait:
+        return _waited(wait_seconds, lambda: _repair_progress(api))
+    return api.get(f"{_ROOT}/repair")
+
+
+@admin_command(storage, "verify")
+def verify(api: AdminApi, ledger: LedgerArgument) -> Answer:
+    """Let every storage node of a ledger read its copy back from its disk, and compare the copies.
+
+    Exit code 1 if a copy lacks an entry, or copies differ.
+    """
+    total: dict[str, object] | None = None
+    first = 0
+    while True:
+        page = api.post(f"{_ROOT}/ledgers/{ledger}/verify", first_entry=first)
+        assert isinstance(page, dict)
+        total = page if total is None else _added(total, page)
+        if page["done"]:
+            break
+        first = _number(page["next_entry"])
+        _progress(f"ledger {ledger}: {first} of {_number(page['last_entry']) + 1} entries verified")
+    if total["differing_entry"] is not None or not all(map(_is_complete, _objects(total["copies"]))):
+        raise NegativeAnswer(total)
+    return total
+
+
+@admin_command(storage, "decommission")
+def decommission(
+    api: AdminApi,
+    incarnation: NodeArgument,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Keep the node, if it is not removed yet.")] = False,
+) -> Answer:
+    """Move all copies off a storage node, then remove it for ever. It must be started with another directory later."""
+    node = storage_node(api, incarnation)
+    path = f"{_ROOT}/nodes/{quote(node, safe='')}/decommission"
+    if cancel:
+        api.delete(path)
+        return f"storage node {node} stays in the cluster"
+    api.post(path)
+    return f"storage node {node} is being drained; `oncelog admin storage nodes` shows when it is removed"
+
+
+@admin_command(storage, "may-replace")
+def may_replace(api: AdminApi, incarnation: NodeArgument) -> Answer:
+    """Check whether the disk of a storage node may be replaced now. The exit code is 0 only if it may."""
+    node = storage_node(api, incarnation)
+    answer = api.get(f"{_ROOT}/nodes/{quote(node, safe='')}/may-replace")
+    if not isinstance(answer, dict) or answer.get("may_replace") is not True:
+        raise NegativeAnswer(answer)
+    return answer
+
+
+# --- pages, progress --------------------------------------------------------------------------------------------------
+
+
+def _ledgers(api: AdminApi, limit: int, **query: str | None) -> Answer:
+    """All pages, up to `limit` ledgers."""
+    found: list[object] = []
+    after: int | None = None
+    while len(found) < limit:
+        page = api.get(f"{_ROOT}/ledgers", after=after, limit=min(PAGE, limit - len(found)), **query)
+        assert isinstance(page, dict)
+        found += _objects(page["ledgers"])
+        if page["next_after"] is None:
+            break
+        after = _number(page["next_after"])
+    return found
+
+
+def _waited(wait_seconds: int, look: Callable[[], tuple[bool, str, Answer]]) -> Answer:
+    """Look until everything is done: (done, progress, answer)."""
+    ends_s = time.monotonic() + wait_seconds
+    shown = ""
+    while True:
+        done, progress, answer = look()
+        if progress != shown:
+            _progress(progress)
+            shown = progress
+        if done:
+            return answer
+        if time.monotonic() >= ends_s:
+            raise NegativeAnswer(answer)
+        time.sleep(WAIT_S)
+
+
+def _ledger_progress(api: AdminApi, ledger: int) -> tuple[bool, str, Answer]:
+    answer = api.get(f"{_ROOT}/ledgers/{ledger}")
+    assert isinstance(answer, dict)
+    progress = f"ledger {ledger}: {answer['health']}"
+    repair = api.get(f"{_ROOT}/repair")
+    assert isinstance(repair, dict)
+    for running in _objects(repair["running"]):
+        if running.get("ledger_id") == ledger:
+            progress += f", {running['step']}, {running['entries_done']} of {running['entries_total']} entries"
+    return answer["whole"] is True and answer["health"] == "ok", progress, answer
+
+
+def _repair_progress(api: AdminApi) -> tuple[bool, str, Answer]:
+    answer = api.get(f"{_ROOT}/repair")
+    assert isinstance(answer, dict)
+    left = _number(answer["under_replicated_ledgers"])
+    running = len(_objects(answer["running"]))
+    progress = f"{left} ledgers under-replicated, {running} being repaired, {answer['repaired_ledgers']} repaired"
+    return left == 0 and answer["status"] == "idle", progress, answer
+
+
+def _progress(line: str) -> None:
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+
+
+def _added(total: Mapping[str, object], page: Mapping[str, object]) -> dict[str, object]:
+    """The sums of two adjacent parts of a verification."""
+    parts = {str(copy["incarnation"]): dict(copy) for copy in _objects(total["copies"])}
+    for copy in _objects(page["copies"]):
+        former = parts.get(str(copy["incarnation"]), {})
+        parts[str(copy["incarnation"])] = {
+            **copy,
+            **{name: _number(former.get(name)) + _number(copy[name]) for name in ("sound", "missing", "unreadable")},
+            "answered": former.get("answered", True) is True and copy["answered"] is True,
+            "erased": former.get("erased", False) is True or copy["erased"] is True,
+        }
+    differing = page["differing_entry"] if total["differing_entry"] is None else total["differing_entry"]
+    return {
+        **page,
+        "first_entry": total["first_entry"],
+        "differing_entry": differing,
+        "copies": list(parts.values()),
+    }
+
+
+def _is_complete(copy: Mapping[str, object]) -> bool:
+    return copy["answered"] is True and not copy["erased"] and not copy["missing"] and not copy["unreadable"]
+
+
+def _objects(value: object) -> list[dict[str, object]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

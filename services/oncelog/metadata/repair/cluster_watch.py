@@ -1,0 +1,112 @@
+"""Keeps a repair queue (`core.repair.repair_queue`) current: ledgers, lists of topics, storage nodes, damage.
+
+Every replica derives the same queue, so every replica can report the state of storage. The elected one repairs.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from oncelog.core.errors import NotFound
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.repair.assessment import DirectoryView
+from oncelog.core.repair.queue_events import (
+    ClusterSeen,
+    DamageReported,
+    LedgerRecorded,
+    LedgerRemoved,
+    RepairSettings,
+)
+from oncelog.core.repair.repair_queue import RepairQueue
+from oncelog.core.repair.replacement import MayReplace, may_replace
+from oncelog.metadata.repair.chain_listing import ChainListing
+from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader, StorageSeen
+from oncelog.stores.ledger_listing import LedgerListing
+from oncelog.stores.store_session import Versioned
+
+
+class ClusterWatch:
+    """`refresh` reads what has changed. One caller at a time reads; the others wait for it."""
+
+    def __init__(
+        self,
+        listing: LedgerListing,
+        chains: ChainListing,
+        view: StorageNodesReader,
+        settings: RepairSettings,
+        *,
+        owners: Callable[[], Sequence[Incarnation]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """owners: the live topic owners. now_ms: a monotonic clock."""
+        self.queue = RepairQueue(settings)
+        self.seen = StorageSeen({}, {})
+        self._listing = listing
+        self._chains = chains
+        self._view = view
+        self._owners = owners
+        self._now_ms = now_ms
+        #: {ledger: its topic}, for ledgers whose record is gone
+        self._topic_of: dict[LedgerId, TopicId] = {}
+        self._lock = asyncio.Lock()
+
+    async def refresh(self) -> StorageSeen:
+        """Bring the queue up to date. Raises StoreUnavailable."""
+        async with self._lock:
+            seen = await self._view.look()
+            await self._listing.refresh()
+            changes = self._listing.take_changes()
+            await self._take(changes)
+            self.seen = seen
+            views = tuple(_view(node, seen) for node in sorted(seen.live.keys() | seen.cookies.keys()))
+            self.queue.handle(ClusterSeen(views, tuple(self._owners()), seen.lowest_version, self._now_ms()))
+            for node, ledgers in sorted(seen.damaged.items()):
+                self.queue.handle(DamageReported(node, tuple(sorted(ledgers))))
+            return seen
+
+    async def _take(self, changes: Sequence[LedgerId]) -> None:
+        topics: list[TopicId] = []
+        for ledger_id in changes:
+            stored: Versioned[LedgerMetadata] | None = self._listing.records.get(ledger_id)
+            if stored is not None:
+                self._topic_of[ledger_id] = stored.value.topic_id
+                topics.append(stored.value.topic_id)
+                self.queue.handle(LedgerRecorded(stored.value))
+            else:
+                self.queue.handle(LedgerRemoved(ledger_id))
+                gone = self._topic_of.pop(ledger_id, None)
+                topics += [gone] if gone is not None else []
+        for chain in await self._chains.refresh(topics):
+            self.queue.handle(chain)
+
+    async def record(self, ledger_id: LedgerId) -> LedgerMetadata:
+        """One record after a sync. Raises NotFound, StoreUnavailable, CorruptEntry."""
+        stored = await self._listing.refresh_one(ledger_id)
+        if stored is None:
+            raise NotFound(f"ledger {ledger_id} does not exist: list the ledgers", ledger_id=ledger_id)
+        return stored.value
+
+    def records(self) -> list[LedgerMetadata]:
+        """Every record as of the last refresh, by id; also of ledgers that no topic lists."""
+        return [self._listing.records[one].value for one in sorted(self._listing.records)]
+
+    def may_replace(self, node: Incarnation) -> MayReplace:
+        """As of the last refresh."""
+        queue = self.queue
+        return may_replace(node, queue.naming(node), queue.nodes, queue.damaged)
+
+    def name_of(self, topic_id: TopicId) -> str:
+        """Empty for a topic that was deleted."""
+        return self._chains.names.get(topic_id, "")
+
+
+def _view(node: Incarnation, seen: StorageSeen) -> DirectoryView:
+    live, cookie = seen.live.get(node), seen.cookies.get(node)
+    return DirectoryView(
+        node,
+        live=live is not None,
+        retired=cookie is not None and cookie.retired,
+        leaving=node in seen.leaving,
+        read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
+        joining=live is not None and live.joining,
+    )

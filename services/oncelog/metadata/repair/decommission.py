@@ -1,0 +1,99 @@
+"""Decommission of storage nodes, and the debt of retired ones: what the repairer writes into cookies.
+
+    ""  --begin-->  draining  --no ledger names the node-->  done
+    ""  <--cancel--
+
+Rules
+- A draining node is read-only: new ledgers do not use it, and open ones roll off it. Its copies are moved like those of
+  a retired node, but it is a source meanwhile.
+- The cookie stays for ever. `done` includes `retired`: the directory is refused at its next start (hazard 76).
+- Refused if fewer nodes than the write quorum would remain: no ledger could be opened then (hazard 75).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from oncelog.core.errors import Conflict, NotFound
+from oncelog.core.ids import Incarnation
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.repair.assessment import StorageNodes
+from oncelog.core.repair.replacement import decommission_refusal
+from oncelog.core.store_status import WriteStatus
+from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
+from oncelog.stores.registry import Decommission, Registry, StorageCookie
+from oncelog.stores.store_session import Versioned
+
+logger = logging.getLogger(__name__)
+
+
+class Decommissions:
+    """Changes of cookies. Each is one compare-and-set on the version that was read; a conflict is read again."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def begin(self, node: Incarnation, nodes: StorageNodes, *, write_quorum: int) -> None:
+        """Begin to drain the node. Raises NotFound, Conflict."""
+
+        def drained(cookie: StorageCookie) -> StorageCookie:
+            if cookie.decommission is not Decommission.NO:
+                return cookie
+            if cookie.retired:
+                raise Conflict(f"storage node {node} is retired: its copies are replaced already", incarnation=node)
+            refusal = decommission_refusal(node, nodes, write_quorum=write_quorum)
+            if refusal is not None:
+                raise Conflict(
+                    f"storage node {node} cannot be decommissioned: {refusal}", incarnation=node, limit=write_quorum
+                )
+            return replace(cookie, decommission=Decommission.DRAINING, read_only=True)
+
+        await self._change(node, drained)
+
+    async def cancel(self, node: Incarnation) -> None:
+        """Keep the node, and make it writable again. Raises NotFound, Conflict if it was removed already."""
+
+        def kept(cookie: StorageCookie) -> StorageCookie:
+            if cookie.decommission is Decommission.DONE:
+                raise Conflict(f"storage node {node} was removed: start it with an empty directory", incarnation=node)
+            if cookie.decommission is Decommission.NO:
+                return cookie
+            return replace(cookie, decommission=Decommission.NO, read_only=False)
+
+        await self._change(node, kept)
+
+    async def finish_drained(self, seen: StorageSeen, records: Iterable[LedgerMetadata]) -> None:
+        """Remove the draining nodes that no ledger names. records: of all ledgers. Raises StoreUnavailable."""
+        draining = {i for i, cookie in seen.cookies.items() if cookie.decommission is Decommission.DRAINING}
+        if not draining:
+            return
+        for record in records:
+            draining -= {*record.members, record.joining}
+        for node in sorted(draining):
+
+            def removed(cookie: StorageCookie) -> StorageCookie:
+                if cookie.decommission is not Decommission.DRAINING:
+                    return cookie
+                return replace(cookie, decommission=Decommission.DONE, retired=True, debt=0)
+
+            await self._change(node, removed)
+            logger.warning("a storage node is decommissioned: no ledger names it", extra={"fields": {"node": node}})
+
+    async def write_debts(self, seen: StorageSeen, debts: Mapping[Incarnation, int]) -> None:
+        """Write the debt of each retired or draining node that has changed. Raises StoreUnavailable."""
+        for node, cookie in sorted(seen.cookies.items()):
+            debt = debts.get(node, 0)
+            if cookie.debt != debt and (cookie.retired or cookie.decommission is not Decommission.NO or not debt):
+                await self._change(node, lambda cookie, debt=debt: replace(cookie, debt=debt))  # type: ignore[misc]
+
+    async def _change(self, node: Incarnation, change: Callable[[StorageCookie], StorageCookie]) -> None:
+        while True:
+            stored: Versioned[StorageCookie] | None = await self._registry.read_cookie(node)
+            if stored is None:
+                raise NotFound(f"storage node {node} does not exist: list the storage nodes", incarnation=node)
+            changed = change(stored.value)
+            if changed == stored.value:
+                return
+            written = await self._registry.write_cookie(changed, version=stored.version)
+            if written.status is WriteStatus.OK:
+                return

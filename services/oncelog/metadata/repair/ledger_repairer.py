@@ -1,0 +1,157 @@
+"""Performs the repair of one ledger (`core.repair.ledger_repair`): records in ZooKeeper, copies between storage nodes.
+
+Every decision is a compare-and-set on the ledger's record, so two of these may work on one ledger at once: one of them
+meets a conflict, and looks again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from oncelog.core.errors import CorruptEntry, StoreUnavailable, TopicNotFound
+from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.repair.events import (
+    CopyEntries,
+    ReadRecord,
+    RepairEffect,
+    RepairEvent,
+    RepairFinished,
+    RepairJob,
+    RepairNodes,
+    RepairNodesChanged,
+    RepairRecordRead,
+    RepairRecordWritten,
+    RepairStarted,
+    ReviewLedger,
+    VerifyCopy,
+    WriteRecord,
+)
+from oncelog.core.repair.ledger_repair import LedgerRepair
+from oncelog.core.store_status import WriteStatus
+from oncelog.metadata.repair.copying import Copying
+from oncelog.runtime.backoff import Backoff
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.topic_store import TopicStore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairParts:
+    """What all repairs of one process share."""
+
+    ledgers: LedgerStore
+    topics: TopicStore
+    cursors: CursorStore
+    copying: Copying
+
+
+class LedgerRepairer:
+    """One job. `run` it once; `nodes_changed` may be called meanwhile."""
+
+    def __init__(self, job: RepairJob, nodes: RepairNodes, parts: RepairParts, *, wall_ms: Callable[[], int]) -> None:
+        self.core = LedgerRepair(job, nodes)
+        self.began_ms = wall_ms()
+        self._parts = parts
+        self._events: asyncio.Queue[RepairEvent] = asyncio.Queue()
+        self._finished: RepairFinished | None = None
+        #: the kind of the last effect, for reports
+        self.step = "LOOK"
+
+    async def run(self) -> RepairFinished:
+        """Return how it ended. Waits while ZooKeeper does not answer."""
+        async with asyncio.TaskGroup() as tasks:
+            self._events.put_nowait(RepairStarted())
+            while self._finished is None:
+                event = await self._events.get()
+                for effect in self.core.handle(event):
+                    self._begin(effect, tasks)
+                self.core.check_invariants()
+        return self._finished
+
+    def nodes_changed(self, nodes: RepairNodes) -> None:
+        """The storage nodes have changed."""
+        self._events.put_nowait(RepairNodesChanged(nodes))
+
+    def _begin(self, effect: RepairEffect, tasks: asyncio.TaskGroup) -> None:
+        if isinstance(effect, RepairFinished):
+            self._finished = effect
+        else:
+            tasks.create_task(self._perform(effect))
+
+    async def _perform(self, effect: ReadRecord | WriteRecord | VerifyCopy | CopyEntries | ReviewLedger) -> None:
+        event: RepairEvent
+        match effect:
+            case ReadRecord():
+                self.step = "LOOK"
+                event = await self._read(effect.ledger_id)
+            case WriteRecord():
+                event = await self._write(effect)
+            case VerifyCopy():
+                self.step = "ATTEST"
+                event = await self._parts.copying.verify(effect)
+            case CopyEntries():
+                self.step = "COPY"
+                event = await self._parts.copying.copy(effect)
+            case ReviewLedger():
+                self.step = "WHOLE"
+                event = await self._parts.copying.review(effect)
+            case _:
+                assert_never(effect)
+        self._events.put_nowait(event)
+
+    async def _read(self, ledger_id: LedgerId) -> RepairRecordRead:
+        backoff = Backoff()
+        while True:
+            try:
+                stored = await self._parts.ledgers.read(ledger_id)
+                listed = stored is not None and await self._listed(stored.value)
+            except StoreUnavailable as error:
+                logger.info("could not read the record of a ledger to repair; will retry: %s", error.message)
+                await backoff.pause()
+            except CorruptEntry:
+                return RepairRecordRead(None, -1, listed=False)
+            else:
+                record, version = (None, -1) if stored is None else stored
+                return RepairRecordRead(record, version, listed)
+
+    async def _listed(self, record: LedgerMetadata) -> bool:
+        """Whether the topic's record or one of its cursors names the ledger. A repair touches no other (hazard 58)."""
+        ledger_id, topic_id = record.ledger_id, record.topic_id
+        topic = await self._parts.topics.read(topic_id)
+        if topic is None:
+            return False
+        if any(link.ledger_id == ledger_id for link in topic.value.ledgers):
+            return True
+        try:
+            names = await self._parts.cursors.names(topic_id)
+        except TopicNotFound:
+            return False
+        for name in names:
+            cursor = await self._parts.cursors.read(topic_id, name)
+            if cursor is not None and any(link.ledger_id == ledger_id for link in cursor.value.ledgers):
+                return True
+        return False
+
+    async def _write(self, effect: WriteRecord) -> RepairRecordWritten:
+        record = effect.record
+        self.step = "SWAP" if record.joining is None else "JOIN"
+        try:
+            status, version = await self._parts.ledgers.write(record, version=effect.version)
+        except StoreUnavailable:
+            status, version = WriteStatus.UNKNOWN, -1
+        fields = {
+            "ledger_id": record.ledger_id,
+            "members": ",".join(record.members),
+            "joining": record.joining,
+            "whole": record.whole,
+            "lost": len(record.lost),
+            "frozen": record.frozen,
+            "status": status.value,
+        }
+        logger.info("repair changed a ledger's record", extra={"fields": fields})
+        return RepairRecordWritten(status, version)

@@ -1,0 +1,96 @@
+"""Repair and reports of storage, as one replica has them: the parts, and how they are connected."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.repair.queue_events import RepairSettings
+from oncelog.metadata.repair.chain_listing import ChainListing
+from oncelog.metadata.repair.cluster_watch import ClusterWatch
+from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.decommission import Decommissions
+from oncelog.metadata.repair.ledger_repairer import RepairParts
+from oncelog.metadata.repair.repairer import PlacesTopics, Repairer, RepairerParts
+from oncelog.metadata.repair.storage_calls import StorageCalls
+from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
+from oncelog.metadata.repair.storage_report import StorageReport
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_listing import LedgerListing
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import Registry
+from oncelog.stores.repair_store import RepairStore
+from oncelog.stores.store_session import StoreSession
+from oncelog.stores.topic_store import TopicStore
+
+#: Ledgers that are repaired at once. They share one limit of bytes; several keep it used when ledgers are small.
+JOBS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPace:
+    """See the settings of the metadata service."""
+
+    bytes_per_s: int = 50 * 1024 * 1024
+    absent_delay_ms: int = 600_000
+    interval_ms: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One replica's parts of repair."""
+
+    watch: ClusterWatch
+    repairer: Repairer
+    report: StorageReport
+    decommissions: Decommissions
+    store: RepairStore
+    calls: StorageCalls
+    copying: Copying
+
+    @classmethod
+    def over(
+        cls,
+        session: StoreSession,
+        placements: PlacesTopics,
+        *,
+        owners: Callable[[], Sequence[Incarnation]],
+        peers: Credentials = PLAIN,
+        pace: RepairPace | None = None,
+    ) -> "Repair":
+        """Build all parts inside the event loop. owners: the live topic owners."""
+        pace = pace or RepairPace()
+        loop = asyncio.get_running_loop()
+
+        def now_ms() -> int:
+            return int(loop.time() * 1000)
+
+        topics, cursors, registry, calls = (
+            TopicStore(session),
+            CursorStore(session),
+            Registry(session),
+            StorageCalls(peers),
+        )
+        listing, copying = LedgerListing(session), Copying(calls, bytes_per_s=pace.bytes_per_s)
+        watch = ClusterWatch(
+            listing,
+            ChainListing(topics, cursors),
+            StorageNodesReader(registry, calls),
+            RepairSettings(absent_delay_ms=pace.absent_delay_ms, jobs_max=JOBS_MAX),
+            owners=owners,
+            now_ms=now_ms,
+        )
+        decommissions, store = Decommissions(registry), RepairStore(session)
+        repairs = RepairParts(LedgerStore(session), topics, cursors, copying)
+        parts = RepairerParts(watch, repairs, decommissions, store, placements)
+        repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
+        return cls(watch, repairer, StorageReport(calls, copying), decommissions, store, calls, copying)
+
+    async def repair_now(self, ledger_id: LedgerId) -> None:
+        """Repair a ledger at once, at this replica. Raises NotFound, Conflict, StoreUnavailable."""
+        await self.repairer.repair_now(ledger_id)
+
+    async def close(self) -> None:
+        await self.repairer.close()
+        await self.calls.close()

@@ -1,0 +1,103 @@
+"""Reports of storage nodes about themselves, for REST: descriptions, and entries that they read back."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
+from oncelog.core.repair.copies import RangeCopies
+from oncelog.core.repair.events import VerifyCopy
+from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.storage_calls import StorageCalls
+from oncelog.wire import storage_pb2 as pb
+
+#: Entries of one verification request, and the time after which it returns what it has.
+VERIFY_ENTRIES = 20_000
+VERIFY_SECONDS = 10.0
+#: Entries that are compared at a time.
+_STEP = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPart:
+    """What the nodes of a ledger read back: the entries first .. next_entry - 1. parts: of each node that is named."""
+
+    first: EntryId
+    next_entry: EntryId
+    differing: EntryId | None
+    parts: dict[Incarnation, "VerifiedCounts"]
+
+
+@dataclass(slots=True)
+class VerifiedCounts:
+    """Of one node. answered False: it gave no answer for some entries."""
+
+    sound: int = 0
+    missing: int = 0
+    unreadable: int = 0
+    answered: bool = True
+    erased: bool = False
+
+
+class StorageReport:
+    """What the storage nodes say themselves."""
+
+    def __init__(self, calls: StorageCalls, copying: Copying) -> None:
+        self._calls = calls
+        self._copying = copying
+
+    async def descriptions(self, nodes: Sequence[Incarnation]) -> dict[Incarnation, pb.DescribeAnswer]:
+        """What each node says of itself; nodes that do not answer are left out."""
+
+        async def of(node: Incarnation) -> tuple[Incarnation, pb.DescribeAnswer | None]:
+            try:
+                return node, await self._calls.describe(node)
+            except InvariantViolated:
+                raise
+            except OncelogError:
+                return node, None
+
+        answers = await asyncio.gather(*map(of, nodes))
+        return {node: answer for node, answer in answers if answer is not None}
+
+    async def verify(self, record: LedgerMetadata, first: EntryId) -> VerifiedPart:
+        """Let the nodes that the record names read their copies back, from `first` on. One part of a closed ledger.
+
+        Raises ServiceUnavailable for a ledger that is still open.
+        """
+        if record.state is not LedgerState.CLOSED:
+            raise ServiceUnavailable(
+                f"ledger {record.ledger_id} is {record.state.value}: it can be verified once it is closed",
+                ledger_id=record.ledger_id,
+            )
+        named = [*record.members, *([record.joining] if record.joining else [])]
+        counts = {node: VerifiedCounts() for node in named}
+        ends_s = time.monotonic() + VERIFY_SECONDS
+        following, differing = first, None
+        stop = min(record.end + 1, first + VERIFY_ENTRIES)
+        while following < stop:
+            span = EntryRange(following, EntryId(min(following + _STEP, stop) - 1))
+            asked: deque[VerifyCopy] = deque()
+            copies = RangeCopies(record.ledger_id, span, asked.append)
+            for node in named:
+                copies.ask(node)
+            while asked:
+                orders = list(asked)
+                asked.clear()
+                for answer in await asyncio.gather(*map(self._copying.verify, orders)):
+                    counts[answer.node].missing += len(answer.missing)
+                    counts[answer.node].unreadable += len(answer.unreadable)
+                    copies.note(answer)
+            differing = copies.differing() if differing is None else differing
+            for node, count in counts.items():
+                count.sound += len(copies.sound.get(node, {}))
+                count.erased = count.erased or node in copies.erased
+                count.answered = count.answered and (node in copies.answered or node in copies.erased)
+            following = EntryId(span.last + 1)
+            if time.monotonic() > ends_s:
+                break
+        return VerifiedPart(first, following, differing, counts)

@@ -1,0 +1,394 @@
+"""Routes for storage: nodes, ledgers, repair, decommission. All are for superusers."""
+
+import re
+import time
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+
+from oncelog.core.address import join_address
+from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.names import parse_topic
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.repair.cluster_watch import ClusterWatch
+from oncelog.metadata.repair.ledger_health import copy_state, health_of
+from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
+from oncelog.metadata.rest.storage_values import (
+    CopyView,
+    EntryRangeView,
+    LedgerPage,
+    LedgerReport,
+    LedgerRow,
+    MayReplaceAnswer,
+    RepairReport,
+    RunningRepairView,
+    StorageNodeReport,
+    StuckRepairView,
+    VerifiedCopy,
+    VerifyReport,
+)
+from oncelog.stores.registry import Decommission
+from oncelog.wire import storage_pb2 as pb
+
+_PREFIX = "/admin/v2/storage"
+_INCARNATION = re.compile(r"[0-9a-f]{32}")
+#: Ledgers of one page.
+PAGE_MAX = 1_000
+_STATES = {LedgerState.OPEN: "open", LedgerState.IN_RECOVERY: "recovering", LedgerState.CLOSED: "closed"}
+
+
+class HealthFilter(StrEnum):
+    """The states by which ledgers can be listed."""
+
+    UNDER_REPLICATED = "under-replicated"
+    UNAVAILABLE = "unavailable"
+    LOST = "lost"
+    FROZEN = "frozen"
+
+
+async def _incarnation(
+    incarnation: Annotated[str, Path(description="The storage node's incarnation, from the list")],
+) -> Incarnation:
+    """Raises InvalidArgument."""
+    if _INCARNATION.fullmatch(incarnation) is None:
+        raise InvalidArgument(
+            "an incarnation must have 32 hexadecimal digits: list the storage nodes", field="incarnation"
+        )
+    return Incarnation(incarnation)
+
+
+NodePath = Annotated[Incarnation, Depends(_incarnation)]
+LedgerPath = Annotated[int, Path(description="The ledger's id, from the list", ge=0, lt=2**63)]
+
+
+def routes(coordination: Coordination) -> APIRouter:
+    """All routes about storage."""
+    router = APIRouter(prefix=_PREFIX, tags=["storage"])
+    _add_nodes(router, coordination)
+    _add_ledgers(router, coordination)
+    _add_repair(router, coordination)
+    return router
+
+
+def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
+    @router.get("/nodes", summary="List storage nodes with their copies", operation_id="list_storage_copies")
+    async def list_nodes() -> list[StorageNodeReport]:
+        """Every storage node that ever joined: what it holds, what it lacks, and what it owes."""
+        repair = coordination.repair
+        seen = await repair.watch.refresh()
+        described = await repair.report.descriptions(seen.registered)
+        every = sorted(seen.live.keys() | seen.cookies.keys())
+        return [_node(node, repair.watch, described.get(node)) for node in every]
+
+    @router.post(
+        "/nodes/{incarnation}/decommission",
+        status_code=204,
+        summary="Decommission a storage node",
+        operation_id="decommission_storage_node",
+    )
+    async def decommission(incarnation: NodePath) -> None:
+        """The node becomes read-only, and its copies are moved to other nodes. When no ledger names it any more, it is
+        removed: its directory is refused from then on.
+
+        `conflict` if fewer live storage nodes than the write quorum would remain, or if the node is retired.
+        """
+        repair = coordination.repair
+        await repair.watch.refresh()
+        quorum = max((owner.write_quorum for owner in coordination.owners.live), default=1)
+        await repair.decommissions.begin(incarnation, repair.watch.queue.nodes, write_quorum=quorum)
+
+    @router.delete(
+        "/nodes/{incarnation}/decommission",
+        status_code=204,
+        summary="Cancel a decommission",
+        operation_id="cancel_decommission",
+    )
+    async def cancel_decommission(incarnation: NodePath) -> None:
+        """The node stays, and is writable again. Copies that were moved stay where they are.
+
+        `conflict` if the node was removed already.
+        """
+        await coordination.repair.decommissions.cancel(incarnation)
+
+    @router.get(
+        "/nodes/{incarnation}/may-replace",
+        summary="Check whether a storage node may be replaced",
+        operation_id="may_replace_storage_node",
+    )
+    async def may_replace(incarnation: NodePath) -> MayReplaceAnswer:
+        """Whether the disk of this node may be replaced now: every ledger stays readable and gets its copies back.
+
+        The answer is valid at this moment, while no other disk fails.
+        """
+        watch = coordination.repair.watch
+        seen = await watch.refresh()
+        if incarnation not in seen.live and incarnation not in seen.cookies:
+            raise NotFound(f"storage node {incarnation} does not exist: list the storage nodes")
+        answer = watch.may_replace(incarnation)
+        reasons = [f"ledger {one.ledger_id}: {one.reason}" for one in answer.blockers]
+        if answer.blocking > len(reasons):
+            reasons.append(f"{answer.blocking - len(reasons)} further ledgers need this node, too")
+        return MayReplaceAnswer(may_replace=answer.allowed, incarnation=incarnation, reasons=reasons)
+
+
+def _add_ledgers(router: APIRouter, coordination: Coordination) -> None:
+    @router.get("/ledgers", summary="List the ledgers", operation_id="list_ledgers")
+    async def list_ledgers(
+        state: Annotated[HealthFilter | None, Query(description="Only ledgers in this state")] = None,
+        topic: Annotated[str | None, Query(description="Only ledgers of this topic")] = None,
+        after: Annotated[int, Query(description="Only ledgers with a higher id", ge=-1, lt=2**63)] = -1,
+        limit: Annotated[int, Query(description="Ledgers of this page", ge=1, le=PAGE_MAX)] = 100,
+    ) -> LedgerPage:
+        """Ledgers by id, in pages: `next_after` of a page is `after` of the next one."""
+        watch = coordination.repair.watch
+        of_topic = await _topic_id(coordination, topic) if topic is not None else None
+        await watch.refresh()
+        found: list[LedgerMetadata] = []
+        for record in watch.records():
+            if record.ledger_id > after and (of_topic is None or record.topic_id == of_topic):
+                if state is None or _matches(state, record, watch):
+                    found.append(record)
+                if len(found) > limit:
+                    break
+        more = len(found) > limit
+        page = found[:limit]
+        return LedgerPage(
+            ledgers=[_summary(record, watch) for record in page], next_after=page[-1].ledger_id if more else None
+        )
+
+    @router.get("/ledgers/{ledger_id}", summary="Show a ledger", operation_id="get_ledger")
+    async def get_ledger(ledger_id: LedgerPath) -> LedgerReport:
+        """The ledger's record, the state of each copy, and when the copies were last read from their disks."""
+        repair = coordination.repair
+        record = await repair.watch.record(LedgerId(ledger_id))
+        seen = await repair.watch.refresh()
+        named = _named(record)
+        described = await repair.report.descriptions([node for node in named if node in seen.live])
+        verified = {node: _verified_ms(described.get(node)) for node in named}
+        return _ledger(record, repair.watch, verified)
+
+    @router.post("/ledgers/{ledger_id}/verify", summary="Verify the copies of a ledger", operation_id="verify_ledger")
+    async def verify_ledger(
+        ledger_id: LedgerPath,
+        first_entry: Annotated[int, Query(description="Where to begin; `next_entry` of the part before", ge=0)] = 0,
+    ) -> VerifyReport:
+        """Each storage node of the ledger reads its copies back from its disk, and the checksums are compared.
+
+        One request covers a part of a long ledger: repeat it from `next_entry` until `done`.
+        """
+        repair = coordination.repair
+        record = await repair.watch.record(LedgerId(ledger_id))
+        await repair.watch.refresh()
+        part = await repair.report.verify(record, EntryId(first_entry))
+        return VerifyReport(
+            ledger_id=ledger_id,
+            first_entry=part.first,
+            next_entry=part.next_entry,
+            last_entry=record.end,
+            done=part.next_entry > record.end,
+            verified_ms=_now_ms(),
+            differing_entry=part.differing,
+            copies=[
+                VerifiedCopy(
+                    incarnation=node,
+                    answered=count.answered,
+                    erased=count.erased,
+                    sound=count.sound,
+                    missing=count.missing,
+                    unreadable=count.unreadable,
+                )
+                for node, count in part.parts.items()
+            ],
+        )
+
+
+def _add_repair(router: APIRouter, coordination: Coordination) -> None:
+    @router.get("/repair", summary="Show the progress of repair", operation_id="get_repair")
+    async def get_repair() -> RepairReport:
+        """The progress as the elected metadata replica last wrote it, every few seconds."""
+        repair = coordination.repair
+        progress = await repair.store.read()
+        if progress is None:
+            return _no_repair()
+        await repair.watch.refresh()
+        name_of = repair.watch.name_of
+        status = "paused" if progress.paused else "repairing" if progress.running or progress.queued else "idle"
+        return RepairReport(
+            status=status,
+            paused=progress.paused,
+            updated_ms=progress.updated_ms,
+            under_replicated_ledgers=progress.under_replicated,
+            unavailable_ledgers=progress.unavailable,
+            lost_ledgers=progress.lost,
+            frozen_ledgers=progress.frozen,
+            debt_ledgers=progress.debt,
+            queued_ledgers=progress.queued,
+            oldest_ms=progress.oldest_ms or None,
+            bytes_per_s=progress.bytes_per_s,
+            repaired_ledgers=progress.repaired_ledgers,
+            repaired_entries=progress.repaired_entries,
+            repaired_bytes=progress.repaired_bytes,
+            running=[
+                RunningRepairView(
+                    ledger_id=one.ledger_id,
+                    topic=name_of(one.topic_id),
+                    step=one.step,
+                    entries_done=one.entries_done,
+                    entries_total=one.entries_total,
+                    began_ms=one.began_ms,
+                )
+                for one in progress.running
+            ],
+            stuck=[
+                StuckRepairView(
+                    ledger_id=one.ledger_id, topic=name_of(one.topic_id), reason=one.reason, since_ms=one.since_ms
+                )
+                for one in progress.stuck
+            ],
+        )
+
+    @router.post("/repair/{ledger_id}", status_code=204, summary="Repair a ledger now", operation_id="repair_ledger")
+    async def repair_ledger(ledger_id: LedgerPath) -> None:
+        """The replica that answers repairs the ledger at once, without the delay for absent nodes.
+
+        `conflict` for a ledger that is not closed: its topic owner writes to it.
+        """
+        await coordination.repair.repair_now(LedgerId(ledger_id))
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _node(node: Incarnation, watch: ClusterWatch, described: pb.DescribeAnswer | None) -> StorageNodeReport:
+    seen = watch.seen
+    live, cookie = seen.live.get(node), seen.cookies.get(node)
+    known = live or cookie
+    assert known is not None, "a listed node is live or has a cookie"
+    return StorageNodeReport(
+        incarnation=node,
+        address=join_address(known.host, known.port),
+        state=_node_state(node, seen),
+        read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
+        replaced_by=cookie.replaced_by if cookie else None,
+        ledgers=len(watch.queue.naming(node)),
+        debt=watch.queue.debt(node),
+        damaged_ledgers=len(seen.damaged[node]) if node in seen.damaged else None,
+        erased_ledgers=described.erased_ledgers if described else None,
+        stored_bytes=described.stored_bytes if described else None,
+        dead_bytes=described.dead_bytes if described else None,
+        free_bytes=live.free_bytes if live else None,
+        verified_ms=_verified_ms(described),
+    )
+
+
+def _node_state(node: Incarnation, seen: StorageSeen) -> str:
+    live, cookie = seen.live.get(node), seen.cookies.get(node)
+    if cookie is not None and cookie.decommission is Decommission.DONE:
+        return "removed"
+    if cookie is not None and cookie.decommission is Decommission.DRAINING:
+        return "draining"
+    if cookie is not None and cookie.retired:
+        return "retired"
+    if live is None:
+        return "away"
+    return "joining" if live.joining else "live"
+
+
+def _verified_ms(described: pb.DescribeAnswer | None) -> int | None:
+    """When the node's last whole reading ended. Without a scrubber, or before its first pass, it was never."""
+    if described is None or described.scrubbed_ms_ago < 0:
+        return None
+    return _now_ms() - described.scrubbed_ms_ago
+
+
+def _named(record: LedgerMetadata) -> list[Incarnation]:
+    return [*record.members, *([record.joining] if record.joining else [])]
+
+
+def _matches(state: HealthFilter, record: LedgerMetadata, watch: ClusterWatch) -> bool:
+    """A ledger may be in several states."""
+    ledgers, ledger_id = watch.queue.ledgers, record.ledger_id
+    return (
+        ledger_id
+        in {
+            HealthFilter.UNDER_REPLICATED: ledgers.under_replicated,
+            HealthFilter.UNAVAILABLE: ledgers.unavailable,
+            HealthFilter.LOST: ledgers.lost,
+            HealthFilter.FROZEN: ledgers.frozen,
+        }[state]
+    )
+
+
+def _summary(record: LedgerMetadata, watch: ClusterWatch) -> LedgerRow:
+    closed = record.state is LedgerState.CLOSED
+    return LedgerRow(
+        ledger_id=record.ledger_id,
+        topic=watch.name_of(record.topic_id),
+        state=_STATES[record.state],
+        health=health_of(record, watch.queue.assessment(record.ledger_id)).value,
+        copies=sum(copy_state(record, node, watch.seen) == "live" for node in record.members),
+        write_quorum=record.write_quorum,
+        entries=record.end + 1 if closed else None,
+    )
+
+
+def _ledger(record: LedgerMetadata, watch: ClusterWatch, verified: dict[Incarnation, int | None]) -> LedgerReport:
+    closed = record.state is LedgerState.CLOSED
+    assessment = watch.queue.assessment(record.ledger_id)
+    return LedgerReport(
+        ledger_id=record.ledger_id,
+        topic=watch.name_of(record.topic_id),
+        topic_id=record.topic_id,
+        state=_STATES[record.state],
+        health=health_of(record, assessment).value,
+        whole=record.whole,
+        frozen=record.frozen,
+        last_entry=record.end if closed else None,
+        bytes=record.length if closed else None,
+        write_quorum=record.write_quorum,
+        ack_quorum=record.ack_quorum,
+        verified_ms=_oldest(verified[node] for node in record.members) if record.whole else None,
+        waiting_for=list(assessment.waiting_for) if assessment else [],
+        unavailable=[EntryRangeView(first=one.first, last=one.last) for one in assessment.unavailable]
+        if assessment
+        else [],
+        lost=[EntryRangeView(first=each.first, last=each.last) for each in record.lost],
+        copies=[
+            CopyView(
+                incarnation=node,
+                role="joining" if node == record.joining else "member",
+                state=copy_state(record, node, watch.seen),
+                verified_ms=verified[node],
+            )
+            for node in _named(record)
+        ],
+    )
+
+
+def _oldest(times: Iterable[int | None]) -> int | None:
+    known = list(times)
+    return min((one for one in known if one is not None), default=None) if None not in known else None
+
+
+def _no_repair() -> RepairReport:
+    return RepairReport(
+        status="none", paused="", updated_ms=0, under_replicated_ledgers=0, unavailable_ledgers=0, lost_ledgers=0,
+        frozen_ledgers=0, debt_ledgers=0, queued_ledgers=0, oldest_ms=None, bytes_per_s=0, repaired_ledgers=0,
+        repaired_entries=0, repaired_bytes=0, running=[], stuck=[],
+    )  # fmt: skip
+
+
+async def _topic_id(coordination: Coordination, topic: str) -> TopicId:
+    """Raises InvalidName, TopicNotFound, NotFound."""
+    record = await coordination.lookup.find(parse_topic(topic))
+    if record.partitions:
+        raise NotFound(f"topic {topic} is partitioned: its partitions have the ledgers", topic=topic)
+    return record.topic_id
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,160 @@
+"""Response bodies of the routes about storage: nodes, ledgers, repair."""
+
+from pydantic import BaseModel, Field
+
+
+class StorageNodeReport(BaseModel):
+    """A storage node: what it holds, what it lacks, and whether its copies are being moved."""
+
+    incarnation: str
+    address: str
+    state: str = Field(description="live, joining (waits for its predecessor), away, retired, draining or removed")
+    read_only: bool = Field(description="Gets no new ledgers")
+    replaced_by: str | None = Field(description="Incarnation of the directory that came to its address")
+    ledgers: int = Field(description="Ledgers whose records name the node")
+    debt: int = Field(description="Retired or draining: ledgers that live nodes could still copy and have not")
+    damaged_ledgers: int | None = Field(
+        description="Ledgers of which the node lacks entries, or may lack them; null: no answer"
+    )
+    erased_ledgers: int | None = Field(description="null: the node does not answer")
+    stored_bytes: int | None = Field(description="null: the node does not answer")
+    dead_bytes: int | None = Field(description="Bytes that compaction can give back; null: no answer")
+    free_bytes: int | None = Field(description="null: not live")
+    verified_ms: int | None = Field(
+        description="When the node's last complete reading of its disk ended, milliseconds since 1970; null: not yet"
+    )
+
+
+class EntryRangeView(BaseModel):
+    """Entries first to last, both inclusive."""
+
+    first: int
+    last: int
+
+
+class LedgerRow(BaseModel):
+    """A ledger in a list."""
+
+    ledger_id: int
+    topic: str = Field(description="Name of its topic; empty if the topic was deleted")
+    state: str = Field(description="open, recovering or closed")
+    health: str = Field(description="ok, unverified, under-replicated, unavailable, lost, frozen or unlisted")
+    copies: int = Field(description="Members that are registered and have not reported damage")
+    write_quorum: int
+    entries: int | None = Field(description="null: the ledger is open")
+
+
+class LedgerPage(BaseModel):
+    """Some ledgers, by ascending id."""
+
+    ledgers: list[LedgerRow]
+    next_after: int | None = Field(description="`after` of the next page; null: this is the last page")
+
+
+class CopyView(BaseModel):
+    """A storage node that a ledger's record names."""
+
+    incarnation: str
+    role: str = Field(description="member or joining")
+    state: str = Field(description="live, away, retired, draining or damaged")
+    verified_ms: int | None = Field(
+        description="When the node's last complete reading of its disk ended, milliseconds since 1970; null: unknown"
+    )
+
+
+class LedgerReport(BaseModel):
+    """The record of a ledger, and the state of its copies."""
+
+    ledger_id: int
+    topic: str
+    topic_id: str
+    state: str
+    health: str
+    whole: bool = Field(description="Every member has read all entries back from its disk")
+    frozen: bool = Field(description="Sound copies differ: nothing is repaired or erased")
+    last_entry: int | None = Field(description="null: the ledger is open; -1: it is empty")
+    bytes: int | None = Field(description="Bytes of its messages; null: the ledger is open")
+    write_quorum: int
+    ack_quorum: int
+    verified_ms: int | None = Field(
+        description="When all copies had been read once since the ledger was closed; null: not yet"
+    )
+    waiting_for: list[str] = Field(description="Absent storage nodes that may return with a copy")
+    unavailable: list[EntryRangeView] = Field(
+        description="Entries that cannot be read now. `last` -1: the ledger cannot be closed now"
+    )
+    lost: list[EntryRangeView]
+    copies: list[CopyView]
+
+
+class VerifiedCopy(BaseModel):
+    """What one node read back from its disk."""
+
+    incarnation: str
+    answered: bool
+    erased: bool
+    sound: int = Field(description="Entries with a correct checksum")
+    missing: int
+    unreadable: int
+
+
+class VerifyReport(BaseModel):
+    """The entries first_entry to next_entry - 1 as the nodes read them back from their disks."""
+
+    ledger_id: int
+    first_entry: int
+    next_entry: int
+    last_entry: int
+    done: bool = Field(description="The last entry is included")
+    verified_ms: int
+    differing_entry: int | None = Field(description="The first entry of which two sound copies differ")
+    copies: list[VerifiedCopy]
+
+
+class RunningRepairView(BaseModel):
+    """A ledger that is being repaired."""
+
+    ledger_id: int
+    topic: str
+    step: str
+    entries_done: int
+    entries_total: int
+    began_ms: int
+
+
+class StuckRepairView(BaseModel):
+    """A ledger that cannot be repaired now."""
+
+    ledger_id: int
+    topic: str
+    reason: str
+    since_ms: int
+
+
+class RepairReport(BaseModel):
+    """The progress of repair, as the elected replica last wrote it. Times: milliseconds since 1970."""
+
+    status: str = Field(description="idle, repairing, paused, or none if no replica has been elected yet")
+    paused: str = Field(description="Why nothing is repaired; empty unless paused")
+    updated_ms: int
+    under_replicated_ledgers: int
+    unavailable_ledgers: int
+    lost_ledgers: int
+    frozen_ledgers: int
+    debt_ledgers: int
+    queued_ledgers: int
+    oldest_ms: int | None = Field(description="Since when the ledger that waits longest needs repair; null: none does")
+    bytes_per_s: int
+    repaired_ledgers: int = Field(description="Since the replica was elected; so are the next two")
+    repaired_entries: int
+    repaired_bytes: int
+    running: list[RunningRepairView]
+    stuck: list[StuckRepairView]
+
+
+class MayReplaceAnswer(BaseModel):
+    """Whether the disk of a storage node may be replaced now without losing a message."""
+
+    may_replace: bool
+    incarnation: str
+    reasons: list[str] = Field(description="Why not; empty if it may")
