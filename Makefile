@@ -10,7 +10,7 @@ PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 # The default suite in three parts that run in parallel: the first one computes, the others mostly wait.
-COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof tests/fault_proof
+COMPUTING := tests/core tests/model tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof tests/fault_proof
 CONTRACT := tests/contract
 CLUSTER := tests/cluster tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
