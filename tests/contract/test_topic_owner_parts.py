@@ -37,9 +37,10 @@ DEADLINE_S = 30.0
 
 
 async def a_store() -> MemorySession:
-    session = MemorySession(MemoryTree(), root="/oncelog", operation_timeout_ms=10)
-    await ClusterStore(session).establish()
-    return session
+    """Its calls wait for 100 ms only: a source of ids repeats what ZooKeeper did not answer."""
+    tree = MemoryTree()
+    await ClusterStore(MemorySession(tree, root="/oncelog")).establish()
+    return MemorySession(tree, root="/oncelog", operation_timeout_ms=100)
 
 
 def source(session: MemorySession, claimer: Incarnation = A, *, block: int = 1) -> IdSource:
