@@ -1,7 +1,8 @@
 """`oncelog admin storage`: storage nodes, ledgers and their repair."""
 
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 from urllib.parse import quote
@@ -12,17 +13,20 @@ from rich.console import Console
 from oncelog.cli.admin.commands import NegativeAnswer, admin_command
 from oncelog.cli.admin.places import ROOT, storage_node
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.core.names import parse_topic
+from oncelog.core.errors import NotFound, Retriable
+from oncelog.core.names import check_part, parse_topic
 
 _ROOT = f"{ROOT}/storage"
 #: Ledgers of one page.
 PAGE = 500
 #: Pause between two looks at the progress of a repair.
 WAIT_S = 1.0
+_INCARNATION_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 
-NodeArgument = Annotated[
-    str, typer.Argument(metavar="INCARNATION", help="Incarnation of a storage node, or a unique prefix, from the list.")
-]
+NODE_HELP = "incarnation, a unique prefix of it, or the host that the node advertises."
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help=f"Storage node: {NODE_HELP}")]
+NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE...", help=f"Storage nodes, each by its {NODE_HELP}")]
+WaitSecondsOption = Annotated[int, typer.Option("--wait-seconds", help="Longest time to wait, in seconds.", min=1)]
 LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="Id of a ledger, from the list.", min=0)]
 
 
@@ -85,9 +89,7 @@ def show_repair(
             "--wait", help="Wait until the ledger, or every ledger, has all copies. Progress goes to standard error."
         ),
     ] = False,
-    wait_seconds: Annotated[
-        int, typer.Option("--wait-seconds", help="Longest time to wait, in seconds.", min=1)
-    ] = 3_600,
+    wait_seconds: WaitSecondsOption = 3_600,
 ) -> Answer:
     """Show the progress of repair, or repair one ledger now. Exit code 1 if --wait ends before the repair does."""
     if ledger is not None:
@@ -124,27 +126,63 @@ def verify(api: AdminApi, ledger: LedgerArgument) -> Answer:
 @admin_command(storage, "decommission")
 def decommission(
     api: AdminApi,
-    incarnation: NodeArgument,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Keep the node, if it is not removed yet.")] = False,
+    nodes: NodesArgument,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Keep the nodes, if they are not removed yet.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the nodes are removed. Progress goes to standard error.")
+    ] = False,
+    wait_seconds: WaitSecondsOption = 3_600,
 ) -> Answer:
-    """Move all copies off a storage node, then remove it for ever. It must be started with another directory later."""
-    node = storage_node(api, incarnation)
-    path = f"{_ROOT}/nodes/{quote(node, safe='')}/decommission"
+    """Move all copies off storage nodes, then remove the nodes for ever. Their directories are refused from then on.
+
+    May be repeated. A host without a storage node is skipped. Exit code 1 if --wait ends before the nodes are removed.
+    """
+    chosen = [node for typed in nodes for node in _nodes_at(api, typed)]
+    for node in chosen:
+        path = f"{_node_path(node)}/decommission"
+        if cancel:
+            api.delete(path)
+        else:
+            api.post(path)
+    names = ", ".join(chosen) or "no storage node"
     if cancel:
-        api.delete(path)
-        return f"storage node {node} stays in the cluster"
-    api.post(path)
-    return f"storage node {node} is being drained; `oncelog admin storage nodes` shows when it is removed"
+        return f"{names}: stays in the cluster"
+    if wait:
+        _waited(wait_seconds, lambda: _drain_progress(api, chosen))
+        return f"{names}: removed from the cluster"
+    return f"{names}: draining; `oncelog admin storage nodes` shows when it is removed"
 
 
 @admin_command(storage, "may-replace")
-def may_replace(api: AdminApi, incarnation: NodeArgument) -> Answer:
+def may_replace(api: AdminApi, node: NodeArgument) -> Answer:
     """Check whether the disk of a storage node may be replaced now. The exit code is 0 only if it may."""
-    node = storage_node(api, incarnation)
-    answer = api.get(f"{_ROOT}/nodes/{quote(node, safe='')}/may-replace")
-    if not isinstance(answer, dict) or answer.get("may_replace") is not True:
-        raise NegativeAnswer(answer)
-    return answer
+    found = _nodes_at(api, node)
+    if not found:
+        raise NotFound(f"no storage node is registered under {node}: oncelog admin storage nodes lists them")
+    answers = [api.get(f"{_node_path(each)}/may-replace") for each in found]
+    refused = [each for each in answers if not isinstance(each, dict) or each.get("may_replace") is not True]
+    if refused:
+        raise NegativeAnswer(refused[0])
+    return answers[0]
+
+
+def _node_path(node: str) -> str:
+    return f"{_ROOT}/nodes/{quote(node, safe='')}"
+
+
+def _nodes_at(api: AdminApi, typed: str) -> list[str]:
+    """The storage nodes that a user means: one by its incarnation or a prefix of it, or those of a host that are not
+    replaced or removed yet. Raises InvalidName, InvalidArgument.
+    """
+    if _INCARNATION_PREFIX.fullmatch(typed):
+        return [storage_node(api, typed)]
+    check_part(typed, field="node")
+    listed = _objects(api.get(f"{_ROOT}/nodes"))
+    here = [each for each in listed if str(each["address"]).rpartition(":")[0].strip("[]") == typed]
+    found = [str(each["incarnation"]) for each in here if each["state"] not in ("retired", "removed")]
+    if not found:
+        _progress(f"{typed}: no storage node has this host")
+    return found
 
 
 # --- pages, progress --------------------------------------------------------------------------------------------------
@@ -169,7 +207,12 @@ def _waited(wait_seconds: int, look: Callable[[], tuple[bool, str, Answer]]) -> 
     ends_s = time.monotonic() + wait_seconds
     shown = ""
     while True:
-        done, progress, answer = look()
+        try:
+            done, progress, answer = look()
+        except Retriable as error:  # a metadata service may be restarted meanwhile
+            if time.monotonic() >= ends_s:
+                raise
+            done, progress, answer = False, f"{error.message}; will retry", None
         if progress != shown:
             _progress(progress)
             shown = progress
@@ -190,6 +233,14 @@ def _ledger_progress(api: AdminApi, ledger: int) -> tuple[bool, str, Answer]:
         if running.get("ledger_id") == ledger:
             progress += f", {running['step']}, {running['entries_done']} of {running['entries_total']} entries"
     return answer["whole"] is True and answer["health"] == "ok", progress, answer
+
+
+def _drain_progress(api: AdminApi, nodes: Sequence[str]) -> tuple[bool, str, Answer]:
+    listed = [each for each in _objects(api.get(f"{_ROOT}/nodes")) if each["incarnation"] in nodes]
+    left = [each for each in listed if each["state"] != "removed"]
+    ledgers = sum(_number(each["ledgers"]) for each in left)
+    answer: list[object] = list(listed)
+    return not left, f"{len(left)} of {len(nodes)} storage nodes draining, {ledgers} copies of ledgers to move", answer
 
 
 def _repair_progress(api: AdminApi) -> tuple[bool, str, Answer]:
