@@ -1,10 +1,7 @@
 """Additions of users to the chart's objects and pods are rendered, and keep what the chart needs."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.kubernetes.api_server import answering
 from tests.kubernetes.chart import NAMESPACE, of_kind, one, rendered, template, workloads
 
 #: Without certificates, which take longer to create than the rest of the chart.
@@ -70,22 +67,6 @@ def test_volume_size_without_a_usable_unit_is_refused(size: str) -> None:
     done = template(*QUICK, "--set-string", f"storage.persistence.size={size}")
     assert done.returncode != 0
     assert "storage.persistence.size" in done.stderr
-
-
-@pytest.mark.parametrize(("replicas", "more", "refused"), [(3, "", True), (3, ",storage.allowScaleDown=true", False),
-                                                           (5, "", False), (6, "", False)])  # fmt: skip
-def test_fewer_storage_nodes_are_refused_unless_that_is_allowed(
-    replicas: int, more: str, refused: bool, tmp_path: Path
-) -> None:
-    """The copies on removed nodes would be unreachable, and no process copies them to the others."""
-    installed = {"statefulsets/oncelog-storage": {"spec": {"replicas": 5}}}
-    with answering(installed, tmp_path) as kubeconfig:
-        given = f"storage.replicaCount={replicas}{more}"
-        done = template(*QUICK, "--set", given, "--dry-run=server", "--kubeconfig", kubeconfig)
-    assert (done.returncode != 0) is refused, done.stderr
-    if refused:
-        assert "storage.replicaCount is 3 and StatefulSet oncelog-storage has 5 replicas" in done.stderr
-        assert "set storage.allowScaleDown=true" in done.stderr
 
 
 def test_certificate_has_the_full_domain_names() -> None:

@@ -9,7 +9,11 @@ import typer
 import yaml
 
 from oncelog.cli.app import app
+from tests.kubernetes.api_server import answering
 from tests.kubernetes.chart import CHART, FILES, NAMESPACE, RELEASE, helm, one
+
+#: Without certificates, which take longer to create than the rest of the chart.
+QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 
 
 def notes(tmp_path: Path, *words: str) -> str:
@@ -46,6 +50,22 @@ def test_notes_have_the_next_commands(tmp_path: Path) -> None:
         understood = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"(?<!\S)--?[a-z-]+", options)) <= understood, line
     assert "kubectl exec -i " in second, "what is piped in must arrive"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "more"), [(3, ()), (5, ()), (3, ("--set", "storage.persistence.whenScaled=Delete"))]
+)
+def test_notes_say_how_volumes_of_removed_storage_nodes_are_deleted(
+    replicas: int, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    """They are kept, because Kubernetes keeps them; the nodes that had them never come back."""
+    installed = {"statefulsets/oncelog-storage": {"spec": {"replicas": 5}}}
+    sizes = ("--set", f"storage.replicaCount={replicas}", *more)
+    with answering(installed, tmp_path) as kubeconfig:
+        text = notes(tmp_path, *QUICK, *sizes, "--dry-run=server", "--kubeconfig", kubeconfig)
+    removal = "kubectl delete pvc -n logs data-oncelog-storage-3 data-oncelog-storage-4"
+    assert ("2 storage nodes were removed" in text) is (replicas == 3)
+    assert (removal in commands(text)) is (replicas == 3 and not more)
 
 
 def test_notes_name_existing_secrets_and_keys(tmp_path: Path) -> None:
