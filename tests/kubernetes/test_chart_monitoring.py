@@ -9,9 +9,12 @@ from functools import cache
 from oncelog.runtime.telemetry import Reading, Telemetry
 from tests.kubernetes.chart import CHART, Manifest, of_kind, one
 from tests.tidy.source import repository
+from tests.tidy.test_documents import wrong_with
 
 _NAME = re.compile(r"\boncelog_\w+")
 _MATCHERS = re.compile(r"\{([^}]*)\}")
+#: A command of the command line, up to the verb of the sentence.
+_COMMAND = re.compile(r"The command oncelog (.*?) (?:shows|lists|succeeds)")
 #: Labels that Prometheus adds, by the ServiceMonitor or by itself.
 _ADDED = {"statefulset", "namespace", "pod", "app_kubernetes_io_instance", "app_kubernetes_io_component", "le"}
 
@@ -104,6 +107,13 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert rule["annotations"]["summary"].endswith(".")
         assert rule["annotations"]["description"].endswith(".")
+
+
+def test_commands_in_alerts_exist() -> None:
+    """With their options; NODE stands for an argument."""
+    commands = [found for rule in rules() for found in _COMMAND.findall(rule["annotations"]["description"])]
+    assert len(commands) >= 5
+    assert [wrong for words in commands if (wrong := wrong_with(words.split()))] == []
 
 
 def test_dashboard_is_complete() -> None:
