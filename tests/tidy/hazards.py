@@ -177,9 +177,20 @@ HAZARDS = {
         "A start that finds damage writes one LIMBO record first: ledgers that existed then take no ordinary adds, and "
         "what is not found is unknown, until each is complete again. A torn write is no damage.",
     ),
+    63: Hazard(
+        "Compaction skips a record that it cannot read and removes the file. A lost entry then counts as one that was "
+        "never stored.",
+        "A segment in which anything cannot be read stays until all that it may have held is whole again.",
+    ),
     64: Hazard(
         "Compaction copies an entry behind the tombstone of its ledger, or a tombstone behind entries that came back.",
         "A record keeps its number for life. A tombstone erases only lower numbers, whatever the order of the files.",
+    ),
+    65: Hazard(
+        "A storage node ends while it removes a segment. The next start takes the missing file for damage, or a reader "
+        "loses the file that it reads.",
+        "Copies are synced before the record of the removal, and that before the file is unlinked. A start finishes "
+        "the removal. A file stays until its last reader is done.",
     ),
     67: Hazard(
         "A ledger's record is lost, or ZooKeeper is restored from an older backup. Storage nodes take the missing "

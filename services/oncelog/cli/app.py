@@ -51,6 +51,10 @@ COMMANDS = {
         extras=("lab",),
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
+    "storage": LazyCommand(
+        "Look into the directory of a stopped storage node.",
+        _of("oncelog.cli.storage.app", "storage"),
+    ),
     "bench": LazyCommand(
         "Measure this machine and cluster, as ratios to their limits.",
         _of("oncelog.lab.bench.commands", "app"),

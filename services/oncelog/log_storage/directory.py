@@ -3,6 +3,7 @@
     identity.json    the identity, see `identity`
     lock             held by flock while a process has the directory open; contains its pid, for operators
     segments/        <segment id, 16 hex digits>.seg; ids ascend from first_segment_id on and are never used again
+                     spare: space that is given up for the next segment when the disk is full (hazard 77)
 
 Rules
 1. A wiped directory is a new node, at any address.
@@ -20,19 +21,19 @@ Rules
 6. A roll that was interrupted is completed at the next start.
 """
 
-import fcntl
 import os
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.descriptor_reserve import DescriptorReserve
+from oncelog.log_storage.directory_lock import make_directory, refuse_foreign, take_lock
 from oncelog.log_storage.holes import WHOLE_FILE, Hole, decode_holes, encode_holes, new_holes
 from oncelog.log_storage.identity import (
     IDENTITY,
@@ -57,15 +58,13 @@ from oncelog.log_storage.segment_format import (
 )
 from oncelog.log_storage.segment_scan import SegmentScan, missing_end
 from oncelog.log_storage.segment_writer import SYSTEM, DiskCalls, RecordNumbers, SegmentWriter, write_all
+from oncelog.log_storage.spare_space import SPARE, allocate, keep_spare
 
-LOCK = "lock"
 SEGMENTS = "segments"
 SEGMENT_BYTES = 256 * 1024 * 1024
 #: Numbers left out after damage: a lost file that returns later may hold higher ones than the scan has found.
 NUMBERS_LEFT_OUT = 1 << 32
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})\.seg")
-#: What a directory without identity may hold: our own first files, and what the file system puts into a volume's root.
-_HARMLESS = frozenset({LOCK, IDENTITY + TEMPORARY, "lost+found"})
 
 
 class StorageDirectory:
@@ -76,6 +75,8 @@ class StorageDirectory:
         self.identity = identity
         self.segment_bytes = segment_bytes
         self._lock_fd = lock_fd
+        #: opened by a tool
+        self._unchanged = False
         self._reserve = DescriptorReserve()
         #: {segment_id: its header}, ascending, never empty.
         self._headers: dict[int, SegmentHeader] = {}
@@ -108,8 +109,8 @@ class StorageDirectory:
         Raises StorageDirectoryRefused.
         """
         cluster_id = uuid.UUID(cluster_id).hex
-        _make_directory(path)
-        _refuse_foreign(path)
+        make_directory(path)
+        refuse_foreign(path)
         lock_fd = take_lock(path)
         try:
             if not (path / IDENTITY).exists():
@@ -139,17 +140,10 @@ class StorageDirectory:
         return directory
 
     @classmethod
-    def open_stopped(cls, path: Path) -> "StorageDirectory":
+    def open_stopped(cls, path: Path, identity: Identity) -> "StorageDirectory":
         """For tools: lock a directory whose process is stopped, and change nothing. Raises StorageDirectoryRefused."""
-        if not (path / IDENTITY).exists():
-            raise StorageDirectoryRefused(f"{path}: no {IDENTITY}: not the directory of a storage node")
-        lock_fd = take_lock(path, write_pid=False)
-        try:
-            identity = Identity.decode((path / IDENTITY).read_bytes(), path / IDENTITY)
-            directory = cls(path, identity, lock_fd, segment_bytes=SEGMENT_BYTES)
-        except BaseException:
-            os.close(lock_fd)
-            raise
+        directory = cls(path, identity, take_lock(path, write_pid=False), segment_bytes=SEGMENT_BYTES)
+        directory._unchanged = True
         try:
             directory._load_headers(clean=False)
         except BaseException:
@@ -192,7 +186,9 @@ class StorageDirectory:
         ids = self.segment_ids
         for segment_id in ids:
             header = self._headers[segment_id]
-            fd = os.open(self.segment_path(segment_id), os.O_RDWR if segment_id == ids[-1] else os.O_RDONLY)
+            fd = os.open(
+                self.segment_path(segment_id), os.O_RDONLY if segment_id != ids[-1] or self._unchanged else os.O_RDWR
+            )
             try:
                 scan = SegmentScan(fd, header, disk)
                 for record in scan.records():
@@ -316,6 +312,7 @@ class StorageDirectory:
             successor.close()
             raise
         full.close(disk)
+        keep_spare(full.path.parent / SPARE, self.segment_bytes, self._reserve)
         self._reserve.refill()
         return successor
 
@@ -331,7 +328,7 @@ class StorageDirectory:
         temporary = path.with_suffix(TEMPORARY)
         fd = self._reserve.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            os.posix_fallocate(fd, 0, header.file_bytes)
+            allocate(fd, header.file_bytes, path.parent / SPARE)
             write_all(disk, fd, [header.encode()], 0)
             disk.sync(fd)
             temporary.rename(path)
@@ -360,6 +357,39 @@ class StorageDirectory:
             return SegmentScan(fd, self._headers[segment_id]).holds_group()
         finally:
             os.close(fd)
+
+    # --- removing ----------------------------------------------------------------------------------------------------
+
+    def finish_removals(self, is_used: Callable[[int], bool], disk: DiskCalls) -> None:
+        """Unlink the segments that were removed before the last process ended. After the scan. Raises OSError.
+
+        is_used: whether a record of the segment is used; such a segment stays, and is compacted again.
+        """
+        for segment_id in [one for one in self.segment_ids[:-1] if one in self._removed and not is_used(one)]:
+            self.unlink_segment(segment_id, disk)
+            self.forget_segment(segment_id)
+        self.raise_first_segment(disk)
+
+    def unlink_segment(self, segment_id: int, disk: DiskCalls) -> None:
+        """Remove the file, durably. Its SEGMENT_REMOVED record is synced. Raises OSError."""
+        self.segment_path(segment_id).unlink(missing_ok=True)
+        disk.step("unlinked")
+        sync_directory(self.path / SEGMENTS, self._reserve)
+        disk.step("directory synced")
+
+    def forget_segment(self, segment_id: int) -> None:
+        """Its file is gone."""
+        del self._headers[segment_id]
+        self.holes = tuple(hole for hole in self.holes if hole.segment_id != segment_id)
+
+    def raise_first_segment(self, disk: DiskCalls) -> None:
+        """Let the identity name the lowest segment that has a file. Not if that would hide a missing file."""
+        lowest = self.segment_ids[0]
+        if lowest > self.identity.first_segment_id and not any(hole.segment_id < lowest for hole in self.new_holes):
+            identity = replace(self.identity, first_segment_id=lowest)
+            write_identity(self.path, identity)
+            self.identity = identity
+            disk.step("first segment raised")
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -420,37 +450,3 @@ class StorageDirectory:
 def _must_not_be_written(segment_id: int, holes: list[Hole] | tuple[Hole, ...]) -> bool:
     """A segment in which a hole was found gets no more records: what is written there may be lost, too."""
     return any(hole.segment_id == segment_id for hole in holes)
-
-
-def _make_directory(path: Path) -> None:
-    if not path.exists():
-        path.mkdir(parents=True)
-        sync_directory(path.parent)
-
-
-def _refuse_foreign(path: Path) -> None:
-    if (path / IDENTITY).exists():
-        return
-    names = sorted(file.name for file in path.iterdir() if file.name not in _HARMLESS)
-    if names:
-        raise StorageDirectoryRefused(
-            f"{path}: not empty ({', '.join(names[:5])}{' …' if len(names) > 5 else ''}), but without {IDENTITY}: not "
-            f"a storage node's directory, or a damaged one; give an empty directory, or restore {IDENTITY}, {WIPE}"
-        )
-
-
-def take_lock(path: Path, *, write_pid: bool = True) -> int:
-    """Raises StorageDirectoryRefused if another process has the directory open."""
-    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
-        os.close(fd)
-        raise StorageDirectoryRefused(
-            f"{path}: in use by another process (pid {holder or 'unknown'}); "
-            f"stop that process, or give this one its own directory"
-        ) from error
-    if write_pid:
-        os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
-    return fd

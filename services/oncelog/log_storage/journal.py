@@ -13,7 +13,6 @@ Everything except the writer thread's own class runs on the event loop.
 """
 
 import asyncio
-import errno
 import queue
 import threading
 from collections import deque
@@ -37,12 +36,12 @@ from oncelog.log_storage.segment_format import (
     group_total,
 )
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
+from oncelog.log_storage.spare_space import DISK_FULL
 
 GROUP_BYTES_MAX = (
     4 * 1024 * 1024
 )  # above a megabyte a group gains no throughput, and its first record waits for its last
 IDLE_MS = 10
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Group(NamedTuple):
@@ -141,7 +140,7 @@ class _GroupWriter(threading.Thread):
 
 
 def _journal_failed(error: OSError, segment: SegmentWriter) -> JournalFailed:
-    if error.errno in _DISK_FULL:
+    if error.errno in DISK_FULL:
         text = (
             f"disk full: {segment.path.parent}: {error}; the process ends, and nothing acknowledged is lost: "
             "free disk space and start it again"
@@ -188,12 +187,22 @@ class Journal:
         self._last_lsn = 0
         self._synced_lsn = 0
         self._pending_bytes = 0
+        #: Records of the journal itself (copies, removals) that were appended and synced; they have no lsn.
+        self._own_appended = 0
+        self._own_synced = 0
+        #: [(number of the last of them, future)]
+        self._own_waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         #: Why nothing can be appended any more; None while it can.
         self._stopped: JournalFailed | None = None
         self._ended: asyncio.Future[None] = loop.create_future()
+        segment = directory.settle(disk)
+        self.control.note(RecordKind.LIMBO, directory.limbo_below, 0, directory.limbo_number)
+        directory.finish_removals(lambda segment_id: bool(self._index.live_bytes.get(segment_id)), disk)
+        #: the segment of the last group that is synced and in the index; the index knows all records of lower ones
+        self.written_segment = segment.segment_id
         self._writer = _GroupWriter(
             directory,
-            directory.settle(disk),
+            segment,
             disk,
             idle_s=idle_ms / 1000,
             report=lambda report: loop.call_soon_threadsafe(self._take_report, report),
@@ -241,6 +250,23 @@ class Journal:
             self._writer.inbox.put(records)
         return self._last_lsn
 
+    def append_own(self, records: Sequence[SegmentRecord]) -> "asyncio.Future[None]":
+        """Queue copies for compaction. They get no lsn. The result is there when they are synced and in the index.
+
+        Raises JournalFailed, also as the future's exception.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        self._own_appended += len(records)
+        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._own_waiting.append((self._own_appended, synced))
+        self._writer.inbox.put(records)
+        return synced
+
+    def append_removal(self, segment_id: int) -> "asyncio.Future[None]":
+        """Queue the record that a segment is removed; see `append_own`."""
+        return self.append_own([SegmentRecord(RecordKind.SEGMENT_REMOVED, 0, segment_id)])
+
     def read(self, *, ledger_id: int, entry_id: int) -> bytes | None:
         """One entry, verified; None if this node never stored it. Reads the disk on this thread.
 
@@ -276,7 +302,7 @@ class Journal:
             if pieces and size > bytes_max:
                 break
             pieces.append(piece)
-        return RangePlan(ledger_id, first, pieces)
+        return RangePlan(ledger_id, first, pieces, self._reader.pins(pieces))
 
     def plan_verify(self, *, ledger_id: int, first: int, entries_max: int, bytes_max: int) -> VerifyPlan:
         """Where the entries from `first` on are, for `SegmentReader.verify`. bytes_max: 0: no limit.
@@ -295,7 +321,7 @@ class Journal:
                 unsynced.add(entry_id)
                 location = None
             places.append(location)
-        return VerifyPlan(ledger_id, first, places, frozenset(unsynced))
+        return VerifyPlan(ledger_id, first, places, frozenset(unsynced), self._reader.pins(places))
 
     async def close(self) -> None:
         """Sync what was appended, confirm it with a durability marker, end the writer. Also after a failure."""
@@ -316,6 +342,11 @@ class Journal:
             self._group_synced(report)
             return
         self._ended.set_result(None)
+        failed = report or JournalFailed("the journal is closed")
+        for _, waiting in self._own_waiting:
+            if not waiting.done():
+                waiting.set_exception(failed)
+        self._own_waiting.clear()
         if report is not None:
             self._stopped = report
             self._on_failed(report)
@@ -323,8 +354,15 @@ class Journal:
     def _group_synced(self, group: _Group) -> None:
         lsn, number = self._synced_lsn, group.first_number
         for record, location in zip(group.records, group.locations, strict=True):
-            lsn += 1
             kind, ledger_id, entry_id = record.kind, record.ledger_id, record.entry_id
+            if record.number or kind == RecordKind.SEGMENT_REMOVED:
+                self._own_synced += 1
+                number += not record.number
+                if record.source is not None and kind in ENTRY_KINDS:
+                    self._index.move(ledger_id, entry_id, record.source, location)
+                    self.control.note_entry(ledger_id, location.segment_id)
+                continue
+            lsn += 1
             self._pending_bytes -= RECORD.size + location.length
             if kind in ENTRY_KINDS:
                 self._index.settle(ledger_id, entry_id, lsn, location)
@@ -338,4 +376,9 @@ class Journal:
                     self.damage.erased(ledger_id)
             number += 1
         self._synced_lsn = lsn
+        self.written_segment = group.locations[-1].segment_id
+        while self._own_waiting and self._own_waiting[0][0] <= self._own_synced:
+            waiting = self._own_waiting.popleft()[1]
+            if not waiting.done():
+                waiting.set_result(None)
         self._on_synced(lsn)

@@ -3,13 +3,17 @@
 from collections.abc import Iterable
 
 from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.log_storage.compactor import Compactor
 from oncelog.log_storage.free_space import FreeSpace
 from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.log_storage.scrubber import Scrubber
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.stores.json_records import observe_damaged
 
 
-def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
+def observe(
+    telemetry: Telemetry, runner: NodeRunner, space: FreeSpace, compactor: Compactor, scrubber: Scrubber
+) -> None:
     """Register the counters and gauges of one node."""
     counts = runner.counts
 
@@ -40,5 +44,13 @@ def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
     telemetry.observe_level("storage_orphaned_ledgers", "Ledgers kept although their records are missing",
                             lambda: [Reading(len(counts.orphaned))])  # fmt: skip
     telemetry.observe_level("storage_free_bytes", "Free space of the disk", lambda: [Reading(space.free_bytes)])
+    telemetry.observe_level("storage_dead_bytes", "Bytes of segments that compaction can give back",
+                            lambda: [Reading(compactor.dead_bytes)])  # fmt: skip
+    telemetry.observe_count("storage_reclaimed_bytes", "Bytes of segments that compaction has removed",
+                            lambda: [Reading(compactor.reclaimed_bytes)])  # fmt: skip
+    telemetry.observe_count("storage_scrubbed_bytes", "Bytes of entries that the scrubber has read and found sound",
+                            lambda: [Reading(scrubber.read_bytes)])  # fmt: skip
+    telemetry.observe_level("storage_damaged_ledgers", "Ledgers with entries that this node cannot read",
+                            lambda: [Reading(len(runner.journal.damage.ledgers()))])  # fmt: skip
     telemetry.observe_level("storage_read_only", "1 while ordinary adds are refused because the disk is nearly full",
                             lambda: [Reading(int(runner.read_only))])  # fmt: skip

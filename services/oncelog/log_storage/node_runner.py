@@ -50,7 +50,7 @@ from oncelog.core.storage.node import (
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
-from oncelog.log_storage.replay import Replayed, replay
+from oncelog.log_storage.replay import Replayed, enter_limbo, replay
 from oncelog.log_storage.segment_format import SegmentRecord
 from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.rpc.storage_codec import ReceivedAppend
@@ -161,7 +161,7 @@ class NodeRunner:
         """
         runner = cls(Incarnation(directory.identity.incarnation), records)
         replayed = await asyncio.to_thread(replay, directory, disk or DiskCalls())
-        await _enter_limbo(directory, ledger_counter)
+        replayed = await _entered_limbo(directory, replayed, ledger_counter)
         runner._restore(replayed)
         try:
             runner.index.journal = Journal(
@@ -340,11 +340,13 @@ def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
         )
 
 
-async def _enter_limbo(directory: StorageDirectory, ledger_counter: LedgerCounter | None) -> None:
+async def _entered_limbo(
+    directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerCounter | None
+) -> Replayed:
     """If the directory has new holes, let it note that the ledgers which exist now may lack entries (hazard 62)."""
     holes = directory.new_holes
     if not holes:
-        return
+        return replayed
     logger.error(
         "the directory is damaged: the node starts in limbo, and repair restores what it lacks",
         extra={"fields": {"path": str(directory.path), "holes": [hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]],
@@ -367,5 +369,4 @@ async def _enter_limbo(directory: StorageDirectory, ledger_counter: LedgerCounte
             logger.warning("could not read the ledger counter; will retry", extra={"fields": {"reason": error.message}})
             await backoff.pause()
         else:
-            directory.enter_limbo(counter)
-            return
+            return enter_limbo(directory, replayed, counter)

@@ -4,10 +4,12 @@ A record that has a wrong checksum, is another record than the requested one, or
 caller asks another node. It never counts as missing.
 """
 
+import asyncio
 import os
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -42,12 +44,19 @@ class _OpenSegment:
         os.close(self.fd)
 
 
+class SegmentPin:
+    """Held by each plan that reads a segment: the file stays until the last of these plans is dropped."""
+
+    __slots__ = ("__weakref__",)
+
+
 class RangePlan(NamedTuple):
     """Consecutive entries of a ledger from `first` on: the location of each, or its body while it is not synced."""
 
     ledger_id: int
     first: int
     pieces: list[Body | RecordLocation]
+    pins: tuple[SegmentPin, ...] = ()
 
 
 class VerifyPlan(NamedTuple):
@@ -57,6 +66,7 @@ class VerifyPlan(NamedTuple):
     first: int
     places: list[RecordLocation | None]
     unsynced: frozenset[int]
+    pins: tuple[SegmentPin, ...] = ()
 
 
 class Verified(NamedTuple):
@@ -80,6 +90,26 @@ class SegmentReader:
         self._damage = KnownDamage() if damage is None else damage
         self._lock = threading.Lock()
         self._open: OrderedDict[int, _OpenSegment] = OrderedDict()
+        #: {segment_id: its pin}, used by the event loop only
+        self._pins: dict[int, SegmentPin] = {}
+
+    def pins(self, locations: Iterable[object]) -> tuple[SegmentPin, ...]:
+        """What a plan must hold while it reads these locations; anything else is ignored. On the event loop."""
+        segments = {location.segment_id for location in locations if isinstance(location, RecordLocation)}
+        return tuple(self._pins.setdefault(segment_id, SegmentPin()) for segment_id in segments)
+
+    async def until_unused(self, segment_id: int) -> None:
+        """Wait until no plan reads the segment, and close its file. No new plan may point to it. On the event loop."""
+        pin = self._pins.pop(segment_id, None)
+        if pin is not None:
+            loop = asyncio.get_running_loop()
+            unused = asyncio.Event()
+            # The last plan may be dropped on another thread.
+            weakref.finalize(pin, loop.call_soon_threadsafe, unused.set).atexit = False
+            del pin
+            await unused.wait()
+        with self._lock:
+            self._open.pop(segment_id, None)
 
     def read(self, location: RecordLocation, *, ledger_id: int, entry_id: int) -> bytes:
         """The body at `location`, verified to belong to this entry. Raises CorruptEntry."""

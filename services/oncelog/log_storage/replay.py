@@ -11,7 +11,7 @@ numbers of the records decide (hazard 64):
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import LedgerId
@@ -130,6 +130,12 @@ class DirectoryReplay:
             LedgerId(control.limbo_below),
             {LedgerId(ledger_id) for ledger_id, number in control.cleared.items() if number > control.limbo_number},
         )
+
+
+def enter_limbo(directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerId) -> Replayed:
+    """After a replay that found new holes: every ledger below `ledger_counter` is in limbo, whatever was cleared."""
+    directory.enter_limbo(ledger_counter)
+    return replace(replayed, limbo_below=LedgerId(directory.limbo_below), limbo_cleared=set())
 
 
 def replay(directory: StorageDirectory, disk: DiskCalls = SYSTEM) -> Replayed:

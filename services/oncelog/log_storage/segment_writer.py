@@ -36,6 +36,10 @@ CACHED_BYTES = 64 * 1024 * 1024
 CACHE_STEP_BYTES = 4 * 1024 * 1024
 
 
+def _continue(_step: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class DiskCalls:
     """The system calls of the journal, as a value, so that a test can make them fail, wait or write too little.
@@ -49,6 +53,8 @@ class DiskCalls:
     advise: Callable[[int, int, int, int], None] = os.posix_fadvise
     #: (fd, size, offset)
     read: Callable[[int, int, int], bytes] = os.pread
+    #: called with the name of each durable step of a compaction, so that a test can stop there
+    step: Callable[[str], None] = _continue
 
 
 SYSTEM = DiskCalls()

@@ -15,12 +15,14 @@ from contextlib import AsyncExitStack
 
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import LedgerId
+from oncelog.log_storage.compactor import Compactor
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.free_space import FreeSpace
 from oncelog.log_storage.garbage_collector import GarbageCollector, ListLedgers
 from oncelog.log_storage.node_metrics import observe
 from oncelog.log_storage.node_registration import NodeRegistration
 from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.log_storage.scrubber import Scrubber
 from oncelog.log_storage.service import StorageService
 from oncelog.log_storage.volume_mount import has_own_filesystem, refuse_unmounted
 from oncelog.rpc.server import Server
@@ -78,7 +80,9 @@ class StorageProcess:
             runner = await NodeRunner.open(directory, LedgerLookup(session), on_failed=_end)
             stack.push_async_callback(runner.close)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
-            observe(telemetry, runner, space)
+            compactor = Compactor(directory, runner.journal, disk_full=lambda: runner.read_only)
+            scrubber = Scrubber(runner.journal, interval_ms=settings.scrub_interval_ms)
+            observe(telemetry, runner, space, compactor, scrubber)
             port = await self._serve(directory, runner, space, security, stack)
 
             address = settings.grpc_address(port)
@@ -97,6 +101,8 @@ class StorageProcess:
                     registration.follow_read_only_requests(),
                     space.watch(registration.update_space),
                     collector.watch(),
+                    compactor.watch(),
+                    scrubber.watch(),
                 )
                 lasting = [tasks.create_task(work) for work in works]
                 self._unready = None

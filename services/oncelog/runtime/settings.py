@@ -161,6 +161,8 @@ class LogStorageSettings(ProcessSettings):
     queue_bytes_max: int = 64 * 1024 * 1024
     #: interval of the search for ledgers without a record; they are deleted when found twice
     collect_interval_ms: int = 60_000
+    #: time for one reading of all stored entries, which finds damage before a reader does
+    scrub_interval_ms: int = 7 * 24 * 3600 * 1000
     #: whether an empty directory on the machine's disk is refused where the node had a volume before
     mount_check: bool = True
 

@@ -1,0 +1,1 @@
+"""`oncelog storage`: tools for the directory of a stopped storage node."""

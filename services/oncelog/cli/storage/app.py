@@ -1,0 +1,146 @@
+"""The commands of `oncelog storage`: they read the directory of a stopped storage node, and change nothing."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oncelog.cli.admin.readable import size
+from oncelog.cli.failures import EXIT_CODES, Exit, explain
+from oncelog.cli.options import Output, OutputOption
+from oncelog.core.errors import OncelogError
+
+_HELP = f"""Look into the directory of a stopped storage node. Nothing is changed.
+
+A running process holds the lock of its directory: stop it first, or work on a copy of the directory.
+
+    oncelog storage inspect /var/lib/oncelog
+
+    oncelog storage fsck /var/lib/oncelog
+
+    oncelog storage dump /var/lib/oncelog --ledger 17
+
+A storage node with damage starts all the same: it is in limbo for the ledgers that existed then, serves what is sound,
+and gets the rest back by repair. `oncelog admin storage` shows that in the running cluster.
+
+{EXIT_CODES}"""
+_INSPECT_HELP = f"""Show the identity, segments, ledgers and holes of a directory.
+
+A hole is a part that cannot be read and may have held records. A known hole was found by an earlier start, which put
+the node into limbo: ledgers below `limbo_below` may lack entries, except those that were cleared since.
+
+    oncelog storage inspect /var/lib/oncelog -o json
+
+{EXIT_CODES}"""
+_FSCK_HELP = f"""Read everything, and check every checksum. The exit code is 1 if anything is damaged.
+
+Bytes of a torn write at the end of the last segment are no damage: they were never acknowledged.
+
+    oncelog storage fsck /var/lib/oncelog
+
+To repair damage, start the node: repair copies what it lacks from other nodes. Do not wipe the directory before
+`oncelog admin storage may-replace NODE` allows it.
+
+{EXIT_CODES}"""
+_DUMP_HELP = f"""Print the records of one ledger, one line each, in the order of the files.
+
+live: whether this copy of the entry is used. With -o json, each line is a JSON object.
+
+    oncelog storage dump /var/lib/oncelog --ledger 17
+
+{EXIT_CODES}"""
+
+DirectoryArgument = Annotated[
+    Path,
+    typer.Argument(metavar="DIRECTORY", exists=True, file_okay=False, help="Data directory of a stopped storage node."),
+]
+
+storage = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@storage.command("inspect", help=_INSPECT_HELP)
+def inspect(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
+    def run() -> Exit:
+        from oncelog.log_storage import offline
+
+        found = offline.inspect(directory)
+        if output is Output.JSON:
+            print(json.dumps(found))
+            return Exit.OK
+        _print_summary(found)
+        print(f"\n{'LEDGER':>10} {'ENTRIES':>10} {'FIRST':>10} {'LAST':>10} {'SIZE':>10}  STATE")
+        for ledger in found["ledgers"]:
+            first, last = ("-" if ledger[name] is None else ledger[name] for name in ("first_entry", "last_entry"))
+            states = [name for name in ("fenced", "erased", "deleted", "limbo") if ledger[name]]
+            print(
+                f"{ledger['ledger_id']:>10} {ledger['entries']:>10} {first:>10} {last:>10} "
+                f"{size(ledger['bytes']):>10}  {', '.join(states)}".rstrip()
+            )
+        return Exit.OK
+
+    _run(run)
+
+
+@storage.command("fsck", help=_FSCK_HELP)
+def fsck(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
+    def run() -> Exit:
+        from oncelog.log_storage import offline
+
+        found = offline.check(directory)
+        if output is Output.JSON:
+            print(json.dumps(found))
+        else:
+            _print_summary(found)
+            for entry in found["bad_entries"]:
+                print(f"bad entry    ledger {entry['ledger_id']}, entry {entry['entry_id']}: {entry['reason']}")
+            print("ok: everything was read, and every checksum is right" if found["sound"] else "DAMAGED: see above")
+        return Exit.OK if found["sound"] else Exit.FAILED
+
+    _run(run)
+
+
+@storage.command("dump", help=_DUMP_HELP)
+def dump(
+    directory: DirectoryArgument,
+    ledger: Annotated[int, typer.Option("--ledger", min=0, help="Id of the ledger.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    def run() -> Exit:
+        from oncelog.log_storage import offline
+
+        for record in offline.records_of(directory, ledger):
+            if output is Output.JSON:
+                print(json.dumps(record))
+            else:
+                print("  ".join(f"{name}={value}" for name, value in record.items()))
+        return Exit.OK
+
+    _run(run)
+
+
+def _print_summary(found: dict[str, Any]) -> None:
+    print(f"path         {found['path']}")
+    print(f"cluster      {found['cluster_id']}")
+    print(f"incarnation  {found['incarnation']}")
+    if found["identity_damage"]:
+        print(f"identity     DAMAGED: {found['identity_damage']}")
+    dead = found["file_bytes"] - found["live_bytes"]
+    print(f"segments     {len(found['segments'])}, {size(found['file_bytes'])}, of which {size(dead)} are not live")
+    print(f"ledgers      {found['ledger_count']}")
+    if found["limbo_below"]:
+        print(f"limbo        ledgers below {found['limbo_below']}, {len(found['limbo_cleared'])} cleared since")
+    for hole in found["holes"]:
+        place = "whole file" if hole["end"] is None else f"bytes {hole['start']} to {hole['end']}"
+        known = "known" if hole["known"] else "NEW"
+        print(f"hole         segment {hole['segment']}, {place}: {hole['what']} ({known})")
+
+
+def _run(command: Callable[[], Exit]) -> None:
+    try:
+        raise typer.Exit(command())
+    except (OncelogError, OSError) as error:
+        from rich.console import Console
+
+        raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from None
