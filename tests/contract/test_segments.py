@@ -3,6 +3,8 @@
 A hole puts the node into limbo: then it calls no entry missing (hazard 62).
 """
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.storage.ledger import RecordKind
+from oncelog.log_storage.damage import KnownDamage
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
 from oncelog.log_storage.segment_format import (
@@ -22,6 +25,7 @@ from oncelog.log_storage.segment_format import (
     encode_group,
     segment_seed,
 )
+from oncelog.log_storage.segment_writer import DiskCalls
 from tests.contract.small_log import (
     CLUSTER,
     DISK,
@@ -168,7 +172,8 @@ def test_truncated_file_is_a_hole(path: Path) -> None:
     write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
-    for kept in range(len(whole)):
+    edges = {edge + by for edge in range(0, len(whole), 512) for by in (-1, 0, 1)}
+    for kept in sorted({*range(0, len(whole), 23), *edges} - {-1}):
         file.write_bytes(whole[:kept])
         found, hole = outcome(path)
         assert hole, kept
@@ -310,6 +315,25 @@ def test_body_damaged_later_is_corrupt_and_never_missing(path: Path) -> None:
         reader.read(target, ledger_id=7, entry_id=0)
     with pytest.raises(CorruptEntry):
         reader.read(RecordLocation(9, target.offset, target.length), ledger_id=7, entry_id=1)
+    reader.close()
+    directory.close()
+
+
+@pytest.mark.parametrize(("code", "noted"), [(errno.EIO, {7: [1]}), (errno.EMFILE, {})])
+def test_failed_read_is_damage_only_if_the_disk_failed(path: Path, code: int, noted: dict[int, list[int]]) -> None:
+    """A process without free descriptors knows nothing of the bytes: repair must not begin."""
+    write_groups(path, [FIRST])
+    directory = StorageDirectory.open(path, CLUSTER)
+    places = {(record.ledger_id, record.entry_id): record.location for record in directory.scan()}
+
+    def failing(_fd: int, _size: int, _offset: int) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    damage = KnownDamage()
+    reader = SegmentReader(directory, damage, DiskCalls(read=failing))
+    with pytest.raises(CorruptEntry):
+        reader.read(places[7, 1], ledger_id=7, entry_id=1)
+    assert damage.ledgers() == noted
     reader.close()
     directory.close()
 

@@ -216,6 +216,10 @@ HAZARDS = {
         "A decommission is refused below the write quorum. Under-replicated counts against the write quorum of the "
         "ledger's record.",
     ),
+    77: Hazard(
+        "A storage node's disk is full. Repair has used the reserve, so nothing can be fenced, closed or compacted.",
+        "Repair copies stop above the reserve. The space of one segment is kept for tombstones and compaction.",
+    ),
     78: Hazard(
         "Two nodes restart, and their entries are declared lost. Or two disks are gone, and readers wait for ever.",
         "Entries are lost only if, under one version of the record, every holder answered that it lacks them or is "

@@ -70,7 +70,10 @@ class Compactor:
     async def watch(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL_S)
-            await self.compact()
+            try:
+                await self.compact()
+            except OSError as error:
+                logger.error("compaction failed; will retry: %s", error)
 
     async def compact(self) -> int:
         """Compact what is worth it; returns the number of segments. Copies made now are looked at the next time.

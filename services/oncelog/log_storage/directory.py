@@ -312,7 +312,7 @@ class StorageDirectory:
             successor.close()
             raise
         full.close(disk)
-        keep_spare(full.path.parent / SPARE, self.segment_bytes, self._reserve)
+        keep_spare(full.path.parent / SPARE, self.segment_bytes, self._reserve, disk)
         self._reserve.refill()
         return successor
 
@@ -328,7 +328,7 @@ class StorageDirectory:
         temporary = path.with_suffix(TEMPORARY)
         fd = self._reserve.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            allocate(fd, header.file_bytes, path.parent / SPARE)
+            allocate(fd, header.file_bytes, path.parent / SPARE, disk)
             write_all(disk, fd, [header.encode()], 0)
             disk.sync(fd)
             temporary.rename(path)
@@ -371,10 +371,13 @@ class StorageDirectory:
         self.raise_first_segment(disk)
 
     def unlink_segment(self, segment_id: int, disk: DiskCalls) -> None:
-        """Remove the file, durably. Its SEGMENT_REMOVED record is synced. Raises OSError."""
+        """Remove the file, durably. Its SEGMENT_REMOVED record is synced. Raises OSError.
+
+        The reserve of descriptors belongs to the writer thread, so it is not used here.
+        """
         self.segment_path(segment_id).unlink(missing_ok=True)
         disk.step("unlinked")
-        sync_directory(self.path / SEGMENTS, self._reserve)
+        sync_directory(self.path / SEGMENTS)
         disk.step("directory synced")
 
     def forget_segment(self, segment_id: int) -> None:

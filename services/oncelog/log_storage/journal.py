@@ -353,27 +353,34 @@ class Journal:
 
     def _group_synced(self, group: _Group) -> None:
         lsn, number = self._synced_lsn, group.first_number
-        for record, location in zip(group.records, group.locations, strict=True):
-            kind, ledger_id, entry_id = record.kind, record.ledger_id, record.entry_id
-            if record.number or kind == RecordKind.SEGMENT_REMOVED:
-                self._own_synced += 1
-                number += not record.number
-                if record.source is not None and kind in ENTRY_KINDS:
-                    self._index.move(ledger_id, entry_id, record.source, location)
-                    self.control.note_entry(ledger_id, location.segment_id)
-                continue
-            lsn += 1
-            self._pending_bytes -= RECORD.size + location.length
+        index, control, damaged = self._index, self.control, bool(self.damage)
+        noted = -1
+        for (kind, ledger_id, entry_id, _, own_number, source), location in zip(
+            group.records, group.locations, strict=True
+        ):
             if kind in ENTRY_KINDS:
-                self._index.settle(ledger_id, entry_id, lsn, location)
-                self.control.note_entry(ledger_id, location.segment_id)
-                if self.damage:
+                if ledger_id != noted:
+                    control.note_entry(ledger_id, location.segment_id)
+                    noted = ledger_id
+                if source is not None:
+                    self._own_synced += 1
+                    index.move(ledger_id, entry_id, source, location)
+                    continue
+                lsn += 1
+                index.settle(ledger_id, entry_id, lsn, location)
+                if damaged:
                     self.damage.stored_again(ledger_id, entry_id)
+            elif own_number or kind == RecordKind.SEGMENT_REMOVED:
+                self._own_synced += 1
+                number += not own_number
+                continue
             else:
-                self.control.note(kind, ledger_id, entry_id, number)
+                lsn += 1
+                control.note(kind, ledger_id, entry_id, number)
                 if kind == RecordKind.LEDGER_ERASED:
-                    self._index.drop(ledger_id)
+                    index.drop(ledger_id)
                     self.damage.erased(ledger_id)
+            self._pending_bytes -= RECORD.size + location.length
             number += 1
         self._synced_lsn = lsn
         self.written_segment = group.locations[-1].segment_id

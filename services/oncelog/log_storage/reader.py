@@ -5,11 +5,13 @@ caller asks another node. It never counts as missing.
 """
 
 import asyncio
+import errno
 import os
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
@@ -27,6 +29,8 @@ OPEN_SEGMENTS_MAX = 256
 #: Records of one ledger at most this far apart are read by one call: a call costs about as much as copying 16 KiB.
 GAP_BYTES_MAX = 16 * 1024
 RUN_BYTES_MAX = 4 * 1024 * 1024
+#: Errors of a read that say nothing about the bytes on the disk.
+_NO_DAMAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 #: Where the CRC32C is in the header of an entry, see `core.formats.entry`.
 _ENTRY_CRC = slice(4, 8)
 
@@ -171,8 +175,9 @@ class SegmentReader:
                     self._drop_pages(place)
                     data = self.read(place, ledger_id=plan.ledger_id, entry_id=entry_id)
                     decode_entry(data, ledger_id=LedgerId(plan.ledger_id), entry_id=EntryId(entry_id), checksum=crc32c)
-                except (CorruptEntry, OSError):
-                    self._damage.note(plan.ledger_id, entry_id)
+                except CorruptEntry as error:
+                    if "offset" not in error.details:  # the record is sound, but not the entry in it
+                        self._damage.note(plan.ledger_id, entry_id)
                     verified.unreadable.append(entry_id)
                 else:
                     checksum = int.from_bytes(data[_ENTRY_CRC], "little")
@@ -185,9 +190,9 @@ class SegmentReader:
 
     def _drop_pages(self, place: RecordLocation) -> None:
         """Drop the pages of a synced record from the page cache, so that the next read is one of the disk."""
-        os.posix_fadvise(
-            self._segment(place.segment_id).fd, place.offset, RECORD.size + place.length, os.POSIX_FADV_DONTNEED
-        )
+        with suppress(OSError):  # the read itself reports what is wrong
+            fd = self._segment(place.segment_id).fd
+            os.posix_fadvise(fd, place.offset, RECORD.size + place.length, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         with self._lock:
@@ -214,7 +219,8 @@ class SegmentReader:
             segment = self._segment(segment_id)
             return self._disk.read(segment.fd, size, offset), segment.seed
         except OSError as error:
-            raise self._corrupt(segment_id, offset, ledger_id, entry_id, str(error)) from error
+            damaged = error.errno not in _NO_DAMAGE
+            raise self._corrupt(segment_id, offset, ledger_id, entry_id, str(error), damaged=damaged) from error
 
     def _segment(self, segment_id: int) -> _OpenSegment:
         with self._lock:
@@ -228,8 +234,11 @@ class SegmentReader:
                 self._open.move_to_end(segment_id)
             return segment
 
-    def _corrupt(self, segment_id: int, offset: int, ledger_id: int, entry_id: int, why: str) -> CorruptEntry:
-        self._damage.note(ledger_id, entry_id)
+    def _corrupt(
+        self, segment_id: int, offset: int, ledger_id: int, entry_id: int, why: str, *, damaged: bool = True
+    ) -> CorruptEntry:
+        if damaged:
+            self._damage.note(ledger_id, entry_id)
         path = self._directory.segment_path(segment_id)
         return CorruptEntry(
             f"ledger {ledger_id} entry {entry_id}: damaged in {path} at offset {offset} ({why}); "

@@ -53,6 +53,8 @@ class DiskCalls:
     advise: Callable[[int, int, int, int], None] = os.posix_fadvise
     #: (fd, size, offset)
     read: Callable[[int, int, int], bytes] = os.pread
+    #: (fd, offset, length)
+    allocate: Callable[[int, int, int], None] = os.posix_fallocate
     #: called with the name of each durable step of a compaction, so that a test can stop there
     step: Callable[[str], None] = _continue
 

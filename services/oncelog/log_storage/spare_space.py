@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from oncelog.log_storage.descriptor_reserve import DescriptorReserve
+from oncelog.log_storage.segment_writer import DiskCalls
 
 logger = logging.getLogger(__name__)
 
@@ -16,26 +17,26 @@ SPARE = "spare"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def allocate(fd: int, file_bytes: int, spare: Path) -> None:
+def allocate(fd: int, file_bytes: int, spare: Path, disk: DiskCalls) -> None:
     """Give a file its full size; on a full disk, from the space that is kept for this. Raises OSError."""
     try:
-        os.posix_fallocate(fd, 0, file_bytes)
+        disk.allocate(fd, 0, file_bytes)
     except OSError as error:
         if error.errno not in DISK_FULL or not spare.exists():
             raise
         logger.warning("disk full: the space that was kept for compaction is used now")
         spare.unlink()
-        os.posix_fallocate(fd, 0, file_bytes)
+        disk.allocate(fd, 0, file_bytes)
 
 
-def keep_spare(spare: Path, size: int, reserve: DescriptorReserve) -> None:
+def keep_spare(spare: Path, size: int, reserve: DescriptorReserve, disk: DiskCalls) -> None:
     """Reserve that many bytes under this name, if the disk has them. Raises OSError, but not for lack of space."""
     if spare.exists():
         return
     try:
         fd = reserve.open(spare, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            os.posix_fallocate(fd, 0, size)
+            disk.allocate(fd, 0, size)
         finally:
             os.close(fd)
     except OSError as error:
