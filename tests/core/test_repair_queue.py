@@ -150,6 +150,14 @@ def test_owner_of_an_open_ledger_is_asked_to_roll() -> None:
     assert world.tick(1) == [asked]
 
 
+def test_ledger_that_is_closed_after_a_roll_is_repaired_at_once() -> None:
+    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world.lose(C)
+    assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
+    world.queue.handle(LedgerRecorded(record(2, whole=False), 1))
+    assert world.job() == RepairJob(LedgerId(2), replace=C, target=D)
+
+
 @pytest.mark.hazard(58)
 def test_topic_of_an_open_ledger_without_a_live_owner_is_placed() -> None:
     world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))

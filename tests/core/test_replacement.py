@@ -62,6 +62,12 @@ def test_absent_or_damaged_other_member_forbids_it(state: LedgerState) -> None:
     assert may_replace(A, [record], healthy(), lambda _: (A,)).allowed
 
 
+def test_registration_of_a_retired_directory_does_not_count() -> None:
+    """It stays until the session of the lost node ends, and its successor has joined by then."""
+    views = [DirectoryView(node, retired=node == B) for node in (A, B, C, D)]
+    assert "b are not registered, or were replaced" in ask(closed(whole=True), StorageNodes(views)).blockers[0].reason
+
+
 def test_at_most_ten_ledgers_are_named() -> None:
     answer = may_replace(A, [closed(ledger_id=LedgerId(n)) for n in range(25)], healthy(), undamaged)
     assert (answer.blocking, len(answer.blockers)) == (25, NAMED_MAX)

@@ -41,6 +41,10 @@ class StorageNodes:
         view = self.views.get(node)
         return view is not None and view.live
 
+    def retired(self, node: Incarnation) -> bool:
+        view = self.views.get(node)
+        return view is not None and view.retired
+
     def expected(self, node: Incarnation) -> bool:
         """Whether the node is absent and may return with its copies. A node without a cookie may."""
         view = self.views.get(node)
@@ -109,7 +113,9 @@ def assess(
     sound = [member for member in record.members if nodes.live(member) and member not in damaged]
     waiting_for = tuple(member for member in record.members if nodes.expected(member))
     unavailable = _unavailable(record, sound)
-    under_replicated = len(sound) < record.write_quorum and (not closed or record.end >= 0)
+    under_replicated = sum(1 for m in sound if not nodes.retired(m)) < record.write_quorum and (
+        not closed or record.end >= 0
+    )
     if record.frozen:
         return Assessment(Need.NOTHING, len(sound), under_replicated, unavailable, waiting_for)
     ailing = _ailing(record, nodes)

@@ -68,6 +68,7 @@ class _Known:
     last: RepairFinished | None = None
     attempts: int = 0
     retry_at_ms: int = 0
+    roll_at_ms: int = 0
     asked: bool = False
     #: where it is in the queue; None while it is not in it
     rank: int | None = None
@@ -403,9 +404,9 @@ class RepairQueue:
         """Only the last ledger of a chain can be open; each is asked for once in a while."""
         for ledger_id in self._to_roll:
             known = self._known[ledger_id]
-            if known.retry_at_ms > self._now_ms:
+            if known.roll_at_ms > self._now_ms:
                 continue
-            known.retry_at_ms = self._now_ms + self.settings.roll_retry_ms
+            known.roll_at_ms = self._now_ms + self.settings.roll_retry_ms
             topic_id, purpose = self._listed[ledger_id]
             owner = self._owner_of(topic_id)
             if owner is None:

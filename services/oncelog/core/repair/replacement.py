@@ -1,7 +1,7 @@
 """Whether a storage node may be replaced, or removed, now: a pure function of records, registrations and damage.
 
-The answer is yes when every listed ledger that names the node keeps every entry without it: each other member is live
-and undamaged, and
+The answer is yes when every listed ledger that names the node keeps every entry without it: each other member is
+registered, not retired and undamaged, and
     CLOSED                the record is whole, or the ledger is empty
     OPEN, IN_RECOVERY     Qa is at least 2: an acknowledged entry has another copy, and the others can close the ledger
 """
@@ -57,9 +57,10 @@ def _reason(
     if closed and record.end < 0:
         return None
     others = [member for member in record.members if member != node]
-    absent = [member for member in others if not nodes.live(member)]
+    # The registration of a lost directory stays until its session ends.
+    absent = [member for member in others if not nodes.live(member) or nodes.retired(member)]
     if absent:
-        return f"its other members {', '.join(absent)} are not registered"
+        return f"its other members {', '.join(absent)} are not registered, or were replaced"
     if hurt := [member for member in others if member in damaged]:
         return f"its other members {', '.join(hurt)} have damaged entries"
     if not others:
