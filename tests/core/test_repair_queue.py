@@ -159,6 +159,16 @@ def test_ledger_that_is_closed_after_a_roll_is_repaired_at_once() -> None:
 
 
 @pytest.mark.hazard(58)
+def test_ledger_that_was_rolled_is_repaired_at_once() -> None:
+    """The pause between two requests to roll does not hold back the repair of the closed ledger."""
+    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world.lose(C)
+    assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
+    world.queue.handle(LedgerRecorded(record(2, whole=False), 1))
+    assert world.tick(1) == [StartRepair(RepairJob(LedgerId(2), replace=C, target=D))]
+
+
+@pytest.mark.hazard(58)
 def test_topic_of_an_open_ledger_without_a_live_owner_is_placed() -> None:
     world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
     world.owners = ()
