@@ -18,12 +18,14 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.ledger.writer import Add, LedgerWriter
 from oncelog.core.storage.ledger import LedgerOrigin
+from oncelog.core.store_status import WriteStatus
 from oncelog.ledgers.storage_links import UNANSWERED_BYTES_MAX, StorageLinks
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.log_storage.service import StorageService
 from oncelog.rpc.server import Server
+from oncelog.stores.store_session import Versioned
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.small_log import CLUSTER
 
@@ -162,14 +164,21 @@ class Node:
         await runner.close()
         directory.close()
 
-    async def was_deleted(self, ledger_id: LedgerId, _: LedgerOrigin) -> bool:
-        return ledger_id in self.deleted
-
-    async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+    async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         record = self.records.get(ledger_id)
         if isinstance(record, StoreUnavailable):
             raise record
-        return record
+        return None if record is None else Versioned(record, 1)
+
+    async def was_deleted(self, ledger_id: LedgerId, _: LedgerOrigin) -> bool:
+        return ledger_id in self.deleted
+
+    async def may_erase(self) -> bool:
+        return True
+
+    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
+        unchanged = self.records.get(metadata.ledger_id) == metadata and version == 1
+        return WriteStatus.OK if unchanged else WriteStatus.CONFLICT
 
 
 async def _describe(_request: pb.DescribeRequest) -> pb.DescribeAnswer:

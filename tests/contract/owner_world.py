@@ -38,6 +38,7 @@ from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
 from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.store_session import Versioned
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.effect_executor import OwnerParts
@@ -90,11 +91,17 @@ class StoredNode(Node):
         finally:
             self.held.gate.set()
 
-    async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+    async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         return await self._lookup.read(ledger_id)
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         return await self._lookup.was_deleted(ledger_id, origin)
+
+    async def may_erase(self) -> bool:
+        return await self._lookup.may_erase()
+
+    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
+        return await self._lookup.touch(metadata, version=version)
 
 
 class OwnerWorld:

@@ -59,10 +59,12 @@ def opened(node: Node) -> LedgerMetadata:
     return metadata
 
 
-async def append(channel: Channel, target: Incarnation, adds: Sequence[Add], *, recovery: bool = False) -> Fates:
+async def append(
+    channel: Channel, target: Incarnation, adds: Sequence[Add], *, recovery: bool = False, repair: bool = False
+) -> Fates:
     """Send one frame on a stream of its own. Returns the status of each entry."""
     stream = channel.stream(APPEND)
-    await stream.write(AppendFrame(target, recovery, [add.parts for add in adds]))
+    await stream.write(AppendFrame(target, recovery, [add.parts for add in adds], repair))
     await stream.finish()
     fates: Fates = {}
     async for answers in stream:
@@ -281,3 +283,20 @@ async def test_full_disk_refuses_only_ordinary_adds(tmp_path: Path) -> None:
             free[0] = free_bytes
             space.check()
             assert node.runner.read_only is read_only
+
+
+@pytest.mark.hazard(77)
+async def test_repair_adds_stop_before_the_node_becomes_read_only(tmp_path: Path) -> None:
+    """The reserve is for recoveries, fences and acks (hazard 77)."""
+    async with serving(tmp_path) as (node, channel):
+        adds = adds_of(writer_of(opened(node)), 2)
+        node.records[LEDGER] = opened(node).closed(end=EntryId(1), length=0)
+        free = [1499]
+        space = FreeSpace(lambda: free[0], node.runner, free_bytes_min=1000)
+        refused = dict.fromkeys(whole(adds), AppendStatus.READ_ONLY)
+        assert await append(channel, node.incarnation, adds, repair=True) == refused
+        assert not node.runner.read_only
+        free[0] = 1500
+        space.check()
+        stored = dict.fromkeys(whole(adds), AppendStatus.OK)
+        assert await append(channel, node.incarnation, adds, repair=True) == stored

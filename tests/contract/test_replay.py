@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.storage.ledger import RecordKind
-from oncelog.log_storage.control_records import DELETED
+from oncelog.core.storage.ledger import DELETED, RecordKind
 from oncelog.log_storage.replay import DirectoryReplay, Replayed
 from oncelog.log_storage.segment_format import ENTRY_KINDS, RecordLocation, StoredRecord
 

@@ -3,19 +3,11 @@
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import AnswerAppend, AnswerRead, ReadReceived
-from oncelog.core.storage.ledger import JournalRecord, RecordKind
-from oncelog.core.storage.node import (
-    AppendReceived,
-    CheckLedger,
-    LedgerChecked,
-    StorageEffect,
-    StorageEvent,
-    StorageNode,
-    Synced,
-    WriteJournal,
-)
+from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, RecordKind
+from oncelog.core.storage.node import AppendReceived, StorageEffect, StorageEvent, StorageNode, Synced, WriteJournal
+from oncelog.core.storage.review import AnswerReview, CheckLedger, LedgerChecked, ReviewReceived
 from tests.core.recovery_world import LEDGER, OPEN, A, checksum, entry
 
 E0, E1, E2 = entry(0), entry(1), entry(2, last_add_confirmed=0)
@@ -58,17 +50,15 @@ class Disk:
         self.lsn_base = len(self.synced)
         for record in self.synced:
             self._put(record)
-            match record.kind:
-                case RecordKind.FENCE:
-                    self.node.restore_fence(record.ledger_id)
-                case RecordKind.LEDGER_ERASED:
-                    self.node.restore_deletion(record.ledger_id)
-                case RecordKind.ADD | RecordKind.RECOVERY_ADD:
-                    recovery = record.kind is RecordKind.RECOVERY_ADD
-                    self.node.restore_entry(peek_header(record.data), recovery=recovery)
+            restore(self.node, record)
+
+    def find_hole(self, below: LedgerId) -> None:
+        """Restart with a hole in the directory. The LIMBO record is synced before anything is served."""
+        self.synced.append(JournalRecord(0, RecordKind.LIMBO, below, EntryId(0), b""))
+        self.start()
 
     def _put(self, record: JournalRecord) -> None:
-        if record.kind in (RecordKind.ADD, RecordKind.RECOVERY_ADD):
+        if record.kind in ENTRY_KINDS:
             self.index.held.setdefault(record.ledger_id, {})[record.entry_id] = record.data
         elif record.kind is RecordKind.LEDGER_ERASED:
             self.index.held.pop(record.ledger_id, None)
@@ -94,8 +84,25 @@ class Disk:
         return self.handle(Synced(len(self.synced) - self.lsn_base))
 
 
-def append(call: int, *entries: bytes, target: Incarnation = A, recovery: bool = False) -> AppendReceived:
-    return AppendReceived(call, target, [(peek_header(data), data) for data in entries], recovery)
+def restore(node: StorageNode, record: JournalRecord) -> None:
+    """Restore one record of the journal."""
+    match record.kind:
+        case RecordKind.FENCE:
+            node.restore_fence(record.ledger_id)
+        case RecordKind.LEDGER_ERASED:
+            node.restore_erasure(record.ledger_id)
+        case RecordKind.LIMBO:
+            node.restore_limbo(record.ledger_id)
+        case RecordKind.LIMBO_CLEARED:
+            node.restore_limbo_cleared(record.ledger_id)
+        case _:
+            node.restore_entry(peek_header(record.data), ordinary=record.kind is RecordKind.ADD)
+
+
+def append(
+    call: int, *entries: bytes, target: Incarnation = A, recovery: bool = False, repair: bool = False
+) -> AppendReceived:
+    return AppendReceived(call, target, [(peek_header(data), data) for data in entries], recovery, repair)
 
 
 def answer(call: int, status: AppendStatus, *entry_ids: int, ledger_id: LedgerId = LEDGER) -> AnswerAppend:
@@ -106,9 +113,30 @@ def read(call: int, first: int, count: int, *, fence: bool = False) -> ReadRecei
     return ReadReceived(call, A, LEDGER, EntryId(first), count, fence)
 
 
-def read_answer(call: int, present: list[int], missing: list[int], last: int = -1, lac: int = -1) -> AnswerRead:
+def read_answer(
+    call: int,
+    present: list[int],
+    missing: list[int],
+    last: int = -1,
+    lac: int = -1,
+    *,
+    unreadable: tuple[int, ...] = (),
+) -> AnswerRead:
     ids = tuple(map(EntryId, present)), tuple(map(EntryId, missing))
-    return AnswerRead(call, LEDGER, *ids, EntryId(last), EntryId(lac), ReadStatus.OK)
+    unread = tuple(map(EntryId, unreadable))
+    return AnswerRead(call, LEDGER, *ids, EntryId(last), EntryId(lac), ReadStatus.OK, unread)
+
+
+def erased_answer(call: int) -> AnswerRead:
+    return AnswerRead(call, LEDGER, (), (), NONE, NONE, ReadStatus.ERASED)
+
+
+def review(call: int) -> ReviewReceived:
+    return ReviewReceived(call, A, LEDGER)
+
+
+def reviewed(call: int, state: CopyState) -> AnswerReview:
+    return AnswerReview(call, LEDGER, state, ReadStatus.OK)
 
 
 def writable() -> Disk:

@@ -1,4 +1,4 @@
-"""Fences, reads and deletions of a storage node, including crashes."""
+"""Fences and reads of a storage node, including crashes."""
 
 import random
 
@@ -6,22 +6,12 @@ import pytest
 
 from oncelog.core.ids import EntryId
 from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.storage.answers import (
-    AnswerAppend,
-    AnswerFence,
-    AnswerRead,
-    FenceReceived,
-    LedgerDeleted,
-    LedgerOrphaned,
-    ReadReceived,
-)
-from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
-from oncelog.core.storage.node import CheckLedger, LedgerChecked, LedgerRecordMissing, StorageEffect
-from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, entry
+from oncelog.core.storage.answers import AnswerAppend, AnswerFence, AnswerRead, FenceReceived, ReadReceived
+from oncelog.core.storage.ledger import RecordKind
+from oncelog.core.storage.node import StorageEffect
+from oncelog.core.storage.review import CheckLedger, LedgerChecked
+from tests.core.recovery_world import LEDGER, OPEN, A, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, read, read_answer, writable
-
-ORIGIN = LedgerOrigin(TOPIC, LedgerPurpose.LOG)
 
 # --- fences -----------------------------------------------------------------------------------------------------------
 
@@ -69,18 +59,6 @@ def test_fence_state_is_reported_as_soon_as_the_fence_is_in_force() -> None:
     disk.sync()
     disk.start()
     assert disk.node.ledgers.fence_state(LEDGER) is FenceState.FENCED
-
-
-def test_deleted_ledger_is_unknown_though_it_was_fenced() -> None:
-    """The ledger was deleted after a trim: that it is not fenced proves nothing to an owner that was paused."""
-    disk = writable()
-    disk.handle(FenceReceived(2, A, LEDGER))
-    disk.sync()
-    assert disk.handle(LedgerRecordMissing(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
-    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
-    assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
-    disk.sync()
-    assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
 
 
 def test_unsynced_fence_is_lost_with_a_crash_and_was_never_answered() -> None:
@@ -149,75 +127,6 @@ def test_last_add_confirmed_is_the_highest_stored_and_survives_a_restart() -> No
     disk.start()
     disk.handle(FenceReceived(3, A, LEDGER))
     assert disk.sync() == [AnswerFence(3, LEDGER, EntryId(9), EntryId(6), ReadStatus.OK)]
-
-
-# --- deletion ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.hazard(2)
-def test_ledger_is_deleted_only_after_a_synced_read_proved_it() -> None:
-    """A lagging follower shows records as absent that exist (hazard 2)."""
-    disk = writable()
-    assert disk.handle(LedgerRecordMissing(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
-    assert disk.handle(LedgerChecked(LEDGER, 2, OPEN)) == []
-    assert disk.unsynced == []
-    disk.handle(LedgerRecordMissing(LEDGER))
-    assert disk.handle(LedgerChecked(LEDGER, 3, None, deleted=True)) == []
-    assert disk.handle(append(5, E1)) == [answer(5, AppendStatus.NOT_WRITABLE, 1)]
-    assert disk.handle(append(6, E1, recovery=True)) == [answer(6, AppendStatus.NOT_WRITABLE, 1)]
-    assert disk.sync() == [LedgerDeleted(LEDGER)]
-
-
-def test_deleted_ledger_is_not_created_again() -> None:
-    """The add of a zombie writer is checked again, before and after a restart, and the record is gone."""
-    disk = writable()
-    disk.handle(FenceReceived(2, A, LEDGER))
-    disk.handle(LedgerRecordMissing(LEDGER))
-    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
-    disk.sync()
-    assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 3)]
-    disk.start()
-    assert disk.handle(append(4, E1)) == [CheckLedger(LEDGER, 1)]
-    assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [answer(4, AppendStatus.NOT_WRITABLE, 1)]
-
-
-def test_fence_after_a_tombstone_stands() -> None:
-    """A restart replays both in this order, too."""
-    disk = writable()
-    disk.handle(LedgerRecordMissing(LEDGER))
-    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
-    disk.handle(FenceReceived(2, A, LEDGER))
-    assert [type(effect) for effect in disk.sync()] == [LedgerDeleted, AnswerFence]
-    assert disk.handle(append(3, E1)) == [answer(3, AppendStatus.FENCED, 1)]
-    disk.start()
-    assert disk.handle(append(4, E1)) == [answer(4, AppendStatus.FENCED, 1)]
-
-
-@pytest.mark.hazard(67)
-def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> None:
-    """A lost record, or an older backup of ZooKeeper, must not erase acknowledged entries (hazard 67)."""
-    disk = writable()
-    disk.handle(LedgerRecordMissing(LEDGER))
-    assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [LedgerOrphaned(LEDGER)]
-    assert disk.unsynced == []
-    assert disk.handle(read(5, 0, 1)) == [read_answer(5, [0], [], last=0)]
-    disk.handle(LedgerRecordMissing(LEDGER))
-    assert disk.handle(LedgerChecked(LEDGER, 3, OPEN)) == []
-    assert disk.handle(append(6, E1)) == []
-    assert disk.sync() == [answer(6, AppendStatus.OK, 1)]
-
-
-def test_check_that_began_before_the_first_entry_deletes_nothing() -> None:
-    """Such a check has no origin, so it looked for no proof."""
-    disk = Disk()
-    assert disk.handle(append(1, E0)) == [CheckLedger(LEDGER, 1)]
-    assert disk.handle(LedgerRecordMissing(LEDGER)) == []
-    assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [answer(1, AppendStatus.NOT_WRITABLE, 0)]
-
-
-def test_unknown_ledger_is_not_checked() -> None:
-    """There is nothing to delete."""
-    assert Disk().handle(LedgerRecordMissing(LEDGER)) == []
 
 
 # --- at random --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.storage.answers import AnswerFence, AnswerRead, FenceReceived, ReadReceived
 from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
-from oncelog.core.storage.node import AppendReceived, CheckLedger, LedgerChecked, ReadOnlyChanged, StorageNode
+from oncelog.core.storage.node import AppendReceived, ReadOnlyChanged, StorageNode
+from oncelog.core.storage.review import CheckLedger, LedgerChecked
 from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, B, C, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, writable
 

@@ -8,7 +8,7 @@ import random
 
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.storage.ledger import JournalRecord, RecordKind
+from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, RecordKind
 
 #: The CRC32C of an entry stands at bytes 4 to 8 of its header.
 _CRC = slice(4, 8)
@@ -55,7 +55,7 @@ class Disk:
             if record.ledger_id == ledger_id:
                 if record.kind is RecordKind.LEDGER_ERASED:
                     entries.clear()
-                elif record.kind is not RecordKind.FENCE:
+                elif record.kind in ENTRY_KINDS:
                     entries[record.entry_id] = bytes(record.data)
         return entries
 
@@ -69,7 +69,7 @@ class Index:
         self.damaged = damaged
 
     def put(self, record: JournalRecord) -> None:
-        if record.kind in (RecordKind.ADD, RecordKind.RECOVERY_ADD):
+        if record.kind in ENTRY_KINDS:
             self.entries.setdefault(record.ledger_id, {})[record.entry_id] = bytes(record.data)
             self.damaged.pop((record.ledger_id, record.entry_id), None)
         elif record.kind is RecordKind.LEDGER_ERASED:

@@ -22,6 +22,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
+from oncelog.core.storage.answers import AnswerFence
 from oncelog.core.topic.effects import ReadEntries
 from oncelog.core.topic.events import EntriesRead, EntryUnreadable
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
@@ -76,9 +77,11 @@ class MemberRequests:
 
     def fence(self, effect: FenceMember) -> None:
         def answered(reply: Reply) -> bool:
-            if not isinstance(reply, AppendStatus | ReadReply) and reply.status is ReadStatus.ERASED:
+            if not isinstance(reply, AnswerFence):
+                return False
+            if reply.status is ReadStatus.ERASED:
                 return self._erased(effect)
-            if isinstance(reply, AppendStatus | ReadReply) or reply.status is not ReadStatus.OK:
+            if reply.status is not ReadStatus.OK:
                 return False
             self.shell.handle(MemberFenced(effect.ledger_id, effect.member, reply.last_entry, reply.last_add_confirmed))
             return True
@@ -102,7 +105,7 @@ class MemberRequests:
             if not isinstance(reply, ReadReply) or reply.answer.status is not ReadStatus.OK:
                 return False
             answer = reply.answer
-            unreadable = frozenset(e for e in answer.present if e not in reply.found)
+            unreadable = frozenset(e for e in answer.present if e not in reply.found) | frozenset(answer.unreadable)
             self.shell.handle(
                 RecoveryReadAnswered(
                     effect.ledger_id, effect.member, effect.first, reply.found, frozenset(answer.missing), unreadable

@@ -29,6 +29,7 @@ from oncelog.core.producer.events import Fail
 from oncelog.core.producer.session import ProducerSession
 from oncelog.core.storage.answers import StorageAnswers
 from oncelog.core.storage.node import StorageNode
+from oncelog.core.storage.review import LedgerReviews
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic import opening_queue
 from oncelog.core.topic.dedup_cursor import DedupCursor
@@ -253,6 +254,18 @@ def _answers_for_all_fences(server: StorageServer, _: Any, ledger_id: Any, reply
     _server_fence(server, server.incarnation, ledger_id, reply)
 
 
+_ledger_erased = LedgerReviews.erased
+
+
+def _erased_without_tombstone(reviews: LedgerReviews, ledger_id: Any) -> Any:
+    """Forgets the ledger completely."""
+    ledger = reviews._ledgers[ledger_id]
+    effects = _ledger_erased(reviews, ledger_id)
+    reviews._ledgers.tombstones.discard(ledger_id)
+    ledger.erased, ledger.fenced = False, False
+    return effects
+
+
 def _three_further(confirmed: Position) -> Position:
     return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 3))
 
@@ -314,7 +327,7 @@ MUTANTS = (
     Mutant("fence forgotten on restart", 0, 207, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 12, ((dedup_snapshot, "_encode_producer", _without_generation),)),
     Mutant(
-        "unknown producer id accepted", 11, 81,
+        "unknown producer id accepted", 11, 72,
         (
             (Openings, "_resume", _resume_unknown), (DedupTable, "check", _check_unknown),
             (DedupTable, "accepted", _accept_unknown),
@@ -327,7 +340,11 @@ MUTANTS = (
             (Takeover, "_recovered", _fenced_last),
         ),
     ),
-    Mutant("first adds unchecked", 2, 31, ((StorageNode, "_needs_check", _always(value=False)),)),
+    # A tombstone alone would stop the zombie.
+    Mutant(
+        "first adds unchecked", 2, 31,
+        ((StorageNode, "_needs_check", _always(value=False)), (LedgerReviews, "erased", _erased_without_tombstone)),
+    ),
     Mutant("trim to the newest snapshot", 16, 66, ((DedupCursor, "trim_bound", _newest_base),)),
     Mutant(
         "E retried after a conflict", 1, 8,

@@ -12,28 +12,31 @@ from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import decode_ledger
+from oncelog.core.ledger.metadata import decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
     FenceReceived,
-    LedgerDeleted,
-    LedgerOrphaned,
+    LedgerErased,
+    LimboCleared,
     ReadReceived,
 )
-from oncelog.core.storage.ledger import LedgerOrigin, RecordKind, was_deleted
-from oncelog.core.storage.node import (
-    AppendReceived,
+from oncelog.core.storage.ledger import JournalRecord, LedgerOrigin, RecordKind, was_deleted
+from oncelog.core.storage.node import AppendReceived, StorageEvent, StorageNode, Synced, WriteJournal
+from oncelog.core.storage.review import (
+    AnswerReview,
     CheckLedger,
     LedgerChecked,
-    LedgerRecordMissing,
-    StorageEvent,
-    StorageNode,
-    Synced,
-    WriteJournal,
+    LedgerOrphaned,
+    LedgerVerified,
+    RecordTouched,
+    ReviewReceived,
+    TouchRecord,
+    VerifyLedger,
 )
+from oncelog.core.store_status import WriteStatus
 from tests.simulation.disk import Disk, Index
 from tests.simulation.network import Network
 from tests.simulation.store import Store
@@ -57,7 +60,7 @@ class ReadReply(NamedTuple):
     found: dict[EntryId, bytes]
 
 
-Reply = AnswerAppend | AnswerFence | ReadReply
+Reply = AnswerAppend | AnswerFence | ReadReply | AnswerReview
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,13 @@ class NodeParts:
     network: Network
     store: Store
     checksum: Checksum
-    #: told of each ledger that a node has erased
+    #: called with each ledger that a node has erased
     erased: Callable[[LedgerId], None]
     make: Callable[[Incarnation, Index, Checksum], StorageNode] = StorageNode
     #: whether what a start reads back is synced before it is served (hazard 19)
     sync_at_start: bool = True
+    #: whether every process is of a version that has erasing (hazard 80)
+    may_erase: bool = True
 
 
 class StorageServer(Process):
@@ -117,13 +122,21 @@ class StorageServer(Process):
         self._base = (len(self.disk.records), False)
         for record in self.disk.records:
             self.index.put(record)
-            if record.kind is RecordKind.FENCE:
-                self.core.restore_fence(record.ledger_id)
-            elif record.kind is RecordKind.LEDGER_ERASED:
-                self.core.restore_deletion(record.ledger_id)
-            else:
-                self.core.restore_entry(peek_header(record.data), recovery=record.kind is RecordKind.RECOVERY_ADD)
+            self._restore(record)
         self.register()
+
+    def _restore(self, record: JournalRecord) -> None:
+        match record.kind:
+            case RecordKind.FENCE:
+                self.core.restore_fence(record.ledger_id)
+            case RecordKind.LEDGER_ERASED:
+                self.core.restore_erasure(record.ledger_id)
+            case RecordKind.LIMBO:
+                self.core.restore_limbo(record.ledger_id)
+            case RecordKind.LIMBO_CLEARED:
+                self.core.restore_limbo_cleared(record.ledger_id)
+            case _:
+                self.core.restore_entry(peek_header(record.data), ordinary=record.kind is RecordKind.ADD)
 
     def register(self) -> None:
         """The ephemeral only names the node to connect to; the cookie stays."""
@@ -150,9 +163,9 @@ class StorageServer(Process):
 
     def append(
         self, target: Incarnation, entries: Sequence[tuple[EntryHeader, Buffer]], reply: Callable[[Reply], None],
-        *, recovery: bool,
+        *, recovery: bool = False, repair: bool = False,
     ) -> None:  # fmt: skip
-        self.call(lambda call: AppendReceived(call, target, entries, recovery), reply)
+        self.call(lambda call: AppendReceived(call, target, entries, recovery, repair), reply)
 
     def fence(self, target: Incarnation, ledger_id: LedgerId, reply: Callable[[Reply], None]) -> None:
         self.call(lambda call: FenceReceived(call, target, ledger_id), reply)
@@ -163,6 +176,20 @@ class StorageServer(Process):
     ) -> None:  # fmt: skip
         self.call(lambda call: ReadReceived(call, target, ledger_id, *span, fence), reply)
 
+    def review(self, target: Incarnation, ledger_id: LedgerId, reply: Callable[[Reply], None]) -> None:
+        self.call(lambda call: ReviewReceived(call, target, ledger_id), reply)
+
+    def verify(self, ledger_id: LedgerId, first: EntryId, beyond: EntryId) -> tuple[list[EntryId], list[EntryId]]:
+        """(missing, unreadable) of these ids, as the medium has them now."""
+        missing: list[EntryId] = []
+        unreadable: list[EntryId] = []
+        for entry_id in map(EntryId, range(first, beyond)):
+            if not self.index.contains(ledger_id, entry_id):
+                missing.append(entry_id)
+            elif self.index.read(ledger_id, entry_id) is None:
+                unreadable.append(entry_id)
+        return missing, unreadable
+
     def handle(self, event: StorageEvent) -> None:
         for effect in self.core.handle(event):
             match effect:
@@ -171,15 +198,21 @@ class StorageServer(Process):
                     self._sync()
                 case CheckLedger():
                     self._check(effect)
-                case AnswerAppend() | AnswerFence():
+                case VerifyLedger():
+                    self._verify(effect)
+                case TouchRecord():
+                    self._touch(effect)
+                case AnswerAppend() | AnswerFence() | AnswerReview():
                     self._reply(effect.call, effect)
                 case AnswerRead():
                     found = {e: self.index.read(effect.ledger_id, e) for e in effect.present}
                     self._reply(effect.call, ReadReply(effect, {e: d for e, d in found.items() if d is not None}))
-                case LedgerDeleted(ledger_id):
+                case LedgerErased(ledger_id):
                     self.world.count("ledger deleted on a node")
                     self.parts.erased(ledger_id)
                     self.index.entries.pop(ledger_id, None)
+                case LimboCleared():
+                    self.world.count("limbo of a ledger ended")
                 case LedgerOrphaned():
                     self.world.count("ledger kept without a record")
             if self.burn():
@@ -212,25 +245,49 @@ class StorageServer(Process):
 
     def _check(self, effect: CheckLedger) -> None:
         ledger_id, origin = effect.ledger_id, effect.origin
+        may_erase = self.parts.may_erase
 
-        def checked(data: bytes | None, _version: int) -> None:
+        def checked(data: bytes | None, version: int) -> None:
             if data is None and origin is not None:
                 chain = "topics" if origin.purpose is LedgerPurpose.LOG else "cursors"
                 self.parts.store.read(self, f"{chain}/{origin.topic_id}", looked)
                 return
-            self.handle(LedgerChecked(ledger_id, effect.check, None if data is None else decode_ledger(data)))
+            metadata = None if data is None else decode_ledger(data)
+            self.handle(LedgerChecked(ledger_id, effect.check, metadata, version=version, may_erase=may_erase))
 
         def looked(data: bytes | None, _version: int) -> None:
             deleted = was_deleted(ledger_id, listed=listed_ledgers(data, origin), topic_deleted=False)
-            self.handle(LedgerChecked(ledger_id, effect.check, None, deleted))
+            self.handle(LedgerChecked(ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase))
 
         self.parts.store.read(self, f"ledgers/{ledger_id}", checked)
 
+    def _verify(self, effect: VerifyLedger) -> None:
+        """The disk is read some time later, and the answer comes some time after that."""
+        rng = self.world.rng
+
+        def read() -> None:
+            missing, unreadable = self.verify(effect.ledger_id, EntryId(0), EntryId(effect.end + 1))
+            verified = LedgerVerified(effect.ledger_id, effect.check, tuple(missing), tuple(unreadable))
+            self.post(rng.randint(1, 5), "verified", lambda: self.handle(verified))
+
+        self.post(rng.randint(1, 5), "reads a ledger back", read)
+
+    def _touch(self, effect: TouchRecord) -> None:
+        def touched(status: WriteStatus, _version: int) -> None:
+            self.handle(RecordTouched(effect.ledger_id, effect.check, status))
+
+        path = f"ledgers/{effect.ledger_id}"
+        self.parts.store.write(self, path, encode_ledger(effect.metadata), effect.version, touched)
+
     def collect(self) -> None:
-        """Look which ledgers held here seem to be gone; the view of the store may lag, the core checks again."""
+        """Review the ledgers held here that seem to be gone, or not to need this copy. The view of the store may lag;
+        the core reads the record itself."""
         for ledger_id in list(self.index.entries):
-            if self.parts.store.get_lagging(f"ledgers/{ledger_id}") is None:
+            data = self.parts.store.get_lagging(f"ledgers/{ledger_id}")
+            if data is None:
                 self.world.count("ledger seems to be gone")
-                self.handle(LedgerRecordMissing(ledger_id))
-                if not self.alive:
-                    return
+            elif decode_ledger(data).names(self.incarnation) and not self.core.ledgers.limbo.covers(ledger_id):
+                continue
+            self.review(self.incarnation, ledger_id, lambda _: None)
+            if not self.alive:
+                return

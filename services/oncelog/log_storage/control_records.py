@@ -7,11 +7,8 @@ Rules (hazards 63-65)
 - A SEGMENT_REMOVED record stays until no lower segment has a file.
 """
 
-from oncelog.core.storage.ledger import RecordKind
+from oncelog.core.storage.ledger import DELETED, RecordKind
 from oncelog.log_storage.segment_format import StoredRecord
-
-#: entry_id of a tombstone of a ledger that is known to be deleted, not only this node's copy of it (hazard 67).
-DELETED = 1
 
 
 class ControlRecords:

@@ -1,6 +1,7 @@
 """The entries that this node holds but cannot read. Noted by reads, the scrubber and compaction; repaired by an add."""
 
 import threading
+from collections.abc import Callable
 
 
 class KnownDamage:
@@ -10,13 +11,19 @@ class KnownDamage:
         self._lock = threading.Lock()
         #: {ledger_id: entry ids}; no empty sets
         self._entries: dict[int, set[int]] = {}
+        #: called with each entry that is noted for the first time, on the thread that found it
+        self.on_noted: Callable[[int, int], object] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
     def note(self, ledger_id: int, entry_id: int) -> None:
         with self._lock:
-            self._entries.setdefault(ledger_id, set()).add(entry_id)
+            entries = self._entries.setdefault(ledger_id, set())
+            known = entry_id in entries
+            entries.add(entry_id)
+        if not known and self.on_noted is not None:
+            self.on_noted(ledger_id, entry_id)
 
     def stored_again(self, ledger_id: int, entry_id: int) -> None:
         with self._lock:

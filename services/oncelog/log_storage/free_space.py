@@ -1,4 +1,7 @@
-"""Free disk space: below a limit ordinary adds are refused, so that recoveries and fences still find space."""
+"""Free disk space: below a limit ordinary adds are refused, so that recoveries and fences still find space.
+
+Repair adds are refused at a higher limit: otherwise copies for other nodes would make this node read-only (hazard 77).
+"""
 
 import asyncio
 import logging
@@ -12,6 +15,9 @@ logger = logging.getLogger(__name__)
 WATCH_INTERVAL_S = 5.0
 #: Writable again only above this multiple of the limit: each change makes owners roll their ledgers.
 WRITABLE_FACTOR = 1.25
+#: Repair adds are refused below this multiple of the limit. It is above WRITABLE_FACTOR, so a repair cannot end in a
+#: node that becomes read-only and writable in turn.
+REPAIR_FACTOR = 1.5
 
 
 class UpdateRegistration(Protocol):
@@ -34,7 +40,8 @@ class FreeSpace:
     def check(self) -> None:
         """Check once. Notify the node when it becomes read-only or writable."""
         self.free_bytes = self._free_bytes()
-        was = self._runner.read_only
+        was, repairs_were_refused = self._runner.read_only, self._runner.repairs_refused
+        repairs_refused = self.free_bytes < self._free_bytes_min * REPAIR_FACTOR
         read_only = self.free_bytes < self._free_bytes_min * (WRITABLE_FACTOR if was else 1.0)
         if read_only != was:
             fields = {"free_bytes": self.free_bytes, "free_bytes_min": self._free_bytes_min}
@@ -42,7 +49,8 @@ class FreeSpace:
                 "node is read-only: disk nearly full" if read_only else "node is writable again",
                 extra={"fields": fields},
             )
-            self._runner.set_read_only(read_only)
+        if (read_only, repairs_refused) != (was, repairs_were_refused):
+            self._runner.set_read_only(read_only, repairs_refused=repairs_refused)
 
     async def watch(self, update: UpdateRegistration) -> None:
         """Never return."""

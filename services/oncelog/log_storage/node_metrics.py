@@ -32,7 +32,7 @@ def observe(
     telemetry.observe_count("storage_reads", "Read requests", lambda: [Reading(counts.reads)])
     telemetry.observe_count("storage_bytes_read", "Bytes of entries sent to readers",
                             lambda: [Reading(counts.bytes_read)])  # fmt: skip
-    telemetry.observe_count("storage_entries_unreadable", "Requested entries that are damaged on this node",
+    telemetry.observe_count("storage_entries_unreadable", "Entries that were found to be damaged",
                             lambda: [Reading(counts.entries_unreadable)])  # fmt: skip
     telemetry.observe_count("storage_ledger_checks", "Ledger records read to check adds and deletions",
                             lambda: [Reading(counts.checks)])  # fmt: skip
@@ -43,6 +43,15 @@ def observe(
     )
     telemetry.observe_level("storage_orphaned_ledgers", "Ledgers kept although their records are missing",
                             lambda: [Reading(len(counts.orphaned))])  # fmt: skip
+    ledgers = runner.core.ledgers
+    telemetry.observe_level("storage_limbo_ledgers", "Ledgers that may lack entries because of damage",
+                            lambda: [Reading(len(ledgers.in_limbo))])  # fmt: skip
+    telemetry.observe_level("storage_damaged_ledgers", "Ledgers with entries that were found to be damaged",
+                            lambda: [Reading(len(ledgers.damaged))])  # fmt: skip
+    telemetry.observe_level("storage_unreadable_entries", "Entries that were found to be damaged, and not stored again",
+                            lambda: [Reading(ledgers.damaged_entries)])  # fmt: skip
+    telemetry.observe_level("storage_erased_ledgers", "Ledgers whose copy this node has erased",
+                            lambda: [Reading(len(ledgers.tombstones))])  # fmt: skip
     telemetry.observe_level("storage_free_bytes", "Free space of the disk", lambda: [Reading(space.free_bytes)])
     telemetry.observe_level("storage_dead_bytes", "Bytes of segments that compaction can give back",
                             lambda: [Reading(compactor.dead_bytes)])  # fmt: skip

@@ -5,13 +5,15 @@ its records in the order in which the core decided them.
 
     frames, fences, reads --> core --WriteJournal--> journal --Synced(lsn)--> core --> answers
                                    --CheckLedger--> ledger record, read after a sync, retried until answered --> core
+                                   --VerifyLedger--> the ledger's entries, read back from the disk --> core
+                                   --TouchRecord--> one compare-and-set on the ledger record --> core
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self, assert_never
+from typing import Protocol, Self, TypeVar, assert_never
 
 from crc32c import crc32c
 
@@ -26,54 +28,53 @@ from oncelog.core.errors import (
 from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
     FenceReceived,
-    LedgerDeleted,
-    LedgerOrphaned,
+    LedgerErased,
+    LimboCleared,
     ReadReceived,
 )
-from oncelog.core.storage.ledger import JournalRecord, LedgerOrigin
+from oncelog.core.storage.ledger import JournalRecord
 from oncelog.core.storage.node import (
     AppendReceived,
-    CheckLedger,
-    LedgerChecked,
+    DamageFound,
     ReadOnlyChanged,
     StorageEvent,
     StorageNode,
     Synced,
     WriteJournal,
 )
+from oncelog.core.storage.review import (
+    AnswerReview,
+    CheckLedger,
+    LedgerOrphaned,
+    ReviewReceived,
+    TouchRecord,
+    VerifyLedger,
+)
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
+from oncelog.log_storage.ledger_checks import LedgerChecks, LedgerRecords
+from oncelog.log_storage.reader import Verified
 from oncelog.log_storage.replay import Replayed, enter_limbo, replay
 from oncelog.log_storage.segment_format import SegmentRecord
 from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.rpc.storage_codec import ReceivedAppend
 from oncelog.runtime.backoff import Backoff
-from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
 
-#: Fences and reads that may wait at the same time.
+#: Fences, reads and reviews that may wait at the same time.
 CALLS_MAX = 1024
 #: Holes that are logged one by one; `oncelog storage inspect` lists all.
 LOGGED_HOLES_MAX = 20
 _CRC_AT = slice(4, 8)
-
-
-class LedgerRecords(Protocol):
-    """What ZooKeeper holds about a ledger, read after a sync. Each call raises StoreUnavailable, CorruptEntry."""
-
-    async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
-        """The ledger's record; None if there is none."""
-
-    async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
-        """Whether a ledger without a record was certainly deleted; see `core.storage.ledger`."""
+Answer = AnswerFence | AnswerRead | AnswerReview
+AnswerT = TypeVar("AnswerT", AnswerFence, AnswerRead, AnswerReview)
 
 
 #: The synced counter of ledger ids: every ledger that exists has a lower id. Raises StoreUnavailable, CorruptEntry.
@@ -136,13 +137,13 @@ class NodeRunner:
         self.counts = NodeCounts()
         self.index = NodeIndex(LedgerIndex())
         self.read_only = False
+        self.repairs_refused = False
         self.core = StorageNode(incarnation, self.index, crc32c)
-        self._records = records
+        self._checks = LedgerChecks(incarnation, records, self.verify, self.handle)
         self._next_call = 0
         self._appenders: dict[int, AppendAnswers] = {}
-        self._calls: dict[int, asyncio.Future[AnswerFence | AnswerRead]] = {}
+        self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._group_synced = asyncio.Event()
-        self._checks: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(
@@ -172,18 +173,23 @@ class NodeRunner:
                 on_failed=on_failed,
                 disk=disk,
             )
+            runner.journal.damage.on_noted = runner._damage_noted_on(asyncio.get_running_loop())
         except OSError as error:
             raise JournalFailed(f"{directory.path}: cannot make its end durable: {error}; check the disk") from error
         return runner
 
     def _restore(self, replayed: Replayed) -> None:
+        core = self.core
         self.index.entries = replayed.index
         for ledger_id in replayed.erased:
-            self.core.restore_deletion(ledger_id)
-        for header, writable in replayed.entries():
-            self.core.restore_entry(header, recovery=not writable)
+            core.restore_erasure(ledger_id)
+        for header, ordinary in replayed.entries():
+            core.restore_entry(header, ordinary=ordinary)
         for ledger_id in replayed.fenced:
-            self.core.restore_fence(ledger_id)
+            core.restore_fence(ledger_id)
+        core.restore_limbo(replayed.limbo_below)
+        for ledger_id in replayed.limbo_cleared:
+            core.restore_limbo_cleared(ledger_id)
 
     @property
     def journal(self) -> Journal:
@@ -197,8 +203,7 @@ class NodeRunner:
 
     async def close(self) -> None:
         """Sync and confirm all records, end the journal. Requests that still wait get no answer."""
-        for task in self._checks:
-            task.cancel()
+        self._checks.cancel()
         for answer in self._calls.values():
             answer.cancel()
         await self.journal.close()
@@ -220,7 +225,7 @@ class NodeRunner:
         entries = [(peek_header(data), data) for data in frame.entries]
         self.counts.entries_received += len(entries)
         self.counts.bytes_received += sum(map(len, frame.entries))
-        self.handle(AppendReceived(call, frame.target, entries, frame.recovery))
+        self.handle(AppendReceived(call, frame.target, entries, frame.recovery, frame.repair))
 
     async def until_room(self, queue_bytes_max: int) -> None:
         """Wait until at most this many bytes wait for the disk. Until then a stream is not read."""
@@ -231,34 +236,51 @@ class NodeRunner:
     async def fence(self, target: Incarnation, ledger_id: LedgerId) -> AnswerFence:
         """Returns once the fence is durable. Raises TooManyRequests."""
         self.counts.fences += 1
-        answer = await self._call(lambda call: FenceReceived(call, target, ledger_id))
-        assert isinstance(answer, AnswerFence)
-        return answer
+        return await self._call(AnswerFence, lambda call: FenceReceived(call, target, ledger_id))
 
     async def look_up(
         self, target: Incarnation, ledger_id: LedgerId, first: EntryId, count: int, *, fence: bool
     ) -> AnswerRead:
         """Which of the ids are held. Waits for entries that are being written. Raises TooManyRequests."""
-        answer = await self._call(lambda call: ReadReceived(call, target, ledger_id, first, count, fence))
-        assert isinstance(answer, AnswerRead)
-        return answer
+        return await self._call(AnswerRead, lambda call: ReadReceived(call, target, ledger_id, first, count, fence))
 
-    async def _call(self, event_of: Callable[[int], FenceReceived | ReadReceived]) -> AnswerFence | AnswerRead:
+    async def review(self, target: Incarnation, ledger_id: LedgerId) -> AnswerReview:
+        """Read the ledger's record and act on it. Returns when that is done. Raises TooManyRequests."""
+        return await self._call(AnswerReview, lambda call: ReviewReceived(call, target, ledger_id))
+
+    async def verify(self, ledger_id: LedgerId, first: EntryId, entries_max: int, bytes_max: int) -> Verified:
+        """Read entries back from the disk; see `SegmentReader.verify`."""
+        journal = self.journal
+        plan = journal.plan_verify(ledger_id=ledger_id, first=first, entries_max=entries_max, bytes_max=bytes_max)
+        return await asyncio.to_thread(journal.reader.verify, plan)
+
+    def _damage_noted_on(self, loop: asyncio.AbstractEventLoop) -> Callable[[int, int], object]:
+        """The damage is found on any thread. The core takes it on the loop."""
+        return lambda ledger_id, entry_id: loop.call_soon_threadsafe(self._damage_noted, ledger_id, entry_id)
+
+    def _damage_noted(self, ledger_id: int, entry_id: int) -> None:
+        """A read, the scrubber or compaction has found another entry that is damaged."""
+        self.counts.entries_unreadable += 1
+        self.handle(DamageFound(LedgerId(ledger_id), (EntryId(entry_id),)))
+
+    async def _call(self, kind: type[AnswerT], event_of: Callable[[int], StorageEvent]) -> AnswerT:
         if len(self._calls) >= CALLS_MAX:
-            raise TooManyRequests(f"{CALLS_MAX} fences and reads are already waiting: retry")
+            raise TooManyRequests(f"{CALLS_MAX} fences, reads and reviews are already waiting: retry")
         self._next_call += 1
         call = self._next_call
-        answer: asyncio.Future[AnswerFence | AnswerRead] = asyncio.get_running_loop().create_future()
-        self._calls[call] = answer
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._calls[call] = waiting
         try:
             self.handle(event_of(call))
-            return await answer
+            answer = await waiting
         finally:
             del self._calls[call]
+        assert isinstance(answer, kind)
+        return answer
 
-    def set_read_only(self, read_only: bool) -> None:
-        self.read_only = read_only
-        self.handle(ReadOnlyChanged(read_only))
+    def set_read_only(self, read_only: bool, *, repairs_refused: bool = False) -> None:
+        self.read_only, self.repairs_refused = read_only, repairs_refused
+        self.handle(ReadOnlyChanged(read_only, repairs_refused))
 
     # --- events and effects ------------------------------------------------------------------------------------------
 
@@ -270,15 +292,18 @@ class NodeRunner:
                     self._answer_append(effect)
                 case WriteJournal():
                     self._write(effect.records)
-                case AnswerFence() | AnswerRead():
+                case AnswerFence() | AnswerRead() | AnswerReview():
                     answer = self._calls.get(effect.call)
                     if answer is not None and not answer.done():
                         answer.set_result(effect)
-                case CheckLedger():
-                    self._start_check(effect)
-                case LedgerDeleted():
-                    self.counts.orphaned.discard(effect.ledger_id)
-                    logger.info("ledger deleted", extra={"fields": {"ledger_id": effect.ledger_id}})
+                case CheckLedger() | VerifyLedger() | TouchRecord():
+                    self.counts.checks += isinstance(effect, CheckLedger)
+                    self._checks.begin(effect)
+                case LedgerErased(ledger_id):
+                    self.counts.orphaned.discard(ledger_id)
+                    logger.info("erased this node's copy of a ledger", extra={"fields": {"ledger_id": ledger_id}})
+                case LimboCleared(ledger_id):
+                    logger.info("a ledger is not in limbo any more", extra={"fields": {"ledger_id": ledger_id}})
                 case LedgerOrphaned():
                     _report_orphan(self.counts, effect.ledger_id)
                 case _:
@@ -300,33 +325,6 @@ class NodeRunner:
         self.counts.groups_synced += 1
         self.handle(Synced(lsn))
         self._group_synced.set()
-
-    # --- the check ---------------------------------------------------------------------------------------------------
-
-    def _start_check(self, effect: CheckLedger) -> None:
-        self.counts.checks += 1
-        task = start(self._check(effect), what="the check of a ledger")
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
-
-    async def _check(self, effect: CheckLedger) -> None:
-        """Retry until the record is known. Queued adds wait for it; the core limits their bytes."""
-        backoff = Backoff()
-        ledger_id, deleted = effect.ledger_id, False
-        while True:
-            try:
-                metadata = await self._records.read(ledger_id)
-                if metadata is None and effect.origin is not None:
-                    deleted = await self._records.was_deleted(ledger_id, effect.origin)
-            except (StoreUnavailable, CorruptEntry) as error:
-                fields = {"ledger_id": ledger_id, "reason": error.message}
-                logger.warning("could not read a ledger's record; will retry", extra={"fields": fields})
-                await backoff.pause()
-            else:
-                if metadata is not None:
-                    self.counts.orphaned.discard(ledger_id)
-                self.handle(LedgerChecked(ledger_id, effect.check, metadata, deleted))
-                return
 
 
 def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
@@ -364,7 +362,7 @@ async def _entered_limbo(
     backoff = Backoff()
     while True:
         try:
-            counter = await ledger_counter()
+            counter = max(await ledger_counter(), LedgerId(max(replayed.index.ledgers(), default=-1) + 1))
         except (StoreUnavailable, CorruptEntry) as error:
             logger.warning("could not read the ledger counter; will retry", extra={"fields": {"reason": error.message}})
             await backoff.pause()

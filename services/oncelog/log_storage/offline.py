@@ -13,8 +13,7 @@ from crc32c import crc32c
 from oncelog.core.errors import CorruptEntry, StorageDirectoryRefused
 from oncelog.core.formats.entry import HEADER_BYTES, EntryKind, decode_entry, peek_header
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.storage.ledger import RecordKind
-from oncelog.log_storage.control_records import DELETED
+from oncelog.core.storage.ledger import DELETED, RecordKind
 from oncelog.log_storage.directory import SEGMENTS, StorageDirectory
 from oncelog.log_storage.holes import WHOLE_FILE, Hole
 from oncelog.log_storage.identity import IDENTITY, Identity

@@ -8,6 +8,7 @@ Rules
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
@@ -45,7 +46,7 @@ class EntryFrames:
 
     async def frames(self, answer: AnswerRead, bytes_max: int | None) -> AsyncGenerator[ReadFrame, None]:
         """At least one frame, with ascending ids. bytes_max: stop after at least one entry and this many bytes."""
-        missing = list(answer.missing)
+        absent = _Absent(answer)
         sent = 0
         runs = _runs(answer.present)
         first, beyond = next(runs, (0, 0))
@@ -55,17 +56,15 @@ class EntryFrames:
             sent += sum(map(len, fetched.entries))
             enough = bytes_max is not None and sent >= bytes_max
             first += len(fetched.entry_ids) + len(fetched.unreadable)
-            before: list[EntryId] = []
-            while missing and missing[0] < first:
-                before.append(missing.pop(0))
+            before = absent.take(first)
             if first == beyond:
                 first, beyond = next(runs, (0, 0))
             pending = None if enough else self._fetch(answer, first, beyond)
-            yield _frame(answer, fetched, before)
+            yield _frame(answer, fetched, *before)
             if enough:
                 return
-        if missing or not answer.present:
-            yield _frame(answer, Fetched([], [], []), missing)
+        if absent or not answer.present:
+            yield _frame(answer, Fetched([], [], []), *absent.take(None))
 
     def _fetch(self, answer: AnswerRead, first: int, beyond: int) -> "asyncio.Future[Fetched] | None":
         """Start to fetch the first of these entries; None if there are none."""
@@ -94,12 +93,34 @@ def _runs(present: Sequence[EntryId]) -> Iterator[tuple[int, int]]:
         at = behind
 
 
-def _frame(answer: AnswerRead, fetched: Fetched, missing: Sequence[EntryId]) -> ReadFrame:
+class _Absent:
+    """The ids of an answer without an entry to fetch, ascending: missing ones and unreadable ones."""
+
+    def __init__(self, answer: AnswerRead) -> None:
+        self._missing = list(answer.missing)
+        self._unreadable = list(answer.unreadable)
+
+    def __bool__(self) -> bool:
+        return bool(self._missing or self._unreadable)
+
+    def take(self, beyond: int | None) -> tuple[list[EntryId], list[EntryId]]:
+        """Remove and return those below `beyond`; None: all."""
+        taken: list[list[EntryId]] = []
+        for ids in (self._missing, self._unreadable):
+            count = len(ids) if beyond is None else bisect_left(ids, beyond)
+            taken.append(ids[:count])
+            del ids[:count]
+        return taken[0], taken[1]
+
+
+def _frame(
+    answer: AnswerRead, fetched: Fetched, missing: Sequence[EntryId], unreadable: Sequence[EntryId]
+) -> ReadFrame:
     return ReadFrame(
         answer.status,
         fetched.entry_ids,
         missing,
-        fetched.unreadable,
+        sorted([*unreadable, *fetched.unreadable]) if unreadable else fetched.unreadable,
         answer.last_entry,
         answer.last_add_confirmed,
         fetched.entries,

@@ -128,7 +128,13 @@ class DirectoryReplay:
             {LedgerId(ledger_id) for ledger_id in control.tombstones},
             {LedgerId(ledger_id) for ledger_id in control.deleted},
             LedgerId(control.limbo_below),
-            {LedgerId(ledger_id) for ledger_id, number in control.cleared.items() if number > control.limbo_number},
+            # A tombstone ends limbo, too: all that the holes may have held of its ledger has lower numbers.
+            {
+                LedgerId(ledger_id)
+                for ended in (control.cleared, control.tombstones)
+                for ledger_id, number in ended.items()
+                if number > control.limbo_number
+            },
         )
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from oncelog.core.errors import InvalidArgument, TooManyRequests
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import READ_ENTRIES_MAX
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.read_frames import EntryFrames
@@ -18,6 +18,8 @@ from oncelog.rpc import storage_codec
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.rpc.storage_codec import (
     AppendAnswer,
+    DamageAnswer,
+    DamageRequest,
     FenceAnswer,
     FenceRequest,
     FenceStatesAnswer,
@@ -25,12 +27,17 @@ from oncelog.rpc.storage_codec import (
     ReadFrame,
     ReadRequest,
     ReceivedAppend,
+    ReviewLedgerAnswer,
+    ReviewLedgerRequest,
+    VerifyAnswer,
+    VerifyRequest,
 )
 from oncelog.wire import storage_pb2 as pb
 
 #: Entries of one stream that wait for an answer, or whose answers wait to be sent.
 UNANSWERED_ENTRIES_MAX = 65_536
 READS_MAX = 256
+VERIFICATIONS_MAX = 4
 #: Threads that read the disk; most reads are served from the page cache.
 READ_THREADS = 2
 
@@ -46,6 +53,7 @@ class StorageService:
         self._describe = describe
         self._queue_bytes_max = queue_bytes_max
         self._reads = 0
+        self._verifications = 0
         self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
 
     def add_to(self, server: Server) -> None:
@@ -53,6 +61,9 @@ class StorageService:
         server.unary(storage_codec.FENCE, self.fence)
         server.unary(storage_codec.FENCE_STATES, self.fence_states)
         server.read(storage_codec.READ, self.read)
+        server.unary(storage_codec.VERIFY, self.verify)
+        server.unary(storage_codec.REVIEW_LEDGER, self.review_ledger)
+        server.unary(storage_codec.DAMAGE, self.damage)
         server.unary(storage_codec.DESCRIBE, self._describe)
 
     def close(self) -> None:
@@ -84,6 +95,41 @@ class StorageService:
             return FenceStatesAnswer(ReadStatus.WRONG_INCARNATION)
         ledgers = self._runner.core.ledgers
         return FenceStatesAnswer(ReadStatus.OK, [ledgers.fence_state(ledger_id) for ledger_id in request.ledger_ids])
+
+    async def verify(self, request: VerifyRequest) -> VerifyAnswer:
+        """Changes nothing, except that damage is noted."""
+        runner, (target, ledger_id, first, entries_max, bytes_max) = self._runner, request
+        if target != runner.incarnation:
+            return VerifyAnswer(ReadStatus.WRONG_INCARNATION)
+        if runner.core.copy_state(ledger_id) is CopyState.ERASED:
+            return VerifyAnswer(ReadStatus.ERASED)
+        if self._verifications >= VERIFICATIONS_MAX:
+            return VerifyAnswer(ReadStatus.TOO_MANY_REQUESTS)
+        self._verifications += 1
+        try:
+            found = await runner.verify(ledger_id, first, entries_max, bytes_max)
+        finally:
+            self._verifications -= 1
+        in_limbo = runner.core.ledgers.limbo.covers(ledger_id)
+        missing, unreadable = list(map(EntryId, found.missing)), list(map(EntryId, found.unreadable))
+        if in_limbo:
+            missing, unreadable = [], sorted(missing + unreadable)
+        return VerifyAnswer(ReadStatus.OK, found.checksums, missing, unreadable, EntryId(found.next_entry), found.bytes)
+
+    async def review_ledger(self, request: ReviewLedgerRequest) -> ReviewLedgerAnswer:
+        try:
+            answer = await self._runner.review(request.target, request.ledger_id)
+        except TooManyRequests:
+            return ReviewLedgerAnswer(ReadStatus.TOO_MANY_REQUESTS)
+        return ReviewLedgerAnswer(answer.status, answer.state if answer.status is ReadStatus.OK else None)
+
+    async def damage(self, request: DamageRequest) -> DamageAnswer:
+        if request.target != self._runner.incarnation:
+            return DamageAnswer(ReadStatus.WRONG_INCARNATION)
+        ledgers = self._runner.core.ledgers
+        limbo, damaged = ledgers.in_limbo, ledgers.damaged
+        both = [ledger_id for ledger_id in sorted({*limbo, *damaged}) if ledger_id > request.after_ledger]
+        return DamageAnswer(ReadStatus.OK, both[: request.ledgers_max], len(limbo), len(damaged))
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
         """Look up some of the ids at a time, and send them before the next are looked up."""
@@ -121,7 +167,6 @@ class StorageService:
             async for frame in entry_frames.frames(answer, room):
                 size = sum(len(entry) for entry in frame.entries)
                 counts.bytes_read += size
-                counts.entries_unreadable += len(frame.unreadable_ids)
                 if room is not None:
                     room -= size
                 yield frame

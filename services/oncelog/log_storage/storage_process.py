@@ -18,10 +18,10 @@ from oncelog.core.ids import LedgerId
 from oncelog.log_storage.compactor import Compactor
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.free_space import FreeSpace
-from oncelog.log_storage.garbage_collector import GarbageCollector, ListLedgers
 from oncelog.log_storage.node_metrics import observe
 from oncelog.log_storage.node_registration import NodeRegistration
 from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.log_storage.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.scrubber import Scrubber
 from oncelog.log_storage.service import StorageService
 from oncelog.log_storage.volume_mount import has_own_filesystem, refuse_unmounted
@@ -77,7 +77,8 @@ class StorageProcess:
             health.ready_when("zookeeper", _absence(session, settings).reason)
             await self._refuse_unmounted(Registry(session))
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
-            runner = await NodeRunner.open(directory, LedgerLookup(session), on_failed=_end)
+            lookup = LedgerLookup(session)
+            runner = await NodeRunner.open(directory, lookup, on_failed=_end, ledger_counter=lookup.ledger_counter)
             stack.push_async_callback(runner.close)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
             compactor = Compactor(directory, runner.journal, disk_full=lambda: runner.read_only)
@@ -95,12 +96,13 @@ class StorageProcess:
             await registration.join()
             async with asyncio.TaskGroup() as tasks:
                 listed = _ledger_lister(session, directory.identity.cluster_id)
-                collector = GarbageCollector(runner, listed, interval_ms=settings.collect_interval_ms)
+                read_unsynced = LedgerStore(session).read_unsynced
+                reviewer = LedgerReviewer(runner, listed, read_unsynced, interval_ms=settings.collect_interval_ms)
                 works = (
                     registration.keep(),
                     registration.follow_read_only_requests(),
                     space.watch(registration.update_space),
-                    collector.watch(),
+                    reviewer.watch(),
                     compactor.watch(),
                     scrubber.watch(),
                 )
@@ -159,6 +161,11 @@ class StorageProcess:
                 stored_bytes=sum(directory.header(number).file_bytes for number in directory.segment_ids),
                 free_bytes=space.free_bytes,
                 read_only=runner.read_only,
+                limbo_ledgers=len(runner.core.ledgers.in_limbo),
+                damaged_ledgers=len(runner.core.ledgers.damaged),
+                erased_ledgers=len(runner.core.ledgers.tombstones),
+                orphaned_ledgers=len(runner.counts.orphaned),
+                scrubbed_ms_ago=-1,
             )
 
         service = StorageService(runner, describe, queue_bytes_max=settings.queue_bytes_max)

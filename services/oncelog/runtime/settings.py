@@ -159,7 +159,7 @@ class LogStorageSettings(ProcessSettings):
     free_bytes_min: int = 1 << 30
     #: bytes received and not yet synced
     queue_bytes_max: int = 64 * 1024 * 1024
-    #: interval of the search for ledgers without a record; they are deleted when found twice
+    #: interval of the reviews: which copies are not needed any more, and which have become complete
     collect_interval_ms: int = 60_000
     #: time for one reading of all stored entries, which finds damage before a reader does
     scrub_interval_ms: int = 7 * 24 * 3600 * 1000

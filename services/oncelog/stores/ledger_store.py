@@ -4,11 +4,14 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
+from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.json_records import decoded
+from oncelog.stores.registry import Registry
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, Znode
 from oncelog.stores.topic_store import TopicStore
 
@@ -58,18 +61,31 @@ def _stored(node: Znode | None) -> Versioned[LedgerMetadata] | None:
 
 
 class LedgerLookup:
-    """Answers a storage node about a ledger that it holds: its record, and whether it was deleted. Reads are synced."""
+    """Answers a storage node about a ledger that it holds: its record, and what may be erased. Reads are synced."""
 
     def __init__(self, session: StoreSession) -> None:
         self._session = session
         self._ledgers = LedgerStore(session)
         self._topics = TopicStore(session)
         self._cursors = CursorStore(session)
+        self._registry = Registry(session)
 
-    async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+    async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """The ledger's record; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
-        stored = await self._ledgers.read(ledger_id)
-        return None if stored is None else stored.value
+        return await self._ledgers.read(ledger_id)
+
+    async def may_erase(self) -> bool:
+        """Whether every registered process is of a version that has erasing (hazard 80). Raises StoreUnavailable."""
+        return await self._registry.lowest_version() >= REPAIR_VERSION
+
+    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
+        """Write the record back unchanged, by one compare-and-set."""
+        return (await self._ledgers.write(metadata, version=version)).status
+
+    async def ledger_counter(self) -> LedgerId:
+        """The next id of a ledger: every ledger that exists has a lower one. Raises StoreUnavailable, CorruptEntry."""
+        stored = await CounterStore(self._session, Counter.LEDGER).read()
+        return LedgerId(0 if stored is None else stored.value.next)
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         """Whether a ledger whose record is missing was deleted. False also if nothing proves it.

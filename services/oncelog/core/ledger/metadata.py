@@ -60,6 +60,10 @@ class LedgerMetadata:
     def write_quorum(self) -> int:
         return len(self.members)
 
+    def names(self, node: Incarnation) -> bool:
+        """Whether the node has, or shall get, a copy."""
+        return node in self.members or node == self.joining
+
     def in_recovery(self) -> Self:
         if self.state is LedgerState.CLOSED:
             raise InvariantViolated(f"ledger {self.ledger_id} is CLOSED and cannot go back to IN_RECOVERY")

@@ -6,7 +6,10 @@ Rules
 - The answer to an add depends on the records of its entries, including repeated ones; the answer to a fence on the
   fence; a fencing read on the fence; and every read on those of the requested entries that are not yet on the disk.
 - What is present and what is missing is looked up when the answer is given, not when the request arrives. For a fencing
-  read that is after the fence, so a "missing" remains true. Only the index decides that an entry is missing.
+  read that is after the fence, so a "missing" remains true. Only the index decides that an entry is missing, and only
+  outside of limbo: in limbo an entry that is not found is unreadable (`limbo`).
+- Reads and fences of an erased copy, or of one that is being erased, are answered ERASED, which proves nothing
+  (hazard 61).
 """
 
 from collections import deque
@@ -19,6 +22,7 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.storage.ledger import JournalRecord, RecordKind, StorageIndex, StorageLedger
+from oncelog.core.storage.limbo import Limbo
 
 #: A read is answered for at most this many ids. The reader requests ids that an answer does not name again.
 READ_ENTRIES_MAX = 1024
@@ -66,7 +70,10 @@ class AnswerFence:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRead:
-    """present: to be read from the disk, or reported unreadable. missing: explicit negatives."""
+    """present: to be read from the disk, or reported unreadable. missing: explicit negatives.
+
+    unreadable: known to be damaged, or not found in limbo.
+    """
 
     call: int
     ledger_id: LedgerId
@@ -75,23 +82,24 @@ class AnswerRead:
     last_entry: EntryId
     last_add_confirmed: EntryId
     status: ReadStatus
+    unreadable: tuple[EntryId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerDeleted:
+class LedgerErased:
     """The tombstone is durable: drop the ledger from the index."""
 
     ledger_id: LedgerId
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerOrphaned:
-    """The ledger's record is missing, but nothing proves that the ledger was deleted: its entries are kept."""
+class LimboCleared:
+    """The LIMBO_CLEARED record is durable: the ledger is not in limbo any more."""
 
     ledger_id: LedgerId
 
 
-Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted
+Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerErased | LimboCleared
 
 
 class PendingAnswer(NamedTuple):
@@ -103,25 +111,38 @@ class PendingAnswer(NamedTuple):
     lsn: int
     ledger: StorageLedger
     fresh: Sequence[EntryId]
-    reply: AnswerAppend | FenceReceived | ReadReceived | LedgerDeleted | None
+    reply: AnswerAppend | FenceReceived | ReadReceived | LedgerErased | LimboCleared | None
 
 
 class StorageAnswers:
     """Counts the journal's records and keeps the answers that wait for them."""
 
-    def __init__(self, index: StorageIndex) -> None:
+    def __init__(self, index: StorageIndex, limbo: Limbo) -> None:
         #: the last record handed to the journal, and the last record known to be synced
         self.lsn = 0
         self.synced = 0
         self._index = index
+        self._limbo = limbo
         #: ascending by lsn
         self._waiting: deque[PendingAnswer] = deque()
 
-    def write(self, records: list[JournalRecord], kind: RecordKind, ledger_id: LedgerId) -> int:
-        """Hand a record without an entry to the journal; returns its lsn."""
+    def write(
+        self, records: list[JournalRecord], kind: RecordKind, ledger_id: LedgerId, entry_id: EntryId = EntryId(0)
+    ) -> int:
+        """Hand a record without bytes to the journal; returns its lsn."""
         self.lsn += 1
-        records.append(JournalRecord(self.lsn, kind, ledger_id, EntryId(0), b""))
+        records.append(JournalRecord(self.lsn, kind, ledger_id, entry_id, b""))
         return self.lsn
+
+    def write_fence(self, records: list[JournalRecord], ledger: StorageLedger) -> None:
+        """Fence the ledger, unless it is fenced already."""
+        if not ledger.fenced:
+            ledger.fenced = True
+            ledger.fence_lsn = self.write(records, RecordKind.FENCE, ledger.ledger_id)
+
+    def is_erased(self, ledger: StorageLedger) -> bool:
+        """Whether every call is answered ERASED. A hole may have hidden a later life of an erased copy."""
+        return ledger.erasing or (ledger.erased and not self._limbo.covers(ledger.ledger_id))
 
     def may_answer(self, lsn: int) -> bool:
         """Whether an answer that depends on the records up to `lsn` may be given."""
@@ -150,6 +171,7 @@ class StorageAnswers:
             settled = waiting.popleft()
             for entry_id in settled.fresh:
                 del settled.ledger.pending[entry_id]
+                settled.ledger.damaged.pop(entry_id, None)
             answers += self._answer(settled)
         return answers
 
@@ -160,10 +182,11 @@ class StorageAnswers:
                 return []
             case AnswerAppend():
                 return [reply]
-            case LedgerDeleted():
-                ledger.deleting = False
+            case LedgerErased() | LimboCleared():
                 return [reply]
             case FenceReceived():
+                if self.is_erased(ledger):
+                    return [AnswerFence(reply.call, reply.ledger_id, NO_ENTRY, NO_ENTRY, ReadStatus.ERASED)]
                 lac = ledger.last_add_confirmed
                 return [AnswerFence(reply.call, reply.ledger_id, self._last_entry(ledger), lac, ReadStatus.OK)]
             case ReadReceived():
@@ -172,14 +195,27 @@ class StorageAnswers:
                 assert_never(reply)
 
     def _read(self, event: ReadReceived, ledger: StorageLedger) -> AnswerRead:
+        if self.is_erased(ledger):
+            return AnswerRead(event.call, event.ledger_id, (), (), NO_ENTRY, NO_ENTRY, ReadStatus.ERASED)
         present: list[EntryId] = []
-        missing: list[EntryId] = []
+        unreadable: list[EntryId] = []
+        missing = unreadable if self._limbo.covers(event.ledger_id) else list[EntryId]()
         for number in range(event.first, event.first + min(event.count, READ_ENTRIES_MAX)):
             entry_id = EntryId(number)
-            (present if self._index.contains(event.ledger_id, entry_id) else missing).append(entry_id)
-        last = self._last_entry(ledger)
-        lac = ledger.last_add_confirmed
-        return AnswerRead(event.call, event.ledger_id, tuple(present), tuple(missing), last, lac, ReadStatus.OK)
+            if entry_id in ledger.damaged:
+                unreadable.append(entry_id)
+            else:
+                (present if self._index.contains(event.ledger_id, entry_id) else missing).append(entry_id)
+        return AnswerRead(
+            event.call,
+            event.ledger_id,
+            tuple(present),
+            () if missing is unreadable else tuple(missing),
+            self._last_entry(ledger),
+            ledger.last_add_confirmed,
+            ReadStatus.OK,
+            tuple(unreadable),
+        )
 
     def _last_entry(self, ledger: StorageLedger) -> EntryId:
         last = self._index.last_entry(ledger.ledger_id)

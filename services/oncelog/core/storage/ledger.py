@@ -67,6 +67,13 @@ class RecordKind(IntEnum):
     SEGMENT_REMOVED = 9
 
 
+#: The entry id of a tombstone: whether the ledger was deleted, or this node's copy alone was not needed any more.
+DELETED = EntryId(1)
+NOT_DELETED = EntryId(0)
+#: The kinds that store an entry.
+ENTRY_KINDS = frozenset({RecordKind.ADD, RecordKind.RECOVERY_ADD, RecordKind.REPAIR_ADD})
+
+
 class JournalRecord(NamedTuple):
     """lsn: number of the record in this run of the process, counted from 1 by the journal, too."""
 
@@ -113,24 +120,39 @@ class StorageLedger:
     fence_lsn: int = 0
     #: a check found the ledger OPEN with this node as a member, or entries of its writer are stored here
     writable: bool = False
-    #: its tombstone is being written
-    deleting: bool = False
+    #: the copy is being erased: every call is refused until the tombstone is synced (hazard 54)
+    erasing: bool = False
+    #: the copy was erased, and no repair has stored an entry since
+    erased: bool = False
+    #: whether the ledger's record names this node, as of the last check; None: not checked yet
+    named: bool | None = None
+    #: end of the ledger if a check found it CLOSED with this node as a member or joining: repair adds are accepted
+    repair_end: EntryId | None = None
     last_add_confirmed: EntryId = NO_ENTRY
     #: the topic and purpose of the ledger; None until an entry is stored
     origin: LedgerOrigin | None = None
     #: {entry id: its CRC} of the entries handed to the journal and not yet synced
     pending: dict[EntryId, int] = field(default_factory=dict)
+    #: entries that are stored here and could not be read
+    damaged: dict[EntryId, None] = field(default_factory=dict)
     #: number of the check in progress; 0: none
     check: int = 0
-    #: the check also decides whether the ledger is deleted here
-    collect: bool = False
-    #: [(call, entries)] that wait for the check, in the order of arrival
-    queued: list[tuple[int, Entries]] = field(default_factory=list)
+    #: the check is a review: it also decides what becomes of the copy
+    reviewing: bool = False
+    #: the damaged entries that the review reads again
+    examined: dict[EntryId, None] = field(default_factory=dict)
+    #: [(call, kind, entries)] that wait for a check, in the order of arrival
+    queued: list[tuple[int, RecordKind, Entries]] = field(default_factory=list)
+    #: reviews that are answered after this check, and those that need another one
+    reviews: list[int] = field(default_factory=list)
+    next_reviews: list[int] = field(default_factory=list)
 
     @property
     def idle(self) -> bool:
         """Whether the state apart from stored entries is empty, so that this object can be dropped."""
-        return not (self.fenced or self.writable or self.deleting or self.check or self.pending)
+        if self.check or self.pending or self.erasing:
+            return False
+        return self.erased or not (self.fenced or self.writable)
 
     def note_stored(self, header: EntryHeader) -> None:
         """An entry with this header is stored."""
@@ -155,7 +177,7 @@ class StorageLedger:
             first = pending.get(entry_id)
             if first is not None:
                 synced = False
-            elif index.contains(ledger_id, entry_id):
+            elif entry_id not in self.damaged and index.contains(ledger_id, entry_id):
                 first = index.entry_crc(ledger_id, entry_id)
             if first is None:
                 records.append(JournalRecord(lsn + len(result.fresh), kind, ledger_id, entry_id, data))

@@ -5,8 +5,13 @@
         CHECKING --OPEN with this incarnation as a member--> WRITABLE: queued and later adds are stored
         CHECKING --anything else--> UNCHECKED: NOT_WRITABLE (a zombie writer cannot create a ledger here again)
         any --fence: by request or by a fencing read--> FENCED, for ever: ordinary adds are refused at once
-        any --LedgerRecordMissing, and a check proves the deletion--> deleted, after a tombstone in the journal
-        any --LedgerRecordMissing, and a check finds no record and no proof--> kept: LedgerOrphaned
+        any --a start with a hole in the directory--> LIMBO: READ_ONLY, until the ledger is whole here (`limbo`)
+        any --a review finds that the copy is not needed--> ERASED, after a tombstone in the journal (`review`)
+    repair adds of one ledger
+        UNCHECKED --first add: CheckLedger; frames are queued--> CHECKING
+        CHECKING --CLOSED with this incarnation as a member or joining--> ids up to the end are stored
+        CHECKING --anything else--> UNCHECKED: NOT_WRITABLE
+        ERASED --a repair add is stored--> a new life of the copy: its records have higher numbers than the tombstone
 
 Rules
 - Every call names the incarnation that it is meant for; any other incarnation refuses it. A wiped directory is another
@@ -15,9 +20,12 @@ Rules
   and no ordinary add follows. A ledger that is unknown to the node can be fenced, too. `answers` delays each answer
   until it is durable.
 - Recovery adds ignore the fence and the check: the recovering process set the fence, and closes the ledger itself.
+- Repair adds ignore the fence, but stop before the reserve of disk space that recoveries and fences need (hazard 77).
 - Entries arrive in any order and with gaps; `ledger` checks each entry by itself.
 - A record counts as absent in ZooKeeper only after the sync that CheckLedger requests (hazards 2 and 19). A missing
   record alone never deletes a ledger (hazard 67, `ledger`).
+- Records have numbers that ascend over the whole life of the directory, and compaction copies records under their own
+  numbers. The restore methods take the records in the order of their numbers, or what is left of them (hazard 64).
 Source: BookKeeper's bookie rules.
 """
 
@@ -28,21 +36,29 @@ from typing import ClassVar, NamedTuple, assert_never
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader
-from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
     FenceReceived,
-    LedgerDeleted,
-    LedgerOrphaned,
+    LedgerErased,
+    LimboCleared,
     PendingAnswer,
     ReadReceived,
     StorageAnswers,
 )
-from oncelog.core.storage.ledger import Entries, JournalRecord, LedgerOrigin, RecordKind, StorageIndex, StorageLedger
+from oncelog.core.storage.ledger import Entries, JournalRecord, RecordKind, StorageIndex, StorageLedger
+from oncelog.core.storage.review import (
+    LedgerChecked,
+    LedgerReviews,
+    LedgerVerified,
+    RecordTouched,
+    ReviewEffect,
+    ReviewReceived,
+    StoredLedgers,
+)
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -55,26 +71,7 @@ class AppendReceived:
     target: Incarnation
     entries: Sequence[tuple[EntryHeader, Buffer]]
     recovery: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerChecked:
-    """The response to the CheckLedger of this number. metadata None: there is no such record, after a sync.
-
-    deleted: the record is missing, and `ledger.was_deleted` proves that the ledger was deleted.
-    """
-
-    ledger_id: LedgerId
-    check: int
-    metadata: LedgerMetadata | None
-    deleted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRecordMissing:
-    """ZooKeeper seems to have no record of the ledger."""
-
-    ledger_id: LedgerId
+    repair: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +83,31 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyChanged:
-    """read_only: the disk is nearly full, and ordinary adds are refused."""
+    """read_only: the disk is nearly full, and ordinary adds are refused. repairs_refused: so are repair adds."""
 
     read_only: bool
+    repairs_refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DamageFound:
+    """A read found that these entries, which are stored here, are damaged."""
+
+    ledger_id: LedgerId
+    entry_ids: tuple[EntryId, ...]
 
 
 StorageEvent = (
-    AppendReceived | FenceReceived | ReadReceived | LedgerChecked | LedgerRecordMissing | Synced | ReadOnlyChanged
+    AppendReceived
+    | FenceReceived
+    | ReadReceived
+    | ReviewReceived
+    | LedgerChecked
+    | LedgerVerified
+    | RecordTouched
+    | Synced
+    | ReadOnlyChanged
+    | DamageFound
 )
 
 
@@ -106,19 +121,7 @@ class WriteJournal:
     records: tuple[JournalRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLedger:
-    """Read the ledger's record after a sync. If it is missing, look for a proof that the ledger was deleted.
-
-    origin: the topic and purpose of the ledger. None while no entry of it is stored: then there is nothing to delete.
-    """
-
-    ledger_id: LedgerId
-    check: int
-    origin: LedgerOrigin | None = None
-
-
-StorageEffect = WriteJournal | CheckLedger | AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted | LedgerOrphaned
+StorageEffect = WriteJournal | ReviewEffect
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -129,29 +132,6 @@ class _Step(NamedTuple):
 
     effects: list[StorageEffect]
     records: list[JournalRecord]
-
-
-class StoredLedgers(dict[LedgerId, StorageLedger]):
-    """Every ledger that this node has a state of."""
-
-    def of(self, ledger_id: LedgerId) -> StorageLedger:
-        """The ledger; a new one if it is unknown."""
-        ledger = self.get(ledger_id)
-        if ledger is None:
-            ledger = self[ledger_id] = StorageLedger(ledger_id)
-        return ledger
-
-    def fence_state(self, ledger_id: LedgerId) -> FenceState:
-        """Whether the ledger takes ordinary adds here now. Changes nothing.
-
-        A fence counts from the moment it is in force, even if it is not durable yet.
-        """
-        ledger = self.get(ledger_id)
-        if ledger is None or ledger.deleting:
-            return FenceState.UNKNOWN
-        if ledger.fenced:
-            return FenceState.FENCED
-        return FenceState.HELD if ledger.writable else FenceState.UNKNOWN
 
 
 class StorageNode:
@@ -166,54 +146,91 @@ class StorageNode:
         self._index = index
         self._checksum = checksum
         self.ledgers = StoredLedgers()
-        self._answers = self.answers_class(index)
+        self._answers = self.answers_class(index, self.ledgers.limbo)
+        self._reviews = LedgerReviews(incarnation, index, self.ledgers, self._answers)
         self._queued_bytes = 0
-        self._checks = 0
         self._read_only = False
+        self._repairs_refused = False
 
     # --- start -------------------------------------------------------------------------------------------------------
 
-    def restore_entry(self, header: EntryHeader, *, recovery: bool = False) -> None:
-        """The journal holds this entry, synced. recovery: as a RECOVERY_ADD."""
+    def restore_entry(self, header: EntryHeader, *, ordinary: bool) -> None:
+        """The journal holds this entry, synced. ordinary: as an ADD."""
         ledger = self.ledgers.of(header.ledger_id)
-        ledger.writable = ledger.writable or not recovery
+        ledger.erased = False
+        ledger.writable = ledger.writable or ordinary
         ledger.note_stored(header)
 
     def restore_fence(self, ledger_id: LedgerId) -> None:
         """The journal holds a fence of this ledger, synced."""
         self.ledgers.of(ledger_id).fenced = True
 
-    def restore_deletion(self, ledger_id: LedgerId) -> None:
-        """The journal holds a tombstone: its earlier records of the ledger are deleted."""
+    def restore_erasure(self, ledger_id: LedgerId) -> None:
+        """The journal holds a tombstone: the earlier records of the ledger are erased."""
         self.ledgers.pop(ledger_id, None)
+        self.ledgers.tombstones.add(ledger_id)
+        self.ledgers.limbo.end(ledger_id)
+
+    def restore_limbo(self, below: LedgerId) -> None:
+        """The journal holds a LIMBO record: the lower ledgers are in limbo. Also after the scan found a new hole."""
+        self.ledgers.limbo.begin(below)
+
+    def restore_limbo_cleared(self, ledger_id: LedgerId) -> None:
+        """The journal holds a LIMBO_CLEARED record."""
+        self.ledgers.limbo.end(ledger_id)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
     def handle(self, event: StorageEvent) -> list[StorageEffect]:
         step = _Step([], [])
+        reviews = self._reviews
         match event:
             case AppendReceived():
                 self._append(event, step)
             case Synced():
-                step.effects.extend(self._answers.settle(event.lsn))
-                for effect in step.effects:
-                    if isinstance(effect, LedgerDeleted) and self.ledgers[effect.ledger_id].idle:
-                        del self.ledgers[effect.ledger_id]
+                self._synced(event, step)
             case FenceReceived():
                 self._fence_received(event, step)
             case ReadReceived():
                 self._read_received(event, step)
+            case ReviewReceived():
+                step.effects.extend(reviews.received(event))
             case LedgerChecked():
                 self._ledger_checked(event, step)
-            case LedgerRecordMissing():
-                self._ledger_record_missing(event.ledger_id, step)
+            case LedgerVerified():
+                step.effects.extend(reviews.verified(event, step.records))
+            case RecordTouched():
+                step.effects.extend(reviews.touched(event, step.records))
             case ReadOnlyChanged():
-                self._read_only = event.read_only
+                self._read_only, self._repairs_refused = event.read_only, event.repairs_refused
+            case DamageFound():
+                ledger = self.ledgers.get(event.ledger_id)
+                if ledger is not None and not self._answers.is_erased(ledger):
+                    held = (e for e in event.entry_ids if self._index.contains(event.ledger_id, e))
+                    ledger.damaged.update(dict.fromkeys(held))
             case _:
                 assert_never(event)
+        if isinstance(event, LedgerVerified | RecordTouched):
+            self._forget_if_empty(event.ledger_id)
         if step.records:
             step.effects.append(WriteJournal(tuple(step.records)))
         return step.effects
+
+    def copy_state(self, ledger_id: LedgerId) -> CopyState:
+        """What this node has of the ledger now. Changes nothing."""
+        return self._reviews.state(ledger_id)
+
+    def _synced(self, event: Synced, step: _Step) -> None:
+        for answer in self._answers.settle(event.lsn):
+            step.effects.append(answer)
+            match answer:
+                case LedgerErased(ledger_id):
+                    step.effects.extend(self._reviews.erased(ledger_id))
+                    self._forget_if_empty(ledger_id)
+                case LimboCleared(ledger_id):
+                    step.effects.extend(self._reviews.limbo_cleared(ledger_id))
+                case _:
+                    pass
 
     # --- adds --------------------------------------------------------------------------------------------------------
 
@@ -225,49 +242,66 @@ class StorageNode:
             if event.target != self.incarnation:
                 step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.WRONG_INCARNATION))
                 continue
-            ledger = self.ledgers.of(ledger_id)
-            if ledger.deleting:
-                step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.NOT_WRITABLE))
-            elif event.recovery:
-                self._store(event.call, ledger, entries, RecordKind.RECOVERY_ADD, step)
-            else:
-                self._add(event.call, ledger, entries, step)
-            self._forget_if_empty(ledger)
+            kind = (
+                RecordKind.REPAIR_ADD if event.repair else RecordKind.RECOVERY_ADD if event.recovery else RecordKind.ADD
+            )
+            self._add(event.call, self.ledgers.of(ledger_id), kind, entries, step)
+            self._forget_if_empty(ledger_id)
 
-    def _add(self, call: int, ledger: StorageLedger, entries: Entries, step: _Step) -> None:
-        """Ordinary adds of one ledger: refused, queued or stored."""
-        refusal = self._refusal(ledger)
+    def _add(self, call: int, ledger: StorageLedger, kind: RecordKind, entries: Entries, step: _Step) -> None:
+        """Adds of one ledger: refused, queued or stored."""
+        refusal = self._refusal(ledger, kind)
         if refusal is not None:
             step.effects.append(_refused(call, ledger.ledger_id, entries, refusal))
-        elif self._needs_check(ledger):
-            self._queue(call, ledger, entries, step)
+        elif self._needs_check(ledger, kind):
+            self._queue(call, ledger, kind, entries, step)
         else:
-            self._store(call, ledger, entries, RecordKind.ADD, step)
+            self._store(call, ledger, entries, kind, step)
 
-    def _refusal(self, ledger: StorageLedger) -> AppendStatus | None:
-        """Why ordinary adds are refused before they are examined; None if they are not."""
+    def _refusal(self, ledger: StorageLedger, kind: RecordKind) -> AppendStatus | None:
+        """Why adds are refused before they are examined; None if they are not."""
+        if ledger.erasing:
+            return AppendStatus.ERASED
+        if kind is RecordKind.REPAIR_ADD:
+            return AppendStatus.READ_ONLY if self._read_only or self._repairs_refused else None
+        if self._answers.is_erased(ledger):
+            return AppendStatus.ERASED
+        if kind is RecordKind.RECOVERY_ADD:
+            return None
         if ledger.fenced:
             return AppendStatus.FENCED
-        return AppendStatus.READ_ONLY if self._read_only else None
+        return AppendStatus.READ_ONLY if self._read_only or self._in_limbo(ledger) else None
 
-    def _needs_check(self, ledger: StorageLedger) -> bool:
-        """Whether ordinary adds must wait until the ledger's record was read (hazard 2)."""
-        return not ledger.writable
+    def _in_limbo(self, ledger: StorageLedger) -> bool:
+        """Whether a lost record may forbid ordinary adds (hazard 62)."""
+        return self.ledgers.limbo.covers(ledger.ledger_id)
 
-    def _queue(self, call: int, ledger: StorageLedger, entries: Entries, step: _Step) -> None:
+    def _needs_check(self, ledger: StorageLedger, kind: RecordKind) -> bool:
+        """Whether adds must wait until the ledger's record was read: ordinary ones (hazard 2) and repair's."""
+        if kind is RecordKind.REPAIR_ADD:
+            return ledger.repair_end is None
+        return kind is RecordKind.ADD and not ledger.writable
+
+    def _queue(self, call: int, ledger: StorageLedger, kind: RecordKind, entries: Entries, step: _Step) -> None:
         queued_bytes = sum(len(data) for _, data in entries)
         if self._queued_bytes + queued_bytes > self.queued_bytes_max:
             step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.TOO_MANY_REQUESTS))
             return
         self._queued_bytes += queued_bytes
-        ledger.queued.append((call, entries))
-        self._check(ledger, step)
+        ledger.queued.append((call, kind, entries))
+        step.effects.extend(self._reviews.check(ledger))
 
     def _store(self, call: int, ledger: StorageLedger, entries: Entries, kind: RecordKind, step: _Step) -> None:
+        if kind is RecordKind.REPAIR_ADD and ledger.repair_end is not None:
+            above = [each for each in entries if each[0].entry_id > ledger.repair_end]
+            if above:
+                step.effects.append(_refused(call, ledger.ledger_id, above, AppendStatus.NOT_WRITABLE))
+                entries = [each for each in entries if each[0].entry_id <= ledger.repair_end]
         held, fresh, synced, corrupt, conflicting = ledger.store(
             entries, kind, step.records, lsn=self._answers.lsn + 1, index=self._index, checksum=self._checksum
         )
         self._answers.lsn += len(fresh)
+        ledger.erased = ledger.erased and not fresh
         if corrupt:
             step.effects.append(AnswerAppend(call, ledger.ledger_id, corrupt, AppendStatus.CORRUPT))
         if conflicting:
@@ -280,9 +314,8 @@ class StorageNode:
     # --- fences and reads --------------------------------------------------------------------------------------------
 
     def _fence(self, ledger: StorageLedger, step: _Step) -> None:
-        if not ledger.fenced:
-            ledger.fenced = True
-            ledger.fence_lsn = self._answers.write(step.records, RecordKind.FENCE, ledger.ledger_id)
+        if not ledger.erasing:
+            self._answers.write_fence(step.records, ledger)
 
     def _fence_received(self, event: FenceReceived, step: _Step) -> None:
         if event.target != self.incarnation:
@@ -294,13 +327,14 @@ class StorageNode:
         step.effects.extend(
             self._answers.answer_when_synced(PendingAnswer(self._answers.lsn_for(ledger.fence_lsn), ledger, (), event))
         )
+        self._forget_if_empty(event.ledger_id)
 
     def _read_received(self, event: ReadReceived, step: _Step) -> None:
         if event.target != self.incarnation:
             wrong = ReadStatus.WRONG_INCARNATION
             step.effects.append(AnswerRead(event.call, event.ledger_id, (), (), NO_ENTRY, NO_ENTRY, wrong))
             return
-        ledger = self.ledgers.get(event.ledger_id) or StorageLedger(event.ledger_id)
+        ledger = self.ledgers.peek(event.ledger_id)
         if event.fence:
             ledger = self.ledgers.of(event.ledger_id)
             self._fence(ledger, step)
@@ -308,60 +342,32 @@ class StorageNode:
         on_its_way = any(event.first <= entry_id < beyond for entry_id in ledger.pending)
         lsn = self._answers.lsn if on_its_way else self._answers.lsn_for(ledger.fence_lsn)
         step.effects.extend(self._answers.answer_when_synced(PendingAnswer(lsn, ledger, (), event)))
+        self._forget_if_empty(event.ledger_id)
 
     # --- the check ---------------------------------------------------------------------------------------------------
 
-    def _check(self, ledger: StorageLedger, step: _Step) -> None:
-        if ledger.check == 0:
-            self._checks += 1
-            ledger.check = self._checks
-            step.effects.append(CheckLedger(ledger.ledger_id, ledger.check, ledger.origin))
-
-    def _ledger_record_missing(self, ledger_id: LedgerId, step: _Step) -> None:
-        ledger = self.ledgers.get(ledger_id)
-        # A check in progress may have begun before the origin was known. The next garbage collection decides.
-        if ledger is not None and not ledger.deleting and ledger.check == 0:
-            ledger.collect = True
-            self._check(ledger, step)
-
     def _ledger_checked(self, event: LedgerChecked, step: _Step) -> None:
-        ledger = self.ledgers.get(event.ledger_id)
-        if ledger is None or ledger.check != event.check:
+        ledger = self._reviews.take_record(event)
+        if ledger is None:
             return
-        metadata = event.metadata
-        missing = ledger.collect and metadata is None
         queued, ledger.queued = ledger.queued, []
-        ledger.check, ledger.collect = 0, False
-        open_here = (
-            metadata is not None
-            and metadata.state is LedgerState.OPEN
-            and self.incarnation in metadata.members
-            and metadata.ledger_id == ledger.ledger_id
-        )
-        ledger.writable = ledger.writable or open_here
-        for call, entries in queued:
+        for call, kind, entries in queued:
             self._queued_bytes -= sum(len(data) for _, data in entries)
-            if open_here or ledger.fenced:
-                self._add(call, ledger, entries, step)
-            else:
+            if self._refusal(ledger, kind) is None and self._needs_check(ledger, kind):
                 step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.NOT_WRITABLE))
-        if missing and event.deleted:
-            self._delete(ledger.ledger_id, step)
-        else:
-            if missing and ledger.origin is not None:
-                step.effects.append(LedgerOrphaned(ledger.ledger_id))
-            self._forget_if_empty(ledger)
+            else:
+                self._add(call, ledger, kind, entries, step)
+        step.effects.extend(self._reviews.decide(ledger, event, step.records))
+        self._forget_if_empty(ledger.ledger_id)
 
-    def _delete(self, ledger_id: LedgerId, step: _Step) -> None:
-        """Records after the tombstone belong to a new state of the ledger."""
-        ledger = self.ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
-        lsn = self._answers.write(step.records, RecordKind.LEDGER_ERASED, ledger_id)
-        step.effects.extend(self._answers.answer_when_synced(PendingAnswer(lsn, ledger, (), LedgerDeleted(ledger_id))))
-
-    def _forget_if_empty(self, ledger: StorageLedger) -> None:
-        """Refused adds to unknown ledgers leave no state behind."""
-        if ledger.idle and self._index.last_entry(ledger.ledger_id) is None:
-            self.ledgers.pop(ledger.ledger_id, None)
+    def _forget_if_empty(self, ledger_id: LedgerId) -> None:
+        """Refused adds to unknown ledgers leave no state behind. An erased ledger has its tombstone only."""
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None or not ledger.idle:
+            return
+        owed = ledger.named and self._in_limbo(ledger)
+        if ledger.erased or not (owed or self._index.last_entry(ledger_id) is not None):
+            del self.ledgers[ledger_id]
 
     def check_invariants(self) -> None:
         """Raises InvariantViolated if this machine contradicts itself."""
@@ -372,7 +378,11 @@ class StorageNode:
                 raise InvariantViolated(f"adds of ledger {ledger.ledger_id} are queued without a check")
             if ledger.fence_lsn and not ledger.fenced:
                 raise InvariantViolated(f"the fence of ledger {ledger.ledger_id} was taken back")
-            queued_bytes += sum(len(data) for _, entries in ledger.queued for _, data in entries)
+            if ledger.erasing and ledger.check == 0:
+                raise InvariantViolated(f"ledger {ledger.ledger_id} is being erased without a check")
+            if ledger.erased and not (ledger.fenced and ledger.ledger_id in self.ledgers.tombstones):
+                raise InvariantViolated(f"the erased ledger {ledger.ledger_id} has lost its fence")
+            queued_bytes += sum(len(data) for _, _, entries in ledger.queued for _, data in entries)
         if queued_bytes != self._queued_bytes:
             raise InvariantViolated(f"{queued_bytes} bytes are queued, but {self._queued_bytes} were counted")
 

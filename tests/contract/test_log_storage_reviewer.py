@@ -1,4 +1,4 @@
-"""A storage node deletes the ledgers that were deleted, and keeps those whose records are only missing."""
+"""A storage node erases the copies that are not needed, and keeps those whose records are only missing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from oncelog.core.errors import WrongCluster
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import LedgerId
 from oncelog.core.names import parse_topic
-from oncelog.log_storage.garbage_collector import GarbageCollector
+from oncelog.log_storage.reviewer import LedgerReviewer
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ledger_store import LedgerStore
@@ -24,14 +24,14 @@ def held(world: OwnerWorld) -> set[int]:
     return set(world.node.runner.index.entries.ledgers())
 
 
-def collector(world: OwnerWorld, cluster_id: str = "test-cluster") -> GarbageCollector:
+def reviewer(world: OwnerWorld, cluster_id: str = "test-cluster") -> LedgerReviewer:
     ledgers = LedgerStore(world.session)
 
     async def list_ledgers() -> list[LedgerId]:
         await ClusterStore(world.session).require(cluster_id)
         return await ledgers.ids()
 
-    return GarbageCollector(world.node.runner, list_ledgers, interval_ms=60_000)
+    return LedgerReviewer(world.node.runner, list_ledgers, ledgers.read_unsynced, interval_ms=60_000)
 
 
 async def test_entries_of_a_deleted_topic_are_deleted_after_the_second_listing(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ async def test_entries_of_a_deleted_topic_are_deleted_after_the_second_listing(t
             granted = await client.open(runner, "importer")
             await client.stored(granted, batch_of(granted, [1]))
             kept = kept or held(world)
-        collecting = collector(world)
+        reviewing = reviewer(world)
         for _ in range(3):
-            await collecting.collect()
+            await reviewing.review()
         every = held(world)
         assert kept < every
         begun = await DeletionStore(world.session).begin(parse_topic("gone"))
@@ -55,9 +55,9 @@ async def test_entries_of_a_deleted_topic_are_deleted_after_the_second_listing(t
         assert set(begun.ledgers) >= every - kept
         for ledger_id in begun.ledgers:
             await LedgerStore(world.session).remove(ledger_id)
-        await collecting.collect()
+        await reviewing.review()
         assert held(world) == every
-        await collecting.collect()
+        await reviewing.review()
         await until(lambda: held(world) == kept, DEADLINE_S, waiting_for="the entries to be dropped")
         await world.node.stop()
         await world.node.start()
@@ -76,15 +76,15 @@ async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(t
         records = {ledger_id: await ledgers.read(LedgerId(ledger_id)) for ledger_id in before}
         for ledger_id in before:
             await ledgers.remove(LedgerId(ledger_id))
-        collecting, counts = collector(world), world.node.runner.counts
+        reviewing, counts = reviewer(world), world.node.runner.counts
         for _ in range(3):
-            await collecting.collect()
+            await reviewing.review()
         await until(lambda: counts.orphaned == before, DEADLINE_S, waiting_for="the ledgers to be reported")
         assert held(world) == before
         for record in records.values():
             assert record is not None
             await ledgers.create(record.value)
-        await collecting.collect()
+        await reviewing.review()
         assert held(world) == before
         assert not counts.orphaned
 
@@ -102,9 +102,9 @@ async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
         trimmed = replace(listed.value, ledgers=(LedgerLink(LedgerId(log + 1), 1),))
         await topics.write(trimmed, version=listed.version)
         await LedgerStore(world.session).remove(LedgerId(log))
-        collecting = collector(world)
+        reviewing = reviewer(world)
         for _ in range(2):
-            await collecting.collect()
+            await reviewing.review()
         await until(lambda: not held(world), DEADLINE_S, waiting_for="the entries to be erased")
 
 
@@ -116,13 +116,13 @@ async def test_store_of_another_cluster_proves_nothing(tmp_path: Path) -> None:
         granted = await client.open(runner, "importer")
         await client.stored(granted, batch_of(granted, [1]))
         before = held(world)
-        foreign = collector(world, cluster_id="another")
+        foreign = reviewer(world, cluster_id="another")
         with pytest.raises(WrongCluster):
             await foreign._list_ledgers()
         for ledger_id in before:
             await LedgerStore(world.session).remove(LedgerId(ledger_id))
         for _ in range(3):
-            await foreign.collect()
+            await foreign.review()
         assert held(world) == before
 
 
@@ -140,13 +140,14 @@ async def test_ledger_missing_in_one_listing_only_is_kept(tmp_path: Path) -> Non
             return answers.pop(0)
 
         checked = world.node.runner.counts.checks
-        collecting = GarbageCollector(world.node.runner, list_ledgers, interval_ms=60_000)
+        read_unsynced = LedgerStore(world.session).read_unsynced
+        reviewing = LedgerReviewer(world.node.runner, list_ledgers, read_unsynced, interval_ms=60_000)
         for _ in range(3):
-            await collecting.collect()
+            await reviewing.review()
         assert (held(world), world.node.runner.counts.checks) == (before, checked)
         # Even twice in a row the core reads the record itself before it believes it.
         for _ in range(2):
-            await collecting.collect()
+            await reviewing.review()
         await until(lambda: world.node.runner.counts.checks > checked, DEADLINE_S)
         await client.stored(granted, batch_of(granted, [2]))
         assert held(world) == before

@@ -1,0 +1,104 @@
+"""Reviews the ledgers of this node periodically: erases copies that are not needed, and ends limbo.
+
+Rules
+- A review is a synced read of the ledger's record, by which the core decides (`core.storage.review`). This module only
+  chooses which ledgers are reviewed, and when: what it reads without a sync may be old, and proves nothing.
+- A ledger without a record is reviewed only after two listings in a row, one interval apart, each after a sync. A
+  ZooKeeper leader that is cut off still answers a sync for a while, without the records created since (hazard 2).
+- An empty ZooKeeper, or the ZooKeeper of another cluster, causes no review.
+- The other ledgers are looked at one after another, at most LOOKS_MAX in an interval. One is reviewed if its record
+  does not name this node, or if the copy is in limbo or damaged and may be complete.
+- In limbo, listed ledgers of which nothing is held are looked at, too: everything of them may have been lost here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Protocol
+
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.stores.store_session import Versioned
+
+logger = logging.getLogger(__name__)
+
+#: Ledgers whose records are read in one interval.
+LOOKS_MAX = 500
+
+#: The ledgers that have a record in this cluster, after a sync. Raises StoreUnavailable, NotFound, WrongCluster.
+ListLedgers = Callable[[], Awaitable[Collection[LedgerId]]]
+
+
+class ReadUnsynced(Protocol):
+    """The ledger's record, possibly an old one. Raises StoreUnavailable, CorruptEntry."""
+
+    def __call__(self, ledger_id: LedgerId, /) -> Awaitable[Versioned[LedgerMetadata] | None]: ...
+
+
+class LedgerReviewer:
+    """`watch` never returns."""
+
+    def __init__(
+        self, runner: NodeRunner, list_ledgers: ListLedgers, read_unsynced: ReadUnsynced, *, interval_ms: int
+    ) -> None:
+        self._runner = runner
+        self._list_ledgers = list_ledgers
+        self._read_unsynced = read_unsynced
+        self._interval_ms = interval_ms
+        #: held here, but without a record in the last listing
+        self._missing: set[LedgerId] = set()
+        #: where the next looks go on
+        self._after = LedgerId(-1)
+        #: whether every ledger was looked at since the start
+        self.passed = False
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_ms / 1000)
+            await self.review()
+
+    async def review(self) -> None:
+        """One interval's reviews."""
+        runner = self._runner
+        try:
+            listed = set(await self._list_ledgers())
+        except OncelogError as error:
+            self._missing = set()
+            logger.warning("cannot list the ledgers, so none is reviewed: %s", error.message)
+            return
+        runner.counts.orphaned -= listed
+        held = {LedgerId(ledger_id) for ledger_id in runner.index.entries.ledgers()}
+        missing = held - listed
+        twice, self._missing = sorted(missing & self._missing), missing
+        limbo = runner.core.ledgers.limbo
+        possible = (held | {ledger_id for ledger_id in listed if limbo.covers(ledger_id)}) & listed
+        try:
+            for ledger_id in twice:
+                await runner.review(runner.incarnation, ledger_id)
+            await self._look(sorted(possible))
+        except OncelogError as error:
+            logger.warning("cannot review the ledgers now; will retry: %s", error.message)
+
+    async def _look(self, ledgers: list[LedgerId]) -> None:
+        """Read the next records, and review the ledgers that need it."""
+        following = [ledger_id for ledger_id in ledgers if ledger_id > self._after]
+        for ledger_id in following[:LOOKS_MAX]:
+            stored = await self._read_unsynced(ledger_id)
+            if stored is not None and self._needs_review(stored.value):
+                await self._runner.review(self._runner.incarnation, ledger_id)
+            self._after = ledger_id
+        if len(following) <= LOOKS_MAX:
+            self._after, self.passed = LedgerId(-1), True
+
+    def _needs_review(self, metadata: LedgerMetadata) -> bool:
+        runner, ledger_id = self._runner, metadata.ledger_id
+        ledger = runner.core.ledgers.peek(ledger_id)
+        closed = metadata.state is LedgerState.CLOSED
+        if not metadata.names(runner.incarnation):
+            return closed and metadata.whole and runner.index.entries.last_entry(ledger_id) is not None
+        if runner.core.ledgers.limbo.covers(ledger_id):
+            complete = runner.index.entries.entries_count(ledger_id) > metadata.end
+            return ledger.named is None or (closed and complete)
+        return closed and bool(ledger.damaged)

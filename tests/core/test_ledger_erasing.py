@@ -1,0 +1,301 @@
+"""A storage node erases a copy only by proof, refuses every call meanwhile, and keeps the fence."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.ids import EntryId
+from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.storage.answers import AnswerFence, FenceReceived, LedgerErased
+from oncelog.core.storage.ledger import DELETED, NOT_DELETED, LedgerOrigin, RecordKind
+from oncelog.core.storage.review import (
+    AnswerReview,
+    CheckLedger,
+    LedgerChecked,
+    LedgerOrphaned,
+    RecordTouched,
+    ReviewReceived,
+    TouchRecord,
+)
+from oncelog.core.store_status import WriteStatus
+from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, B, C
+from tests.core.storage_disk import (
+    E0,
+    E1,
+    E2,
+    NONE,
+    Disk,
+    answer,
+    append,
+    erased_answer,
+    read,
+    read_answer,
+    review,
+    reviewed,
+    writable,
+)
+
+ORIGIN = LedgerOrigin(TOPIC, LedgerPurpose.LOG)
+CLOSED = OPEN.closed(end=EntryId(1), length=20)
+#: CLOSED and whole, and its members are other nodes
+ELSEWHERE = replace(CLOSED, members=(B, C), whole=True)
+
+
+def touching() -> Disk:
+    """A node that holds entry 0, and waits for its compare-and-set on a record that does not name it."""
+    disk = writable()
+    assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
+    checked = LedgerChecked(LEDGER, 2, ELSEWHERE, version=7, may_erase=True)
+    assert disk.handle(checked) == [TouchRecord(LEDGER, 2, ELSEWHERE, 7)]
+    return disk
+
+
+def erased() -> Disk:
+    """A node that has erased its copy."""
+    disk = touching()
+    assert disk.handle(RecordTouched(LEDGER, 2, WriteStatus.OK)) == []
+    assert disk.sync() == [LedgerErased(LEDGER), reviewed(2, CopyState.ERASED)]
+    return disk
+
+
+# --- deleted ledgers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.hazard(2)
+def test_deleted_ledger_is_erased_only_after_a_synced_read_proved_it() -> None:
+    """A lagging follower shows records as absent that exist (hazard 2)."""
+    disk = writable()
+    assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
+    assert disk.handle(LedgerChecked(LEDGER, 2, OPEN, may_erase=True)) == [reviewed(2, CopyState.HELD)]
+    assert disk.unsynced == []
+    disk.handle(review(3))
+    assert disk.handle(LedgerChecked(LEDGER, 3, None, deleted=True, may_erase=True)) == []
+    assert disk.handle(append(5, E1)) == [answer(5, AppendStatus.ERASED, 1)]
+    assert disk.handle(append(6, E1, recovery=True)) == [answer(6, AppendStatus.ERASED, 1)]
+    assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.LEDGER_ERASED, DELETED)]
+    assert disk.sync() == [LedgerErased(LEDGER), reviewed(3, CopyState.ERASED)]
+
+
+@pytest.mark.hazard(67)
+def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> None:
+    """A lost record, or an older backup of ZooKeeper, must not erase acknowledged entries (hazard 67)."""
+    disk = writable()
+    disk.handle(review(2))
+    checked = LedgerChecked(LEDGER, 2, None, may_erase=True)
+    assert disk.handle(checked) == [LedgerOrphaned(LEDGER), reviewed(2, CopyState.HELD)]
+    assert disk.unsynced == []
+    assert disk.handle(read(5, 0, 1)) == [read_answer(5, [0], [], last=0)]
+    disk.handle(review(6))
+    assert disk.handle(LedgerChecked(LEDGER, 3, OPEN)) == [reviewed(6, CopyState.HELD)]
+    assert disk.handle(append(7, E1)) == []
+    assert disk.sync() == [answer(7, AppendStatus.OK, 1)]
+
+
+def test_check_that_began_before_the_first_entry_erases_nothing() -> None:
+    """Such a check has no origin, so it looked for no proof. The review waits for the next check."""
+    disk = Disk()
+    assert disk.handle(append(1, E0)) == [CheckLedger(LEDGER, 1)]
+    assert disk.handle(review(2)) == []
+    refused = answer(1, AppendStatus.NOT_WRITABLE, 0)
+    assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [refused, CheckLedger(LEDGER, 2)]
+    assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [reviewed(2, CopyState.ABSENT)]
+
+
+@pytest.mark.hazard(80)
+@pytest.mark.parametrize(("metadata", "deleted"), [(None, True), (ELSEWHERE, False)])
+def test_nothing_is_erased_while_an_older_process_is_registered(metadata: LedgerMetadata | None, deleted: bool) -> None:
+    """An older process would take an erased copy for a missing one (hazard 80)."""
+    disk = writable()
+    disk.handle(review(2))
+    checked = LedgerChecked(LEDGER, 2, metadata, deleted=deleted, may_erase=False)
+    assert disk.handle(checked) == [reviewed(2, CopyState.HELD)]
+    assert disk.unsynced == []
+
+
+def test_unknown_ledger_is_not_checked() -> None:
+    """There is nothing to erase."""
+    assert Disk().handle(review(1)) == [reviewed(1, CopyState.ABSENT)]
+
+
+@pytest.mark.hazard(2)
+def test_review_for_another_incarnation_is_refused() -> None:
+    """The wiped node at the same address has another copy, or none."""
+    wrong = AnswerReview(2, LEDGER, CopyState.ABSENT, ReadStatus.WRONG_INCARNATION)
+    assert writable().handle(ReviewReceived(2, B, LEDGER)) == [wrong]
+
+
+# --- copies that the record does not name -----------------------------------------------------------------------------
+
+
+@pytest.mark.hazard(54)
+@pytest.mark.hazard(55)
+@pytest.mark.hazard(60)
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        CLOSED,
+        replace(CLOSED, whole=True),
+        replace(ELSEWHERE, joining=A),
+        replace(ELSEWHERE, whole=False),
+        replace(ELSEWHERE, frozen=True),
+        replace(OPEN, members=(B, C)),
+        replace(OPEN, members=(B, C)).in_recovery(),
+    ],
+)
+def test_copy_that_may_be_needed_is_kept(metadata: LedgerMetadata) -> None:
+    """A member, a joining node, and any copy of a ledger that is not whole, or frozen, or not CLOSED."""
+    disk = writable()
+    disk.handle(review(2))
+    assert disk.handle(LedgerChecked(LEDGER, 2, metadata, may_erase=True)) == [reviewed(2, CopyState.HELD)]
+    assert disk.unsynced == []
+
+
+@pytest.mark.hazard(54)
+def test_every_call_is_refused_from_before_the_compare_and_set_until_the_tombstone_is_synced() -> None:
+    """An entry that is stored between the two would be acknowledged and erased (hazard 54)."""
+    disk = touching()
+    tombstone_synced = False
+    for calls in (10, 20):
+        assert disk.handle(append(calls, E1)) == [answer(calls, AppendStatus.ERASED, 1)]
+        assert disk.handle(append(calls + 1, E1, recovery=True)) == [answer(calls + 1, AppendStatus.ERASED, 1)]
+        assert disk.handle(append(calls + 2, E1, repair=True)) == [answer(calls + 2, AppendStatus.ERASED, 1)]
+        assert disk.handle(read(calls + 3, 0, 2)) == [erased_answer(calls + 3)]
+        assert disk.handle(read(calls + 4, 0, 2, fence=True)) == [erased_answer(calls + 4)]
+        fence = AnswerFence(calls + 5, LEDGER, NONE, NONE, ReadStatus.ERASED)
+        assert disk.handle(FenceReceived(calls + 5, A, LEDGER)) == [fence]
+        assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
+        if not tombstone_synced:
+            assert disk.unsynced == []
+            disk.handle(RecordTouched(LEDGER, 2, WriteStatus.OK))
+            tombstone_synced = True
+    assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.LEDGER_ERASED, NOT_DELETED)]
+    assert disk.sync() == [LedgerErased(LEDGER), reviewed(2, CopyState.ERASED)]
+
+
+@pytest.mark.hazard(54)
+@pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
+def test_copy_is_kept_after_a_conflict(status: WriteStatus) -> None:
+    """A repairer may have named this node since the record was read."""
+    disk = touching()
+    assert disk.handle(RecordTouched(LEDGER, 2, status)) == [reviewed(2, CopyState.HELD)]
+    assert disk.unsynced == []
+    assert disk.handle(read(5, 0, 1)) == [read_answer(5, [0], [], last=0)]
+    assert disk.handle(append(6, E1)) == []
+    assert disk.sync() == [answer(6, AppendStatus.OK, 1)]
+
+
+def test_review_that_arrives_during_the_compare_and_set_waits_for_the_next_check() -> None:
+    """The record may have changed since it was read."""
+    disk = touching()
+    assert disk.handle(review(3)) == []
+    again = [reviewed(2, CopyState.HELD), CheckLedger(LEDGER, 3, ORIGIN)]
+    assert disk.handle(RecordTouched(LEDGER, 2, WriteStatus.CONFLICT)) == again
+    assert disk.handle(LedgerChecked(LEDGER, 3, CLOSED)) == [reviewed(3, CopyState.HELD)]
+
+
+def test_late_response_to_a_compare_and_set_erases_nothing() -> None:
+    """It belongs to a check that is over."""
+    disk = touching()
+    disk.handle(RecordTouched(LEDGER, 2, WriteStatus.UNKNOWN))
+    assert disk.handle(RecordTouched(LEDGER, 2, WriteStatus.OK)) == []
+    assert disk.unsynced == []
+
+
+def test_entries_that_were_accepted_before_are_answered_before_the_tombstone() -> None:
+    """They are synced before it, and their number is lower."""
+    disk = writable()
+    disk.handle(append(2, E1))
+    disk.handle(review(3))
+    disk.handle(LedgerChecked(LEDGER, 2, ELSEWHERE, version=7, may_erase=True))
+    disk.handle(RecordTouched(LEDGER, 2, WriteStatus.OK))
+    done = [answer(2, AppendStatus.OK, 1), LedgerErased(LEDGER), reviewed(3, CopyState.ERASED)]
+    assert disk.sync() == done
+    assert disk.index.last_entry(LEDGER) is None
+
+
+# --- erased ledgers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.hazard(61)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_erased_ledger_answers_erased_and_keeps_its_fence(restarted: bool) -> None:
+    """ "Missing" would be a negative, and two negatives cut an acknowledged entry (hazard 61)."""
+    disk = erased()
+    if restarted:
+        disk.start()
+    for _ in range(2):
+        assert disk.handle(append(3, E1)) == [answer(3, AppendStatus.ERASED, 1)]
+        assert disk.handle(append(4, E1, recovery=True)) == [answer(4, AppendStatus.ERASED, 1)]
+        assert disk.handle(read(5, 0, 2)) == [erased_answer(5)]
+        assert disk.handle(read(6, 0, 2, fence=True)) == [erased_answer(6)]
+        assert disk.handle(FenceReceived(7, A, LEDGER)) == [AnswerFence(7, LEDGER, NONE, NONE, ReadStatus.ERASED)]
+        assert disk.handle(review(8)) == [reviewed(8, CopyState.ERASED)]
+    assert disk.unsynced == []
+    assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
+    assert not disk.node.ledgers
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_repair_begins_a_new_life_of_an_erased_ledger(restarted: bool) -> None:
+    """The tombstone erases lower numbers only. The fence stays."""
+    disk = erased()
+    assert disk.handle(append(3, E0, repair=True)) == [CheckLedger(LEDGER, 3)]
+    assert disk.handle(read(4, 0, 1)) == [erased_answer(4)]
+    disk.handle(LedgerChecked(LEDGER, 3, replace(ELSEWHERE, joining=A)))
+    assert disk.sync() == [answer(3, AppendStatus.OK, 0)]
+    if restarted:
+        disk.start()
+    assert disk.handle(read(5, 0, 2)) == [read_answer(5, [0], [1], last=0)]
+    assert disk.handle(append(6, E1)) == [answer(6, AppendStatus.FENCED, 1)]
+
+
+def test_repair_add_to_an_erased_ledger_that_does_not_name_the_node_is_refused() -> None:
+    """A repairer that was paused goes on after its work was undone."""
+    disk = erased()
+    disk.handle(append(3, E0, repair=True))
+    refused = LedgerChecked(LEDGER, 3, ELSEWHERE)
+    assert disk.handle(refused) == [answer(3, AppendStatus.NOT_WRITABLE, 0)]
+    assert disk.handle(read(4, 0, 1)) == [erased_answer(4)]
+    assert not disk.node.ledgers
+
+
+# --- repair adds ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.hazard(54)
+@pytest.mark.parametrize("metadata", [CLOSED, replace(ELSEWHERE, joining=A)])
+def test_repair_adds_of_a_member_or_a_joining_node_are_stored_up_to_the_end(metadata: LedgerMetadata) -> None:
+    """One check is enough, because the end of a CLOSED ledger never changes."""
+    disk = Disk()
+    assert disk.handle(append(1, E0, E2, repair=True)) == [CheckLedger(LEDGER, 1)]
+    above = answer(1, AppendStatus.NOT_WRITABLE, 2)
+    assert disk.handle(LedgerChecked(LEDGER, 1, metadata)) == [above]
+    assert disk.handle(append(2, E1, repair=True)) == []
+    assert disk.sync() == [answer(1, AppendStatus.OK, 0), answer(2, AppendStatus.OK, 1)]
+    assert {record.kind for record in disk.synced} == {RecordKind.REPAIR_ADD}
+    disk.start()
+    # A repaired copy takes no ordinary adds without a check.
+    assert disk.handle(append(3, E2)) == [CheckLedger(LEDGER, 1, ORIGIN)]
+
+
+@pytest.mark.hazard(54)
+@pytest.mark.parametrize("metadata", [None, OPEN, OPEN.in_recovery(), ELSEWHERE])
+def test_repair_adds_are_refused_unless_the_record_names_the_node(metadata: LedgerMetadata | None) -> None:
+    """The node must be in the record before the first byte (hazard 54)."""
+    disk = Disk()
+    disk.handle(append(1, E0, repair=True))
+    assert disk.handle(LedgerChecked(LEDGER, 1, metadata)) == [answer(1, AppendStatus.NOT_WRITABLE, 0)]
+    assert disk.unsynced == []
+
+
+def test_review_without_the_node_in_the_record_ends_repair_adds() -> None:
+    """Later repair adds need another check."""
+    disk = Disk()
+    disk.handle(append(1, E0, repair=True))
+    disk.handle(LedgerChecked(LEDGER, 1, replace(ELSEWHERE, joining=A)))
+    disk.sync()
+    disk.handle(review(2))
+    disk.handle(LedgerChecked(LEDGER, 2, replace(ELSEWHERE, whole=False), may_erase=True))
+    assert disk.handle(append(3, E1, repair=True)) == [CheckLedger(LEDGER, 3, ORIGIN)]
