@@ -1,6 +1,7 @@
 """A TCP relay that a test puts before a server to lose what crosses it: requests, replies, or the whole connection."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,8 @@ class CutProxy:
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self._listener: asyncio.Server | None = None
+        #: bound to the port and not listening: connections are refused, and no other process gets the port
+        self._reserved: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Event()
         self._passing.set()
@@ -38,6 +41,8 @@ class CutProxy:
             yield proxy
         finally:
             await proxy.refuse()
+            if proxy._reserved is not None:
+                proxy._reserved.close()
 
     @property
     def address(self) -> str:
@@ -45,13 +50,16 @@ class CutProxy:
 
     async def accept(self) -> None:
         """Take connections, at the same port as before."""
-        self._listener = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
+        self._listener = await asyncio.start_server(self._relay, sock=self._reserved or _bound(0))
+        self._reserved = None
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:
-        """Cut every connection and take no further ones."""
+        """Cut every connection and take no further ones. The port stays reserved for this relay."""
         if self._listener is not None:
             self._listener.close()
+            self._listener = None
+            self._reserved = _bound(self.port)
         await self.cut()
 
     async def cut(self) -> None:
@@ -119,3 +127,10 @@ def request_types(sent: bytes) -> list[int]:
             types.append(kind)
         at += 4 + length
     return types
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
