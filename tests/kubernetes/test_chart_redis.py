@@ -8,7 +8,7 @@ import pytest
 from tests.contract.redis_process import RedisProcess
 from tests.kubernetes.chart import Manifest, containers, environment, one
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def redis_container() -> Manifest:

@@ -168,7 +168,7 @@ def test_build_context_has_only_the_package_and_its_pins() -> None:
 )
 def test_build_script_reports_errors_in_one_line(arguments: list[str], said: str) -> None:
     """Before it builds anything."""
-    run = subprocess.run([DOCKER / "build.sh", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run([DOCKER / "build.sh", *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1
@@ -177,7 +177,7 @@ def test_build_script_reports_errors_in_one_line(arguments: list[str], said: str
 def test_help_names_every_option_and_image() -> None:
     """`make images` is the short form; the script's own help is complete."""
     script = (DOCKER / "build.sh").read_text()
-    shown = subprocess.run([DOCKER / "build.sh", "--help"], capture_output=True, text=True, timeout=30, check=True)
+    shown = subprocess.run([DOCKER / "build.sh", "--help"], capture_output=True, text=True, timeout=60, check=True)
     parsed = script[script.index("while (($#))") : script.index("esac\ndone")]
     for word in set(re.findall(r"--[a-z-]+", parsed)) | {"services", "pipeline", "zookeeper", "redis", "all"}:
         assert re.search(rf"^ +{word}\b", shown.stdout, re.MULTILINE), word

@@ -32,7 +32,7 @@ def started(tmp_path: Path, *words: str, **environment: str) -> subprocess.Compl
         program.chmod(0o755)
     own = {"PATH": "/usr/bin:/bin", "SPARK_HOME": str(tmp_path / "home"), "JAVA_HOME": str(tmp_path / "java")}
     return subprocess.run(
-        [ENTRYPOINT, *words], capture_output=True, text=True, timeout=30, check=False, env=own | environment
+        [ENTRYPOINT, *words], capture_output=True, text=True, timeout=60, check=False, env=own | environment
     )
 
 

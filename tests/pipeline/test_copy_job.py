@@ -31,7 +31,7 @@ async def copies(url: str, topic: str) -> list[tuple[str, bytes, bytes | None, s
     async with await oncelog.connect(url) as client, await client.create_reader(topic) as reader:
         found = []
         while await reader.has_message_available():
-            message = await reader.read_next(timeout=30)
+            message = await reader.read_next(timeout=60)
             source = (message.producer_name or "").rpartition("/")[2].partition("#")[0]
             found.append((source, message.value, message.key, message.properties["n"]))
         return found

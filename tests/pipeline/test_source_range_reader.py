@@ -65,8 +65,8 @@ class FakeStorage:
 @asynccontextmanager
 async def a_log(counts: list[int]) -> AsyncIterator[tuple[FakeCluster, FakeStorage]]:
     """A topic whose entries hold so many messages of importers 0 and 1 in turns, "0", "1", "2" …"""
-    async with FakeCluster.running() as cluster, asyncio.timeout(60):
-        async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
+    async with FakeCluster.running() as cluster, asyncio.timeout(120):
+        async with await oncelog.connect(cluster.url, operation_timeout=60) as client:
             producers = [await client.create_producer("flights", producer_name=f"importer-{n}") for n in range(2)]
             number = 0
             for turn, count in enumerate(counts):
@@ -128,7 +128,7 @@ async def test_the_open_tail_is_read_from_the_owner() -> None:
     """From exactly the end of the closed ledger on."""
     async with a_log([5, 5]) as (cluster, storage):
         closed = storage.ledger(10)
-        async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
+        async with await oncelog.connect(cluster.url, operation_timeout=60) as client:
             await (await client.create_producer("flights", producer_name="late")).send_many([b"x", b"y"])
         cluster.seen.starts.clear()
         assert await read(cluster, 2, 12, closed) == [*expected(2, 10, 5), (10, "late"), (11, "late")]
@@ -217,7 +217,7 @@ async def test_a_topic_created_anew_is_another_one() -> None:
     async with a_log([5]) as (cluster, _):
         span = Span(FLIGHTS, cluster.topic("flights").topic_id, 0, 5)
         del cluster.topics[FLIGHTS]
-        async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
+        async with await oncelog.connect(cluster.url, operation_timeout=60) as client:
             await (await client.create_producer("flights")).send_many([b"x"] * 5)
         async with ClusterConnection(ConnectionOptions(cluster.url)) as connection:
             with pytest.raises(NotFound, match="deleted"):
