@@ -90,14 +90,14 @@ def _joins(state: State, rules: Rules, index: int, repairer: Repairer) -> Iterat
         if not any(nodes[member].bad for member in record.members):
             return
         for number, node in enumerate(nodes):
-            if number in record.members or node.bad:
+            if number in record.members or node.presence is not Presence.UP:
                 continue
             if rules.joining_is_recorded:
                 joined = record._replace(joining=number)
                 yield f"repair {index} lets {number} join", _wrote(state, index, repairer, joined)
             else:
                 yield f"repair {index} fills {number}", _with(state, index, repairer._replace(target=number))
-    elif nodes[target].bad or not any(nodes[member].bad for member in record.members):
+    elif nodes[target].presence is not Presence.UP or not any(nodes[member].bad for member in record.members):
         if rules.joining_is_recorded:
             dropped = _wrote(state, index, repairer, record._replace(joining=NOBODY))
             yield f"repair {index} gives {target} up", dropped
@@ -118,7 +118,8 @@ def _swaps(state: State, rules: Rules, index: int, repairer: Repairer) -> Iterat
         swapped = record._replace(members=members, joining=NOBODY, whole=False)
         if record.entries & ~(state.nodes[target].holds | state.nodes[target].hurt):
             raise Violated(f"{target} becomes a member, and holds not all of the ledger")
-        yield f"repair {index} swaps {old} for {target}", _wrote(state, index, repairer, swapped)
+        done = repairer._replace(target=NOBODY)
+        yield f"repair {index} swaps {old} for {target}", _wrote(state, index, done, swapped)
 
 
 def _marks(state: State, rules: Rules, index: int, repairer: Repairer) -> Iterator[Step]:
