@@ -1,4 +1,4 @@
-"""A ledger record is read from the store until it is CLOSED, and then from memory."""
+"""A ledger record is read from the store until it is CLOSED, and then from memory, until repair may have changed it."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.metadata.coordination.lookup_service import ClosedLedgers
+from oncelog.metadata.coordination.lookup_service import COPY_AGE_S, COPY_AGE_WITH_ABSENT_MEMBER_S, ClosedLedgers
 from oncelog.stores.store_session import Versioned
 
 TOPIC = TopicId("1" * 32)
@@ -75,3 +75,22 @@ async def test_copies_are_separate_for_each_topic() -> None:
     await ledgers.read(TOPIC, LedgerId(0))
     await ledgers.read(TopicId("2" * 32), LedgerId(0))
     assert records.read_ids == [0, 0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard(61)
+async def test_copy_whose_member_is_not_registered_is_soon_read_again() -> None:
+    """Repair replaces that member. A reader with the old members finds nothing on them."""
+    now_s = 1_000.0
+    records = Records({0: closed(0)})
+    ledgers = ClosedLedgers(records, clock=lambda: now_s)
+    member = Incarnation("a" * 32)
+    for registered, after_s, reads in (
+        ({member}, COPY_AGE_WITH_ABSENT_MEMBER_S, 1), (set(), 0, 2), (set(), 1, 2),
+        (set(), COPY_AGE_WITH_ABSENT_MEMBER_S, 3), ({member}, COPY_AGE_S, 4),
+    ):  # fmt: skip
+        now_s += after_s
+        await ledgers.read(TOPIC, LedgerId(0), registered)
+        if (registered, after_s) == ({member}, COPY_AGE_WITH_ABSENT_MEMBER_S):
+            now_s += after_s
+        assert len(records.read_ids) == reads

@@ -31,8 +31,12 @@ def calls_there_are() -> set[tuple[str, str]]:
     return of_app | {("GET", path) for path in (*HEALTH, "/", "/docs", "/openapi.json")}
 
 
-#: Requests whose success needs more storage nodes than the guide's cluster has. The page shows how they are refused.
-REFUSED = {("POST", "/admin/v2/storage/nodes/{incarnation}/decommission")}
+#: Requests whose success needs more storage nodes than the guide's cluster has, or a loss. The page shows how they are
+#: refused.
+REFUSED = {
+    ("POST", "/admin/v2/storage/nodes/{incarnation}/decommission"),
+    ("POST", "/admin/v2/storage/ledgers/{ledger_id}/end"),
+}
 
 
 def calls_answered(told: list[Example]) -> set[tuple[str, str]]:

@@ -3,15 +3,21 @@
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from oncelog.core.errors import LedgerUnavailable
-from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Phase
+from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.topic_states import stats
+from oncelog.verify.fold import LogFold
+from oncelog.verify.range_fold import RangeFold
+from oncelog.verify.stored_log import parse_entry
 from tests.cluster.until import until
 from tests.contract.ledger_world import scripted
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
@@ -93,3 +99,50 @@ async def test_producers_are_refused_where_an_open_ledger_cannot_be_closed(tmp_p
         assert error.details["ledger_id"] == ledger_id
         assert error.details["waiting_for"] == ",".join(away)
         assert f"ledger {ledger_id} is open and cannot be closed" in error.message
+
+
+@pytest.mark.hazard(72)
+async def test_topic_goes_on_behind_a_ledger_that_was_given_up(tmp_path: Path) -> None:
+    """The log says so first. Then names are granted, and readers get the messages behind the gap in the numbers."""
+    gone = (Incarnation("a" * 32), Incarnation("b" * 32))
+    async with owner_world(tmp_path) as (world, channel):
+        topic_id = await world.new_topic(TOPIC)
+        ledger_id = LedgerId(1)
+        record = LedgerMetadata(ledger_id, topic_id, (world.node.incarnation, *gone), 2)
+        await world.parts.ledgers.create(record.give_up(gone, by="ann"))
+        await world.list_ledger(topic_id, ledger_id)
+        world.parts.ledger_ids._claim._free.clear()
+        await world.parts.ledger_ids.next_id()  # that was its id
+        world.topics.assign(topic_id)
+        runner = world.topics.find(topic_id)
+        assert runner is not None
+        client = PublishClient(channel)
+        await runner.progress.until_serving()
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [0, 1]))
+        stream = channel.stream(READ)
+        start = ReaderStart(TOPIC, topic_id, StartEdge.EARLIEST, runner.owner_epoch)
+        await stream.write(ReadControl(start, 1 << 20))
+        frame = await anext(aiter(stream))
+        [message] = map(peek_header, frame.entries)
+        assert (message.base_index, message.count) == (GIVEN_UP_INDEXES, 2)
+        assert message.entry_id == 2, "behind GivenUp and the grant"
+        last = await LogView(runner).last_message()
+        assert last is not None
+        assert last[0] == message.position
+        serving = runner.core.serving
+        assert serving is not None
+        writer = serving.log.ledgers.writer
+        assert writer is not None
+        fold, audit = LogFold(), RangeFold(topic_id)
+        async for page in read_entries(world.parts.links, writer.metadata, EntryId(0), EntryId(2)):
+            for entry_id, data in page:
+                entry = parse_entry(bytes(data), Position(writer.ledger_id, entry_id), crc32c)
+                fold.add(entry)
+                audit.add(entry)
+        fold.compare(serving.log.table.state)
+        [finding] = audit.summary.findings
+        assert "ann has given up the entries from 1:0 on" in finding.message
+        closed = await world.parts.ledgers.record(ledger_id)
+        assert closed is not None
+        assert (closed.end, closed.gone, closed.given_up_by) == (-1, gone, "ann")

@@ -134,6 +134,12 @@ class Run:
         self.open += effects
         return effects
 
+    def deliver_look(self) -> list[RecoveryEffect]:
+        """Nobody answers: the recovery looks at the record."""
+        effects = self.core.look()
+        self.open += effects
+        return effects
+
     def finish(self, *, hung: Incarnation | None = None, rng: random.Random | None = None) -> "Run":
         """Do open effects, in order or at random, until none is left. Requests to a hung member stay open for ever."""
         while ready := [

@@ -198,6 +198,12 @@ HAZARDS = {
         "A ledger is deleted only if a tombstone of its topic, or a list of the topic's ledgers that begins above "
         "it, proves the deletion. Otherwise it is kept and reported.",
     ),
+    72: Hazard(
+        "A ledger is ended by command at message 100. Consumers have applied messages 100 to 119. The next 20 messages "
+        "get the same numbers and count as applied. Or a lost grant's generation is granted again.",
+        "The entry GivenUp follows the ledger. Message numbers and generations jump past all that may have been told, "
+        "and instances from before the loss are fenced.",
+    ),
     73: Hazard(
         "A replaced storage node waits for copies from a node that the update of the StatefulSet has not started "
         "yet, and the update waits for the replaced node.",
@@ -228,7 +234,8 @@ HAZARDS = {
     ),
     79: Hazard(
         "Two of three members of an open ledger are gone for ever. No recovery can close it, and producers wait.",
-        "The topic reports the ledger as unavailable and refuses producers with that reason.",
+        "The topic reports the ledger as unavailable and refuses producers with that reason. An operator can name the "
+        "members that are gone; the ledger then ends before the first entry that no other member holds.",
     ),
     80: Hazard(
         "During an update an older topic owner writes a topic record without its floor, or an older reader takes an "
@@ -245,6 +252,6 @@ UNBUILT = {
     "subscriptions": range(25, 42),
     "quotas, retention by time, mixed versions, mirrors": range(47, 54),
     "repair of ledgers and reuse of segments": sorted(set(range(54, 67)) - set(HAZARDS)),
-    "restoring and rebuilding ZooKeeper": range(68, 73),
+    "restoring and rebuilding ZooKeeper": range(68, 72),
     "a cluster that repairs itself": sorted(set(range(73, 81)) - set(HAZARDS)),
 }

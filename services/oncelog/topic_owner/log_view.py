@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import LogHole
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import EntryHeader, peek_header
+from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.ledgers.reader import UNAVAILABLE_AFTER_MS, read_entry
@@ -178,6 +178,6 @@ class LogView:
             metadata, last = await self._last(ledger_id)
             for entry_id in range(last, -1, -1):
                 header = await self._header(metadata, EntryId(entry_id))
-                if header.count:
+                if header.count and header.kind == EntryKind.MESSAGES:
                     return header.position, header
         return None

@@ -33,7 +33,7 @@ _MOVING = "the topic is moving to another owner"
 _HELP: dict[str, str] = {
     UnreadableEntry.code: "start the storage nodes of this ledger with their directories, or restore one directory",
     LedgerUnavailable.code: "start the listed storage nodes with their directories; if they are gone for ever and the "
-    "ledger is open, end it: oncelog admin ledger end",
+    "ledger is open, end it: oncelog admin ledger end LEDGER",
     EntriesLost.code: "start a storage node that still has a copy in its directory; without one the entries are gone",
     LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from the same backup",
     CorruptEntry.code: "restore the damaged record or entry from a backup",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from oncelog.core.dedup.recent_batches import RecentBatch, ids_of_batch
 from oncelog.core.dedup.state import DedupState, ProducerState
-from oncelog.core.formats.entry import ProducerOpened, SequenceMode
+from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
 from oncelog.core.ids import (
     BEFORE_ALL,
     NO_INSTANCE,
@@ -22,7 +22,7 @@ from oncelog.core.ids import (
     Position,
     ProducerId,
 )
-from oncelog.verify.stored_log import LoggedEntry
+from oncelog.verify.stored_log import LoggedEntry, count_of
 from oncelog.verify.violation import Violation
 
 
@@ -81,7 +81,11 @@ class LogFold:
             self._granted(header.position, entry.grant)
         elif entry.batch is not None and entry.batch.producer_id:
             self._stored(entry)
-        expected = 0 if entry.batch is None else entry.batch.count - header.skip_first
+        elif entry.given_up is not None:
+            for known in self.producers.values():
+                known.generation = Generation(known.generation + GIVEN_UP_GENERATIONS)
+                known.instance_id = NO_INSTANCE
+        expected = count_of(entry)
         if header.count != expected:
             raise Violation("count", f"entry {header.position} counts {header.count} messages and holds {expected}")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from oncelog.core.formats.batch import BatchHeader
-from oncelog.core.formats.entry import EntryHeader, ProducerOpened
+from oncelog.core.formats.entry import EntryHeader, GivenUp, ProducerOpened
 from oncelog.core.ids import EntryId, Incarnation, Position, SequenceId, TopicId
 from oncelog.verify.copies import CopiesComparison
 from oncelog.verify.range_summary import (
@@ -33,7 +33,7 @@ from oncelog.verify.range_summary import (
     StoredIds,
 )
 from oncelog.verify.remembered import RememberedBatch, difference
-from oncelog.verify.stored_log import LoggedEntry
+from oncelog.verify.stored_log import LoggedEntry, count_of
 
 
 class RangeFold:
@@ -64,7 +64,9 @@ class RangeFold:
             self._granted(header, entry.grant)
         elif entry.batch is not None:
             self._stored(entry)
-        held = 0 if entry.batch is None else entry.batch.count - header.skip_first
+        elif entry.given_up is not None:
+            self._given_up(header, entry.given_up)
+        held = count_of(entry)
         if header.count != held:
             self._find("count", header.position, f"the entry counts {header.count} messages and holds {held}")
         for batch in self._remembered.get(header.position, ()):
@@ -138,6 +140,14 @@ class RangeFold:
             part.owner_epoch, part.began_ms = header.owner_epoch, header.append_time_ms
         part.last, part.last_epoch = header.entry_id, header.owner_epoch
         part.next_index, part.after_bytes = header.next_index, header.length
+
+    def _given_up(self, header: EntryHeader, given_up: GivenUp) -> None:
+        """Grants and batches may be missing before this entry, as after one that cannot be read."""
+        self._blind = True
+        self.summary.lost += 1
+        place = f"{given_up.ledger_id}:{given_up.first_entry}"
+        text = f"{given_up.by} has given up the entries from {place} on: acknowledged messages may be lost"
+        self._find("unreadable", header.position, text)
 
     # --- producers ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import BatchHeader, Checksum, decode_batch, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.columns import decode_columns, expand_payload
-from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, body_of, decode_entry, decode_opened
+from oncelog.core.formats.entry import (
+    GIVEN_UP_INDEXES,
+    EntryHeader,
+    EntryKind,
+    GivenUp,
+    ProducerOpened,
+    body_of,
+    decode_entry,
+    decode_given_up,
+    decode_opened,
+)
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.verify.violation import Violation
@@ -14,8 +24,9 @@ from oncelog.verify.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class LoggedEntry:
-    """One entry, with a grant, or with batch, ids and values. The first header.skip_first messages do not count.
+    """One entry, with a grant, with what was given up, or with batch, ids and values.
 
+    The first header.skip_first messages do not count.
     values: empty if they were not decoded.
     """
 
@@ -25,10 +36,18 @@ class LoggedEntry:
     batch: BatchHeader | None = None
     ids: Sequence[int] = ()
     values: Sequence[bytes] = ()
+    given_up: GivenUp | None = None
 
     @property
     def position(self) -> Position:
         return self.header.position
+
+
+def count_of(entry: LoggedEntry) -> int:
+    """The count that the entry's header must state."""
+    if entry.given_up is not None:
+        return GIVEN_UP_INDEXES
+    return 0 if entry.batch is None else entry.batch.count - entry.header.skip_first
 
 
 def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_values: bool = True) -> LoggedEntry:
@@ -41,6 +60,8 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_va
         body = body_of(data)
         if header.kind == EntryKind.PRODUCER_OPENED:
             return LoggedEntry(header, data, grant=decode_opened(body))
+        if header.kind == EntryKind.GIVEN_UP:
+            return LoggedEntry(header, data, given_up=decode_given_up(body))
         if header.kind != EntryKind.MESSAGES:
             raise Violation("entry kind", f"entry {position} of a log is of kind {header.kind}")
         batch = decode_batch(body, checksum)

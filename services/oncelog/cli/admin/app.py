@@ -6,6 +6,7 @@ import typer
 
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.credentials import certificates, tokens
+from oncelog.cli.admin.ledger import ledger
 from oncelog.cli.admin.partitions import add_partitions
 from oncelog.cli.admin.places import (
     ROOT,
@@ -70,6 +71,7 @@ for _name, _group in (
     ("brokers", brokers),
     ("storage-nodes", storage_nodes),
     ("storage", storage),
+    ("ledger", ledger),
     ("tokens", tokens),
     ("certificates", certificates),
 ):

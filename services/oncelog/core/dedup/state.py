@@ -18,9 +18,18 @@ from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX, BatchBudget
 from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX, RecentBatch, RecentBatches
 from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
-from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, body_of, decode_opened
+from oncelog.core.formats.entry import (
+    GIVEN_UP_GENERATIONS,
+    EntryHeader,
+    EntryKind,
+    ProducerOpened,
+    SequenceMode,
+    body_of,
+    decode_opened,
+)
 from oncelog.core.ids import (
     BEFORE_ALL,
+    GENERATION_MAX,
     NO_INSTANCE,
     NO_SEQUENCE,
     NOT_DEDUPLICATED,
@@ -152,6 +161,8 @@ class DedupState:
             self.fold_messages(header, batch, deltas)
         elif header.kind == EntryKind.PRODUCER_OPENED:
             self.fold_opened(header, decode_opened(body))
+        elif header.kind == EntryKind.GIVEN_UP:
+            self.fold_given_up(header)
         else:
             raise CorruptEntry(f"entry {header.position} is of kind {header.kind}, which this version does not support")
 
@@ -196,6 +207,15 @@ class DedupState:
         producer.role = producer.role or grant.role
         producer.last_activity_ms = header.append_time_ms
         self.dirty[grant.producer_id] = None
+
+    def fold_given_up(self, header: EntryHeader) -> None:
+        """Messages and grants that were acknowledged may be gone. Their numbers and generations are not used again, and
+        each instance must open its name anew: it then sees which of its messages are stored (hazard 72)."""
+        self._step(header)
+        for pid, producer in self.producers.items():
+            producer.generation = Generation(min(producer.generation + GIVEN_UP_GENERATIONS, GENERATION_MAX))
+            self._held_by(producer, NO_INSTANCE)
+            self.dirty[pid] = None
 
     def _held_by(self, producer: ProducerState, instance_id: InstanceId) -> None:
         self.unnamed.pop(producer.instance_id, None)

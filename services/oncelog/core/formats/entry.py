@@ -44,12 +44,16 @@ _CRC = Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """The kind of the body. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are reserved; a reader refuses unknown kinds."""
+    """The kind of the body. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are reserved; an owner refuses unknown kinds.
+
+    The header's count is 0 for control entries, and GIVEN_UP_INDEXES for GIVEN_UP.
+    """
 
     MESSAGES = 1
     PRODUCER_OPENED = 2
     SNAPSHOT_CHUNK = 5
     SNAPSHOT_MANIFEST = 6
+    GIVEN_UP = 8
 
 
 class EntryHeader(NamedTuple):
@@ -129,6 +133,48 @@ def decode_entry(data: Buffer, *, ledger_id: LedgerId, entry_id: EntryId, checks
 def body_of(data: Buffer) -> memoryview:
     """The body of an entry, a slice without a copy."""
     return memoryview(data)[HEADER_BYTES:]
+
+
+#: Numbers that a GIVEN_UP entry leaves out: more messages than one ledger can hold, so no number that a client was told
+#: before the loss is given to another message. 2**32 such losses fit into an index.
+GIVEN_UP_INDEXES = 1 << 31
+#: By how much it raises the generation of each producer: more grants than one ledger holds.
+GIVEN_UP_GENERATIONS = 1 << 16
+
+
+class GivenUp(NamedTuple):
+    """The body of the entry that follows a ledger which an operator has ended without its lost members (hazard 72).
+
+    ledger_id, first_entry: entries of that ledger from `first_entry` on may have been acknowledged, and are gone.
+    by: the operator.
+    """
+
+    ledger_id: LedgerId
+    first_entry: EntryId
+    by: str
+
+
+_GIVEN_UP = Struct("<QQH")
+
+
+def encode_given_up(given_up: GivenUp) -> bytes:
+    """Layout: ledger id 8, first entry 8, role bytes 2, then the role in UTF-8."""
+    by = given_up.by.encode()
+    return _GIVEN_UP.pack(given_up.ledger_id, given_up.first_entry, len(by)) + by
+
+
+def decode_given_up(body: Buffer) -> GivenUp:
+    """Raises CorruptEntry when the body is none."""
+    if len(body) < _GIVEN_UP.size:
+        raise CorruptEntry("a GivenUp body is too short")
+    ledger_id, first_entry, by_bytes = _GIVEN_UP.unpack_from(body)
+    if len(body) != _GIVEN_UP.size + by_bytes:
+        raise CorruptEntry("a GivenUp body contradicts its length")
+    try:
+        by = bytes(body[_GIVEN_UP.size :]).decode()
+    except UnicodeDecodeError as error:
+        raise CorruptEntry("the role in a GivenUp body is not UTF-8") from error
+    return GivenUp(LedgerId(ledger_id), EntryId(first_entry), by)
 
 
 _OPENED = Struct("<16sQIBxHq16sH")

@@ -8,6 +8,8 @@ ledger, one at a time:
 
 `joining` is in the record before the first byte is copied (hazard 54). `whole` says that every member has read 0..end
 from its disk; before it is set, no copy is erased (hazard 55). `lost` names entries that are proved lost (hazard 78).
+`given_up_by`, `gone`: an operator has ended the ledger without the members `gone`, of which too many are lost for a
+recovery (hazard 79). The ledger ends before the first entry that no other member holds.
 `frozen`: sound copies differ; nothing of the ledger is swapped, erased or reclaimed (hazard 60).
 Source: BookKeeper's ledger metadata, without segments.
 """
@@ -55,6 +57,8 @@ class LedgerMetadata:
     whole: bool = False
     lost: tuple[EntryRange, ...] = ()
     frozen: bool = False
+    given_up_by: str = ""
+    gone: tuple[Incarnation, ...] = ()
 
     @property
     def write_quorum(self) -> int:
@@ -73,6 +77,18 @@ class LedgerMetadata:
         if self.state is LedgerState.CLOSED:
             raise InvariantViolated(f"ledger {self.ledger_id} is CLOSED already")
         return replace(self, state=LedgerState.CLOSED, end=end, length=length)
+
+    def give_up(self, gone: Sequence[Incarnation], *, by: str) -> Self:
+        """End this ledger without these members. by: the operator; not empty."""
+        if not by or not gone:
+            raise InvariantViolated(f"ledger {self.ledger_id} is given up by nobody, or without any member")
+        lost = tuple(member for member in self.members if member in gone or member in self.gone)
+        return replace(self.in_recovery(), given_up_by=by, gone=lost)
+
+    @property
+    def survivors(self) -> tuple[Incarnation, ...]:
+        """The members that a recovery asks."""
+        return tuple(member for member in self.members if member not in self.gone)
 
     # --- repair: each is one compare-and-set of the caller ------------------------------------------------------------
 
@@ -135,6 +151,8 @@ def encode_ledger(metadata: LedgerMetadata) -> bytes:
         "whole": metadata.whole,
         "lost": [list(each) for each in metadata.lost],
         "frozen": metadata.frozen,
+        "given_up_by": metadata.given_up_by,
+        "gone": list(metadata.gone),
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -160,6 +178,8 @@ def decode_ledger(data: bytes) -> LedgerMetadata:
                 EntryRange(EntryId(first), EntryId(last)) for first, last in pairs({"lost": []} | fields, "lost")
             ),
             frozen=flag({"frozen": False} | fields, "frozen"),
+            given_up_by=text({"given_up_by": ""} | fields, "given_up_by"),
+            gone=tuple(map(Incarnation, texts({"gone": []} | fields, "gone"))),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"cannot read a ledger record: {error!r}") from error

@@ -18,6 +18,9 @@ Rules
   that was never acknowledged may be kept or dropped, but only once: that compare-and-set decides.
 - Recovery reads fence, too, so that a "missing" remains true. Recovery waits for no more members than the quorums
   require: one hung member blocks nothing. `recovery_range` decides about the ids.
+- The record of a ledger that an operator has given up names the members that are gone. They are not asked: when all
+  others are fenced, the ledger is read from its beginning, and it ends before the first entry of which none of them has
+  a valid copy. What is written back needs as many of them as the ack quorum, or all.
 - The entry at LAC is read only for its cumulative length: it is acknowledged and is not written back.
 - Members are static, and the shell calls exactly the incarnations that the record names: a wiped node never answers for
   its former incarnation. The shell repeats each request until it is answered or this recovery ends. A newer
@@ -26,7 +29,7 @@ Source: BookKeeper's LedgerRecoveryOp without ensemble changes; its issues 2614 
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import assert_never
 
@@ -217,6 +220,8 @@ class LedgerRecovery:
         #: the record as last read or written, with its version
         self._metadata: LedgerMetadata | None = None
         self._version = -1
+        #: whether this recovery goes on without the members that are gone
+        self._gives_up = False
         #: {durably fenced member: its last_add_confirmed}
         self._fenced: dict[Incarnation, EntryId] = {}
         #: the highest last_add_confirmed when enough members were fenced
@@ -276,10 +281,20 @@ class LedgerRecovery:
 
     def _read_again(self, event: LedgerRead) -> list[RecoveryEffect]:
         """The response to a read beside the requests to members. CLOSED is final, whenever it was read."""
-        if self.phase not in _ASKING or event.metadata is None or event.metadata.state is not LedgerState.CLOSED:
+        metadata = event.metadata
+        if self.phase not in _ASKING or metadata is None:
             return []
-        self._version = event.version
-        return self._recovered(event.metadata)
+        if metadata.state is LedgerState.CLOSED:
+            self._version = event.version
+            return self._recovered(metadata)
+        if event.version <= self._version or metadata.gone == self._known().gone:
+            return []
+        self._version, self._metadata = event.version, metadata
+        return self._fence()
+
+    def look(self) -> list[RecoveryEffect]:
+        """Read the record again, because members do not answer: an operator may have ended the ledger."""
+        return [ReadLedger(self.ledger_id)] if self.phase in _ASKING else []
 
     def _ledger_written(self, event: LedgerWritten) -> list[RecoveryEffect]:
         marking = self.phase is RecoveryPhase.MARKING
@@ -302,6 +317,8 @@ class LedgerRecovery:
 
     def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata:
         end, length = self._tail
+        if not self._gives_up:
+            metadata = replace(metadata, given_up_by="", gone=())  # all that was acknowledged is there
         return metadata.closed(end=end, length=length)
 
     def _recovered(self, metadata: LedgerMetadata) -> list[RecoveryEffect]:
@@ -335,7 +352,9 @@ class LedgerRecovery:
         if self._metadata is None or self.phase not in _ASKING:
             return False
         fenced = self._fenced if self.phase is RecoveryPhase.FENCING else ()
-        count = sum(member in able or member in fenced for member in self._metadata.members)
+        count = sum(member in able or member in fenced for member in self._metadata.survivors)
+        if self._gives_up:
+            return count < len(self._metadata.survivors)
         return count < coverage(write_quorum=self._metadata.write_quorum, ack_quorum=self._metadata.ack_quorum)
 
     def _known(self) -> LedgerMetadata:
@@ -346,31 +365,46 @@ class LedgerRecovery:
     # --- the fence ---------------------------------------------------------------------------------------------------
 
     def _fence(self) -> list[RecoveryEffect]:
+        metadata = self._known()
         self.phase = RecoveryPhase.FENCING
-        return [FenceMember(self.ledger_id, member) for member in self._known().members]
+        self._gives_up = bool(metadata.gone)
+        self._fenced, self._range = {}, None
+        if not metadata.survivors:
+            return self._close(metadata)
+        return [FenceMember(self.ledger_id, member) for member in metadata.survivors]
 
     def _member_fenced(self, event: MemberFenced) -> list[RecoveryEffect]:
         metadata = self._known()
-        if event.member not in metadata.members:
+        if event.member not in metadata.survivors:
             return []
         self._fenced[event.member] = event.last_add_confirmed
         if not self._fence_suffices(metadata):
             return []
         self._lac = max(self._fenced.values())
         self.phase = RecoveryPhase.COPYING
-        return self._examine(EntryId(max(self._lac, 0)))
+        return self._examine(EntryId(0 if self._gives_up else max(self._lac, 0)))
 
     def _fence_suffices(self, metadata: LedgerMetadata) -> bool:
+        if self._gives_up:
+            return all(member in self._fenced for member in metadata.survivors)
         return fence_suffices(len(self._fenced), write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
 
     # --- the entries -------------------------------------------------------------------------------------------------
 
     def _examine(self, first: EntryId) -> list[RecoveryEffect]:
-        metadata, count = self._known(), self._range_entries
+        metadata, count = self._asked(), self._range_entries
         self._range = RecoveryRange(
             metadata, first=first, count=count, last_add_confirmed=self._lac, checksum=self._checksum
         )
         return [RecoveryRead(self.ledger_id, member, first, count) for member in metadata.members]
+
+    def _asked(self) -> LedgerMetadata:
+        """The record, without the members that are gone."""
+        metadata = self._known()
+        if not self._gives_up:
+            return metadata
+        survivors = metadata.survivors
+        return replace(metadata, members=survivors, ack_quorum=min(metadata.ack_quorum, len(survivors)))
 
     def _read_answered(self, event: RecoveryReadAnswered) -> list[RecoveryEffect]:
         examined = self._range
@@ -391,7 +425,7 @@ class LedgerRecovery:
         entries = examined.entries()
         if not entries:
             return self._confirmed(examined)
-        return [RecoveryAdd(self.ledger_id, member, entries) for member in self._known().members]
+        return [RecoveryAdd(self.ledger_id, member, entries) for member in self._asked().members]
 
     def _added(self, event: RecoveryAdded) -> list[RecoveryEffect]:
         examined = self._range
@@ -417,7 +451,8 @@ class LedgerRecovery:
                 )
             if any(member not in metadata.members for member in self._fenced):
                 raise InvariantViolated(f"ledger {self.ledger_id}: a node that is no member was counted as fenced")
-        if self.phase in (RecoveryPhase.CLOSING, RecoveryPhase.REREADING) and self._tail[0] < self._lac:
+        closing = self.phase in (RecoveryPhase.CLOSING, RecoveryPhase.REREADING)
+        if closing and not self._gives_up and self._tail[0] < self._lac:
             raise InvariantViolated(f"ledger {self.ledger_id} would end below its last_add_confirmed {self._lac}")
         if (self._range is None) is (self.phase is RecoveryPhase.COPYING):
             raise InvariantViolated(f"ledger {self.ledger_id} is {self.phase.value}, which does not fit its range")

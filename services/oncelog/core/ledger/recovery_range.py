@@ -7,7 +7,8 @@ Rules
 - A member counts once for each id. Bytes with a wrong checksum, and ids that a member cannot read, count as unknown,
   never as missing.
 - The ledger ends at the first id without a valid copy that Qw-Qa+1 members explicitly lack. Ids after it are not
-  examined, because entries are acknowledged in the order of their ids.
+  examined, because entries are acknowledged in the order of their ids. A ledger that an operator has given up ends at
+  the first id of which no member that is left has a valid copy.
 - All members are awaited only for an id that needs all of them.
 """
 
@@ -145,6 +146,12 @@ class RecoveryRange:
                 continue
             entry_id = EntryId(self.first + offset)
             name = f"{self._metadata.ledger_id}:{entry_id}"
+            if self._metadata.gone:
+                if slot.negatives + slot.unknowns < write_quorum:
+                    return
+                del self._slots[offset:]
+                self.ends_ledger = True
+                break
             if missing_is_certain(slot.negatives, write_quorum=write_quorum, ack_quorum=ack_quorum):
                 if entry_id <= self._last_add_confirmed:
                     self.problem = self._about(entry_id, f"entry {name} was acknowledged, but too many members lack it")

@@ -24,7 +24,7 @@ from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.entry import EntryKind, GivenUp
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.managed_ledger import ManagedLedger, ManagedLedgerState
@@ -62,13 +62,17 @@ class LoadedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """Where a takeover has arrived: the whole state, up to the end of the log. loaded: the snapshot it began from."""
+    """Where a takeover has arrived: the whole state, up to the end of the log. loaded: the snapshot it began from.
+
+    given_up: what an operator has given up behind that end, and the log does not say yet.
+    """
 
     state: DedupState
     cursor: CursorRecord
     cursor_version: int
     loaded: LoadedSnapshot | None
     replayed_entries: int
+    given_up: GivenUp | None = None
 
 
 class CursorState(Enum):

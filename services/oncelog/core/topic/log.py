@@ -12,7 +12,15 @@ from typing import NamedTuple
 from oncelog.core.dedup.table import DedupTable
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer, deltas_of
-from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, encode_opened
+from oncelog.core.formats.entry import (
+    GIVEN_UP_INDEXES,
+    EntryHeader,
+    EntryKind,
+    GivenUp,
+    ProducerOpened,
+    encode_given_up,
+    encode_opened,
+)
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import EntryId, Position, SessionNumber
 from oncelog.core.ledger.managed_ledger import ManagedLedger, ManagedLedgerState
@@ -31,7 +39,8 @@ class PendingBatchAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class InFlight:
-    """One entry handed to the ledger. batch or grant is set; call: the request that the grant answers."""
+    """One entry handed to the ledger. batch or grant is set, except for a GivenUp; call: the request that the grant
+    answers."""
 
     header: EntryHeader
     position: Position
@@ -44,8 +53,10 @@ class InFlight:
 class TopicLog:
     """Appends to the managed ledger's open ledger and keeps what is in flight."""
 
-    def __init__(self, step: Step, ledgers: ManagedLedger, table: DedupTable) -> None:
+    def __init__(self, step: Step, ledgers: ManagedLedger, table: DedupTable, given_up: GivenUp | None = None) -> None:
+        """given_up: what the log must say before anything else is appended."""
         self._step = step
+        self.given_up = given_up
         self.ledgers = ledgers
         self.table = table
         #: base_index of the next entry appended
@@ -57,7 +68,8 @@ class TopicLog:
 
     @property
     def open(self) -> bool:
-        return self.ledgers.state is ManagedLedgerState.OPEN
+        """Whether batches and grants can be appended."""
+        return self.ledgers.state is ManagedLedgerState.OPEN and self.given_up is None
 
     def append_batch(self, batch: ReceivedBatch, *, skip_first: int) -> InFlight:
         header = batch.header
@@ -72,6 +84,11 @@ class TopicLog:
         entry.grant, entry.call = grant, call
         self.table.granting(grant, position=entry.position)
         return entry
+
+    def append_given_up(self) -> None:
+        """Say what was given up. The log opens for batches and grants when that is durable."""
+        assert self.given_up is not None
+        self._append(EntryKind.GIVEN_UP, encode_given_up(self.given_up), skip_first=0, count=GIVEN_UP_INDEXES)
 
     def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int) -> InFlight:
         add = self.ledgers.append(
@@ -105,6 +122,9 @@ class TopicLog:
                 self.table.persisted_batch(entry.header, header, deltas_of(header, entry.batch.data))
             elif entry.grant is not None:
                 self.table.persisted_grant(entry.header, entry.grant)
+            else:
+                self.table.state.fold_given_up(entry.header)
+                self.given_up = None
             done.append(entry)
         return done
 

@@ -95,7 +95,7 @@ class Serving:
         cursor_ledger = NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes, emit=step.emit)
         self.settings = settings
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
-        self.log = TopicLog(step, ManagedLedger(next_ledger, self, step.emit), table)
+        self.log = TopicLog(step, ManagedLedger(next_ledger, self, step.emit), table, taken.given_up)
         self.sessions = Sessions(step, self.log, first_session=first_session)
         record = ownership.record
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
@@ -149,7 +149,13 @@ class Serving:
         self._look_for_members()
         if self._log_is_last:
             self.log.ledgers.finish()
-            return
+        elif self.log.given_up is None:
+            self._begin()
+        elif self.log.ledgers.open:
+            self.log.append_given_up()
+
+    def _begin(self) -> None:
+        """The log takes batches and grants."""
         key = self.openings.returning.serves(self._step.now_ms)
         if key is not None:
             self._step.emit(StartTopicTimer(key, self.settings.return_grace_ms))
@@ -182,11 +188,14 @@ class Serving:
 
     def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
         """Entries of the log are durable: fold them in, and answer what waited for them."""
+        was_open = self.log.given_up is None
         entries = self.log.confirmed(last_add_confirmed)
         self.cursor.entries_since += len(entries)
         self._step.emit(LastAddConfirmed(Position(ledger_id, last_add_confirmed)))
         self.sessions.settle(entries)
         self.openings.settle(entries)
+        if not was_open and self.log.given_up is None:
+            self._begin()
         self.cursor.take_if_due()
 
     def ledger_closed(self, *, failed: bool) -> None:

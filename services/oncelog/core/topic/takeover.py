@@ -20,6 +20,8 @@ Rules
 - A snapshot only saves time. If the cursor cannot be recovered or read, an older snapshot and a longer replay follow.
 - Entries of the log that no live storage node has are requested again until a node gives them; `unavailable` names
   them meanwhile.
+- A ledger that an operator has given up may end before the snapshot, which then is the better copy of the state. The
+  first entry behind such a ledger says so (GivenUp); a log without it gets it before anything else.
 - After FAILED the topic reads its record again before it reports the failure.
 """
 
@@ -31,7 +33,7 @@ from oncelog.core.dedup.snapshot import SnapshotReader
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import CorruptEntry, InvalidBatch, LedgerUnavailable, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Buffer, Checksum
-from oncelog.core.formats.entry import body_of, decode_entry, peek_header
+from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, peek_header
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -70,6 +72,8 @@ CURSOR_TIMER = "cursor"
 #: How long a takeover waits for the recovery of the cursor's last ledger. The members of that ledger may stay away, and
 #: a newer snapshot only shortens the replay.
 CURSOR_TIMEOUT_MS = 3_000
+#: How often a takeover reads the record of a ledger whose members do not answer.
+LOOK_AGAIN_MS = 10_000
 
 
 class TakeoverState(Enum):
@@ -106,6 +110,10 @@ class Takeover:
         self.cursor = CursorClaim(step, record.owner_epoch)
         self.fold = DedupState(recent_bytes_max)
         self.replayed_entries = 0
+        #: what was given up at the end of the ledger that was replayed last, unless an entry behind it says so
+        self.given_up: GivenUp | None = None
+        #: when the members were last found silent
+        self._looked_ms: int | None = None
         #: the entries that no live storage node has: of the log, or of a snapshot that was passed over
         self.unavailable: EntriesUnavailable | None = None
         #: the log's last ledger, as it was recovered
@@ -189,6 +197,17 @@ class Takeover:
         self.state = TakeoverState.FAILED
         self._recovery = None
         self._done(TakeoverFailed(failure) if isinstance(failure, str) else failure)
+
+    def tick(self) -> None:
+        """Look at the record of the log's last ledger again while its members do not answer: an operator may end it."""
+        now_ms = self._step.now_ms
+        if self.state is not TakeoverState.LOG or self._recovery is None:
+            return
+        if self._looked_ms is None:
+            self._looked_ms = now_ms
+        elif now_ms - self._looked_ms >= LOOK_AGAIN_MS:
+            self._looked_ms = now_ms
+            self._recovery_step(self._recovery.look())
 
     def cannot_end(self, able: Container[Incarnation]) -> bool:
         """Whether too few members of the ledger being recovered can answer, of which only `able` ones do."""
@@ -296,7 +315,9 @@ class Takeover:
             self.state = TakeoverState.DONE
             self._step.emit(TakeoverPhaseEnded(TakeoverPhase.REPLAY, self.replayed_entries))
             cursor = self.cursor
-            self._done(TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries))
+            self._done(
+                TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries, self.given_up)
+            )
         elif self._log_end is not None and self._log_end.ledger_id == self._ledgers[-1]:
             self._replay_ledger(self._log_end)
         else:
@@ -333,7 +354,9 @@ class Takeover:
             self._fail(f"ledger {link.ledger_id} begins at message {link.base_index}, the log before it ends elsewhere")
             return
         self._ledgers.pop()
-        if first > metadata.end + 1:
+        if metadata.given_up_by:
+            self.given_up = GivenUp(metadata.ledger_id, EntryId(metadata.end + 1), metadata.given_up_by)
+        if first > metadata.end + 1 and not metadata.given_up_by:
             self._fail(f"the snapshot ends at {position}, beyond the end {metadata.end} of that ledger")
         elif first > metadata.end:
             self._next_log_ledger()
@@ -354,6 +377,8 @@ class Takeover:
         for _, data in event.entries:
             try:
                 _fold_next(self.fold, Position(metadata.ledger_id, following), data)
+                if peek_header(data).kind == EntryKind.GIVEN_UP:
+                    self.given_up = None
             except (CorruptEntry, LogHole, InvalidBatch) as error:
                 reason = f"entry {metadata.ledger_id}:{following} cannot be replayed: {error.message}"
                 self._fail(TakeoverFailed(reason, error.code, metadata.ledger_id, following))

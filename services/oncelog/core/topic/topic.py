@@ -383,6 +383,8 @@ class Topic:
             self._step.emit(StartTopicTimer(TICK_TIMER, self.settings.tick_ms))
             if self.serving is not None and self.phase is Phase.SERVING:
                 self.serving.tick()
+            elif self.attempt is not None:
+                self.attempt.takeover.tick()
             self._check_delay()
         elif key == RETRY_TIMER:
             if self.phase is Phase.WAITING:

@@ -1,12 +1,14 @@
 """The gRPC methods for clients: look-up of topics, the topics of a namespace, and the ledgers of a topic.
 
-A CLOSED ledger record never changes: its end, length and members are final. So this service keeps copies of CLOSED
-records, and a client that plans a read of a topic with thousands of ledgers (Spark does so for each micro-batch) costs
-ZooKeeper one read per ledger that is not CLOSED. The topic record, which lists the topic's ledgers, is read each time.
+The end and length of a CLOSED ledger are final, and its members change only by repair. So this service keeps copies of
+CLOSED records, and a client that plans a read of a topic with thousands of ledgers (Spark does so for each micro-batch)
+costs ZooKeeper one read per ledger that is not CLOSED. A copy is read again after a while, and soon when one of its
+members is not registered. The topic record, which lists the topic's ledgers, is read each time.
 """
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 from oncelog.core.access import Caller, Right
@@ -27,6 +29,9 @@ from oncelog.wire import metadata_pb2 as pb
 
 #: Closed ledger records in memory, of about 700 bytes each.
 LEDGERS_MAX = 50_000
+#: A copy is read again after this time; after the shorter one if a member is not registered: repair may replace it.
+COPY_AGE_S = 600.0
+COPY_AGE_WITH_ABSENT_MEMBER_S = 10.0
 #: Ledger records read concurrently.
 LEDGER_READS_MAX = 64
 _STATES = {
@@ -45,25 +50,39 @@ class LedgerReads(Protocol):
 class ClosedLedgers:
     """Reads ledger records and keeps those of CLOSED ledgers, the most recently used `ledgers_max` of them."""
 
-    def __init__(self, records: LedgerReads, *, ledgers_max: int = LEDGERS_MAX) -> None:
+    def __init__(
+        self, records: LedgerReads, *, ledgers_max: int = LEDGERS_MAX, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._records = records
         self._ledgers_max = ledgers_max
-        #: least recently used first
-        self._closed: dict[tuple[TopicId, LedgerId], LedgerMetadata] = {}
+        self._clock = clock
+        #: (record, when it was read), least recently used first
+        self._closed: dict[tuple[TopicId, LedgerId], tuple[LedgerMetadata, float]] = {}
 
-    async def read(self, topic_id: TopicId, ledger_id: LedgerId) -> LedgerMetadata | None:
-        """The record, None if there is none. Raises StoreUnavailable, CorruptEntry."""
+    async def read(
+        self, topic_id: TopicId, ledger_id: LedgerId, registered: Container[Incarnation] | None = None
+    ) -> LedgerMetadata | None:
+        """The record, None if there is none. registered: the live storage nodes; None: not known.
+
+        Raises StoreUnavailable, CorruptEntry.
+        """
         key = (topic_id, ledger_id)
         known = self._closed.pop(key, None)
-        if known is None:
+        if known is None or self._is_old(*known, registered):
             stored = await self._records.read(ledger_id)
             if stored is None or stored.value.state is not LedgerState.CLOSED:
                 return None if stored is None else stored.value
-            known = stored.value
+            known = (stored.value, self._clock())
         self._closed[key] = known
         while len(self._closed) > self._ledgers_max:
             del self._closed[next(iter(self._closed))]
-        return known
+        return known[0]
+
+    def _is_old(self, record: LedgerMetadata, read_s: float, registered: Container[Incarnation] | None) -> bool:
+        age_s = self._clock() - read_s
+        if registered is not None and any(member not in registered for member in record.members):
+            return age_s >= COPY_AGE_WITH_ABSENT_MEMBER_S
+        return age_s >= COPY_AGE_S
 
 
 class LookupService:
@@ -145,7 +164,7 @@ class LookupService:
         listed: list[pb.TopicLedger] = []
         for start in range(0, len(links), LEDGER_READS_MAX):
             some = links[start : start + LEDGER_READS_MAX]
-            records = await asyncio.gather(*(self._ledgers.read(topic_id, link.ledger_id) for link in some))
+            records = await asyncio.gather(*(self._ledgers.read(topic_id, link.ledger_id, addresses) for link in some))
             # A missing record: the ledger was trimmed after the topic record was read.
             listed += [
                 _ledger(link, ledger, addresses)

@@ -8,7 +8,17 @@ from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.http_publish import routes as publish_routes
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.http_publish.publish_body import values_of
-from oncelog.metadata.rest import cluster, namespaces, partitions, permissions, problems, storage, switches, topics
+from oncelog.metadata.rest import (
+    cluster,
+    namespaces,
+    partitions,
+    permissions,
+    problems,
+    storage,
+    storage_end,
+    switches,
+    topics,
+)
 from oncelog.metadata.rest.access import Authentication, default_rule
 from oncelog.metadata.rest.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
 from oncelog.metadata.rest.conditions import refuse_unread
@@ -58,7 +68,7 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
-    for part in (namespaces, permissions, partitions, topics, switches, cluster, storage):
+    for part in (namespaces, permissions, partitions, topics, switches, cluster, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))
     add_docs(app)

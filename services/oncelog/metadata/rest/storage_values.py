@@ -44,6 +44,14 @@ class LedgerRow(BaseModel):
     entries: int | None = Field(description="null: the ledger is open")
 
 
+class EndedLedger(BaseModel):
+    """A ledger that the topic's owner closes without some of its storage nodes."""
+
+    ledger_id: int
+    gone: list[str] = Field(description="Storage nodes whose copies are given up")
+    survivors: list[str] = Field(description="The other members; the ledger ends at what they hold")
+
+
 class LedgerPage(BaseModel):
     """Some ledgers, by ascending id."""
 

@@ -1,0 +1,40 @@
+"""`oncelog admin ledger`: end a ledger whose storage nodes are lost."""
+
+from typing import Annotated
+
+import typer
+
+from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.places import ROOT
+from oncelog.cli.admin.rest import AdminApi, Answer
+
+LedgerArgument = Annotated[
+    int, typer.Argument(metavar="LEDGER", help="Id of the ledger, from `waiting` of `topics stats`.", min=0)
+]
+YesOption = Annotated[
+    bool,
+    typer.Option("--yes", help="Confirm that the missing storage nodes are gone for ever."),
+]
+
+ledger = typer.Typer(help="End a ledger whose storage nodes are lost.", no_args_is_help=True)
+
+
+@admin_command(ledger, "show")
+def show_ledger(api: AdminApi, ledger_id: LedgerArgument) -> Answer:
+    """Show a ledger: its state, and each copy."""
+    return api.get(f"{ROOT}/storage/ledgers/{ledger_id}")
+
+
+@admin_command(ledger, "end")
+def end_ledger(api: AdminApi, ledger_id: LedgerArgument, yes: YesOption = False) -> Answer:
+    """End an open ledger that cannot be closed, because too few of its storage nodes are left.
+
+    Acknowledged messages may be lost. The topic goes on within seconds, and its log says what was given up.
+    """
+    answer = api.post(f"{ROOT}/storage/ledgers/{ledger_id}/end", confirm=yes)
+    assert isinstance(answer, dict)
+    gone, survivors = answer["gone"], answer["survivors"]
+    assert isinstance(gone, list)
+    assert isinstance(survivors, list)
+    kept = ", ".join(map(str, survivors)) or "no storage node: all of it is given up"
+    return f"ledger {ledger_id} ends at what is left on {kept}; given up: {', '.join(map(str, gone))}"

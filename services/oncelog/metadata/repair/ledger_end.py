@@ -1,0 +1,72 @@
+"""Ends an open ledger on an operator's command, although acknowledged messages may be given up with it.
+
+The command only changes the ledger's record: it names the members that are gone. The topic's owner, whose takeover
+waits for them, reads the record again within seconds, closes the ledger without them, and writes GivenUp into the log.
+"""
+
+import logging
+
+from oncelog.core.errors import Conflict, LedgerNotFound
+from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.giving_up import members_to_give_up
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.process_version import REPAIR_VERSION
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import Registry
+from oncelog.stores.topic_store import TopicStore
+
+logger = logging.getLogger(__name__)
+
+#: In the record and in the log, for a caller without a role.
+NO_ROLE = "unauthenticated"
+
+
+class LedgerEnd:
+    def __init__(self, ledgers: LedgerStore, topics: TopicStore, registry: Registry) -> None:
+        self._ledgers = ledgers
+        self._topics = topics
+        self._registry = registry
+
+    async def end(self, ledger_id: LedgerId, *, by: str) -> LedgerMetadata:
+        """Give up the members that are not registered; returns the ledger's record as it is then.
+
+        Raises LedgerNotFound; Conflict if the ledger is not the last one of a topic's log, is closed, can be recovered,
+        or if an older version of a process runs.
+        """
+        while True:
+            stored = await self._ledgers.read(ledger_id)
+            if stored is None:
+                raise LedgerNotFound(f"there is no ledger {ledger_id}", ledger_id=ledger_id)
+            record = stored.value
+            topic = await self._topic_of(record)
+            live = await self._registry.storage_nodes.live()
+            gone = members_to_give_up(record, {node.incarnation for node in live.values()})
+            if await self._registry.lowest_version() < REPAIR_VERSION:
+                raise Conflict(
+                    "an older version of a process runs, which cannot read what was given up: upgrade it first"
+                )
+            given_up = record.give_up(gone, by=by or NO_ROLE)
+            written = await self._ledgers.write(given_up, version=stored.version)
+            if written.status is WriteStatus.OK:
+                logger.warning(
+                    "role %s ends ledger %d of topic %s without storage nodes %s: messages that only they hold are "
+                    "given up",
+                    by or NO_ROLE,
+                    ledger_id,
+                    topic.name,
+                    ", ".join(gone),
+                )
+                return given_up
+            # After a conflict or a lost response the next iteration finds out.
+
+    async def _topic_of(self, record: LedgerMetadata) -> TopicRecord:
+        """The topic whose log ends with this ledger. Raises Conflict."""
+        topic = await self._topics.read(record.topic_id)
+        if topic is None or not topic.value.ledgers or topic.value.ledgers[-1].ledger_id != record.ledger_id:
+            raise Conflict(
+                f"ledger {record.ledger_id} is not the last ledger of a topic's log: only that one holds up a topic",
+                ledger_id=record.ledger_id,
+            )
+        return topic.value

@@ -1,0 +1,45 @@
+"""The route that ends an open ledger whose storage nodes are lost. For superusers."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.ids import LedgerId
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.repair.ledger_end import LedgerEnd
+from oncelog.metadata.rest.access import CallerOfRequest
+from oncelog.metadata.rest.storage import LedgerPath
+from oncelog.metadata.rest.storage_values import EndedLedger
+
+
+def routes(coordination: Coordination) -> APIRouter:
+    """End a ledger."""
+    router = APIRouter(prefix="/admin/v2/storage", tags=["storage"])
+
+    @router.post(
+        "/ledgers/{ledger_id}/end",
+        summary="End an open ledger without its lost storage nodes",
+        operation_id="end_ledger",
+    )
+    async def end_ledger(
+        ledger_id: LedgerPath,
+        caller: CallerOfRequest,
+        confirm: Annotated[bool, Query(description="true: acknowledged messages may be given up")] = False,
+    ) -> EndedLedger:
+        """For a topic whose log ends with a ledger that cannot be closed, because too few of its storage nodes are
+        registered. **Messages that were acknowledged may be lost.** The topic goes on within seconds; its log then says
+        what was given up, message numbers jump, and every producer must be opened anew.
+
+        `conflict` if the ledger is closed or can still be recovered.
+        """
+        if not confirm:
+            raise InvalidArgument(
+                "acknowledged messages may be lost: confirm that the missing storage nodes are gone for ever",
+                field="confirm",
+            )
+        command = LedgerEnd(coordination.ledgers, coordination.topics, coordination.registry)
+        record = await command.end(LedgerId(ledger_id), by=caller.role)
+        return EndedLedger(ledger_id=ledger_id, gone=list(record.gone), survivors=list(record.survivors))
+
+    return router

@@ -1,0 +1,91 @@
+"""An operator ends a ledger: only one that holds up its topic, only with a confirmation, and with a line in the log."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.names import parse_topic
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores.registry import LiveStorageNode, Registry
+from tests.contract.admin_world import Admin, serving
+
+pytestmark = pytest.mark.asyncio
+A, B, C = (Incarnation(letter * 32) for letter in "abc")
+LEDGER = LedgerId(7)
+PATH = f"/admin/v2/storage/ledgers/{LEDGER}/end"
+
+
+async def stuck_topic(admin: Admin, *registered: Incarnation) -> LedgerMetadata:
+    """A topic whose log ends with an open ledger on A, B and C, of which some are registered."""
+    topics, ledgers = admin.replica.coordination.topics, admin.replica.coordination.ledgers
+    created = await topics.create(parse_topic("public/default/flights"))
+    topic_id: TopicId = created.name.value.topic_id
+    record = LedgerMetadata(LEDGER, topic_id, (A, B, C), 2)
+    assert await ledgers.create(record) is WriteStatus.OK
+    stored = await topics.read(topic_id)
+    assert stored is not None
+    await topics.write(replace(stored.value, ledgers=(LedgerLink(LEDGER, 0),)), version=stored.version)
+    for number, node in enumerate(registered):
+        live = LiveStorageNode(node, "127.0.0.1", 6660 + number, 99)
+        await Registry(admin.replica.session).register_storage_node(live).establish()
+    return record
+
+
+@pytest.mark.hazard(79)
+async def test_ledger_with_one_live_member_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """The record names who is gone; the topic's owner does the rest. The command is repeatable."""
+    async with serving() as admin:
+        record = await stuck_topic(admin, A)
+        for _ in range(2):
+            with caplog.at_level(logging.WARNING):
+                response = await admin.http.post(PATH, params={"confirm": "true"})
+            assert response.status_code == 200, response.text
+            assert response.json() == {"ledger_id": LEDGER, "gone": [B, C], "survivors": [A]}
+        stored = await admin.replica.coordination.ledgers.read(LEDGER)
+        assert stored is not None
+        assert stored.value == record.give_up((B, C), by="unauthenticated")
+        assert f"role unauthenticated ends ledger {LEDGER} of topic public/default/flights" in caplog.text
+
+
+@pytest.mark.hazard(79)
+async def test_end_needs_a_confirmation() -> None:
+    async with serving() as admin:
+        record = await stuck_topic(admin, A)
+        problem = await admin.refused("POST", PATH, 422, "invalid_argument")
+        assert "acknowledged messages may be lost" in problem["detail"]
+        stored = await admin.replica.coordination.ledgers.read(LEDGER)
+        assert stored is not None
+        assert stored.value == record
+
+
+@pytest.mark.hazard(79)
+async def test_ledger_that_can_be_recovered_is_refused_with_the_reason() -> None:
+    async with serving() as admin:
+        await stuck_topic(admin, A, B)
+        problem = await admin.refused("POST", PATH, 409, "conflict", params={"confirm": "true"})
+        assert "2 are enough to recover it" in problem["detail"]
+
+
+async def test_other_ledgers_are_refused() -> None:
+    """A closed one, one that no log ends with, and one that does not exist."""
+    async with serving() as admin:
+        record = await stuck_topic(admin)
+        ledgers = admin.replica.coordination.ledgers
+        unlisted = replace(record, ledger_id=LedgerId(8))
+        assert await ledgers.create(unlisted) is WriteStatus.OK
+        path = "/admin/v2/storage/ledgers/8/end"
+        problem = await admin.refused("POST", path, 409, "conflict", params={"confirm": "true"})
+        assert "not the last ledger" in problem["detail"]
+        await admin.refused(
+            "POST", "/admin/v2/storage/ledgers/9/end", 404, "ledger_not_found", params={"confirm": "true"}
+        )
+        stored = await ledgers.read(LEDGER)
+        assert stored is not None
+        closed = record.in_recovery().closed(end=EntryId(2), length=9)
+        await ledgers.write(closed, version=stored.version)
+        problem = await admin.refused("POST", PATH, 409, "conflict", params={"confirm": "true"})
+        assert "closed already" in problem["detail"]
