@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import oncelog
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import LedgerUnavailable, OncelogError
 from tests.cluster.until import until
 
 DEADLINE_S = 30.0
@@ -147,9 +147,13 @@ async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Mess
     """All messages that the topic holds now."""
     found: list[oncelog.Message] = []
     async with asyncio.timeout(DEADLINE_S), await client.create_reader(topic) as reader:
-        while await reader.has_message_available():
-            found += await reader.read_batch()
-    return found
+        while True:
+            try:
+                if not await reader.has_message_available():
+                    return found
+                found += await reader.read_batch()
+            except LedgerUnavailable:
+                continue  # storage nodes are away for a while: the deadline decides
 
 
 @dataclass(eq=False)
@@ -174,7 +178,10 @@ class Following:
     async def _read(self, reader: oncelog.AsyncReader) -> None:
         try:
             while True:
-                self.messages += await reader.read_batch()
+                try:
+                    self.messages += await reader.read_batch()
+                except LedgerUnavailable:
+                    continue  # the reader goes on trying
         except OncelogError as error:
             self.failure = error
 

@@ -11,6 +11,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.wire import owner_pb2
 from tests.contract.admin_world import Admin, serving
 
 pytestmark = pytest.mark.asyncio
@@ -89,3 +90,23 @@ async def test_other_ledgers_are_refused() -> None:
         await ledgers.write(closed, version=stored.version)
         problem = await admin.refused("POST", PATH, 409, "conflict", params={"confirm": "true"})
         assert "closed already" in problem["detail"]
+
+
+@pytest.mark.hazard(79)
+@pytest.mark.parametrize("phase", ["serving", "recovering"])
+async def test_ledger_of_a_served_topic_is_not_ended(phase: str) -> None:
+    """Its owner still gets acknowledgements: the storage nodes have lost only their sessions with ZooKeeper."""
+    async with serving() as admin:
+        record = await stuck_topic(admin, A)
+        owner = await admin.owner()
+        owner.states = [owner_pb2.TopicState(topic_id=record.topic_id, phase=phase)]
+        topics = admin.replica.coordination.topics
+        stored = await topics.read(record.topic_id)
+        assert stored is not None
+        await topics.write(stored.value.placed_on(owner.incarnation), version=stored.version)
+        if phase == "serving":
+            problem = await admin.refused("POST", PATH, 409, "conflict", params={"confirm": "true"})
+            assert "is served" in problem["detail"]
+        else:
+            response = await admin.http.post(PATH, params={"confirm": "true"})
+            assert response.status_code == 200, response.text

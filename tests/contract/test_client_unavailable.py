@@ -94,3 +94,17 @@ async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster
         await anext(batches)
     assert shown.getvalue().count("waiting: ") == 1
     assert "entry 3:2 is away" in shown.getvalue()
+
+
+@pytest.mark.hazard(72)
+async def test_gap_in_the_numbers_is_logged_and_passed(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a ledger that was given up the numbers jump. The reader goes on, and says which ones are missing."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"before")
+    cluster.topic("flights").table.state.next_index += 100
+    await producer.send(b"behind")
+    reader = await client.create_reader("flights")
+    assert await rest(reader) == [(0, b"before"), (101, b"behind")]
+    assert "messages 1 to 100 are gone" in caplog.text

@@ -8,6 +8,7 @@ and the stream goes on trying.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,7 +30,7 @@ from oncelog.core.errors import (
     TopicNotFound,
     UnreadableEntry,
 )
-from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.core.names import TopicName
@@ -46,6 +47,8 @@ from oncelog.rpc.reader_codec import (
 )
 
 WINDOW_BYTES = 4 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
 
 
 class _Arrived(NamedTuple):
@@ -242,6 +245,7 @@ class ReadStream:
         for data in frame.entries:
             stored = self._open(data, first_batch_index)
             if stored is not None:
+                self._note_gap(stored.entry)
                 self._arrived.append(_Arrived(stored, len(data), first_batch_index))
                 self._next_start = StartMessage(stored.entry.position, stored.batch.count - 1, inclusive=False)
                 self._state.corruption.next_index = stored.entry.next_index
@@ -249,6 +253,20 @@ class ReadStream:
         self.at_end = frame.at_end
         self._state.trouble = self._state.unavailable = None
         self._state.received.set()
+
+    def _note_gap(self, entry: EntryHeader) -> None:
+        """Log when messages before this entry are gone. Skipped entries were logged when they were skipped."""
+        corruption, before = self._state.corruption, self._state.last
+        expected, passed = corruption.next_index, corruption.passed
+        self._state.last = entry.position
+        if expected is None or before is None or entry.base_index <= expected or (passed and passed > before):
+            return
+        logger.warning(
+            "%s: messages %d to %d are gone: they were trimmed, or an operator has given up a ledger",
+            self._topic,
+            expected,
+            entry.base_index - 1,
+        )
 
     def _open(self, data: memoryview, first_batch_index: int) -> StoredBatch | None:
         """None: the entry holds no batch, and was skipped. Raises CorruptEntry."""
@@ -276,6 +294,8 @@ class _StreamState:
         self.names: dict[ProducerId, str] = {}
         self.received = asyncio.Event()
         self.trouble: OncelogError | None = None
+        #: position of the last received entry
+        self.last: Position | None = None
         #: reported by the owner, and not raised to the application yet
         self.unavailable: LedgerUnavailable | None = None
         self.due_bytes = 0

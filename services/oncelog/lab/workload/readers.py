@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from oncelog.cli.read.whole import batches_up_to_now
 from oncelog.client.client import AsyncClient
 from oncelog.client.messages import MessageBatch
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import LedgerUnavailable, OncelogError
 from oncelog.core.formats.message_id import EARLIEST, LATEST
 from oncelog.lab.verdict import ReadEntry, ReaderTrail
 from oncelog.lab.workload.publishers import ClientSetup
@@ -46,7 +46,11 @@ class FollowingReader:
         async with await self._setup.access.connect() as client:
             reader = await client.create_reader(trail.topic, start=start)
             while True:
-                entry = read_entry(trail.topic, await reader.read_batch())
+                try:
+                    batch = await reader.read_batch()
+                except LedgerUnavailable:
+                    continue  # storage nodes are away: the reader goes on trying
+                entry = read_entry(trail.topic, batch)
                 self._setup.record.pauses.acknowledged(trail.name)
                 # A reader that restarted receives again what it has seen.
                 if trail.first_index is None or entry.first_index + len(entry.values) > trail.next_index:

@@ -5,6 +5,7 @@ waits for them, reads the record again within seconds, closes the ledger without
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from oncelog.core.errors import Conflict, LedgerNotFound
 from oncelog.core.formats.topic_record import TopicRecord
@@ -24,7 +25,16 @@ NO_ROLE = "unauthenticated"
 
 
 class LedgerEnd:
-    def __init__(self, ledgers: LedgerStore, topics: TopicStore, registry: Registry) -> None:
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        topics: TopicStore,
+        registry: Registry,
+        *,
+        is_served: Callable[[TopicRecord], Awaitable[bool]],
+    ) -> None:
+        """is_served: whether the topic's owner acknowledges messages now. Raises a retriable error if it is unknown."""
+        self._is_served = is_served
         self._ledgers = ledgers
         self._topics = topics
         self._registry = registry
@@ -32,8 +42,8 @@ class LedgerEnd:
     async def end(self, ledger_id: LedgerId, *, by: str) -> LedgerMetadata:
         """Give up the members that are not registered; returns the ledger's record as it is then.
 
-        Raises LedgerNotFound; Conflict if the ledger is not the last one of a topic's log, is closed, can be recovered,
-        or if an older version of a process runs.
+        Raises LedgerNotFound; Conflict if the ledger is not the last one of a topic's log, is closed or can be
+        recovered, if its topic is served, or if an older version of a process runs.
         """
         while True:
             stored = await self._ledgers.read(ledger_id)
@@ -43,6 +53,12 @@ class LedgerEnd:
             topic = await self._topic_of(record)
             live = await self._registry.storage_nodes.live()
             gone = members_to_give_up(record, {node.incarnation for node in live.values()})
+            if await self._is_served(topic):
+                raise Conflict(
+                    f"ledger {ledger_id} cannot be ended: topic {topic.name} is served, so enough storage nodes "
+                    "acknowledge its messages",
+                    ledger_id=ledger_id,
+                )
             if await self._registry.lowest_version() < REPAIR_VERSION:
                 raise Conflict(
                     "an older version of a process runs, which cannot read what was given up: upgrade it first"

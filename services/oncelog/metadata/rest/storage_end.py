@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.repair.ledger_end import LedgerEnd
@@ -31,14 +32,23 @@ def routes(coordination: Coordination) -> APIRouter:
         registered. **Messages that were acknowledged may be lost.** The topic goes on within seconds; its log then says
         what was given up, message numbers jump, and every producer must be opened anew.
 
-        `conflict` if the ledger is closed or can still be recovered.
+        `conflict` if the ledger is closed or can still be recovered, and while the topic is served.
         """
         if not confirm:
             raise InvalidArgument(
                 "acknowledged messages may be lost: confirm that the missing storage nodes are gone for ever",
                 field="confirm",
             )
-        command = LedgerEnd(coordination.ledgers, coordination.topics, coordination.registry)
+
+        async def is_served(topic: TopicRecord) -> bool:
+            if topic.owner is None or coordination.owners.is_lost(topic.owner):
+                return False
+            owner = coordination.owners.find(topic.owner)
+            assert owner is not None, "an owner without a session is lost"
+            state = await coordination.calls.state(owner, topic.topic_id, internal=False)
+            return state is not None and state.phase == "serving"
+
+        command = LedgerEnd(coordination.ledgers, coordination.topics, coordination.registry, is_served=is_served)
         record = await command.end(LedgerId(ledger_id), by=caller.role)
         return EndedLedger(ledger_id=ledger_id, gone=list(record.gone), survivors=list(record.survivors))
 
