@@ -59,7 +59,5 @@ def observe(
                             lambda: [Reading(compactor.reclaimed_bytes)])  # fmt: skip
     telemetry.observe_count("storage_scrubbed_bytes", "Bytes of entries that the scrubber has read and found sound",
                             lambda: [Reading(scrubber.read_bytes)])  # fmt: skip
-    telemetry.observe_level("storage_damaged_ledgers", "Ledgers with entries that this node cannot read",
-                            lambda: [Reading(len(runner.journal.damage.ledgers()))])  # fmt: skip
     telemetry.observe_level("storage_read_only", "1 while ordinary adds are refused because the disk is nearly full",
                             lambda: [Reading(int(runner.read_only))])  # fmt: skip
