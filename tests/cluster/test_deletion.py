@@ -71,6 +71,26 @@ async def test_recreated_topic_is_empty_and_old_clients_get_an_error(cluster: Cl
             await client.create_reader("flights", start=first.message_id)
 
 
+async def test_deleted_topic_gives_its_space_back(cluster: Cluster) -> None:
+    """Its entries fill several segments, which are removed from the disk. The last one is still written."""
+    segments = cluster.data / "storage-1" / "segments"
+
+    def files() -> int:
+        return len(list(segments.glob("*.seg")))
+
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer("large", producer_name="importer")
+        for _ in range(40):
+            await producer.send(bytes(1 << 20))
+    assert files() >= 5
+    await cluster.change("DELETE", rest_path("large"))
+
+    async def removed() -> bool:
+        return files() <= 2
+
+    await until(removed, 3 * DEADLINE_S, waiting_for="compaction to remove the segments")
+
+
 async def test_deleted_topic_acknowledges_nothing(cluster: Cluster) -> None:
     """Its owner is paused, and resumes with batches in its socket. Until its session ends, the response is a
     retriable error."""

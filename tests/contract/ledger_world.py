@@ -149,7 +149,9 @@ class Node:
 
     async def start(self) -> None:
         directory = StorageDirectory.open(self.path, CLUSTER, segment_bytes=1 << 20)
-        runner = await NodeRunner.open(directory, self, on_failed=self.failures.append, disk=self.disk)
+        runner = await NodeRunner.open(
+            directory, self, on_failed=self.failures.append, disk=self.disk, ledger_counter=self.ledger_counter
+        )
         service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server()
         service.add_to(server)
@@ -169,6 +171,9 @@ class Node:
         if isinstance(record, StoreUnavailable):
             raise record
         return None if record is None else Versioned(record, 1)
+
+    async def ledger_counter(self) -> LedgerId:
+        return LedgerId(1)
 
     async def was_deleted(self, ledger_id: LedgerId, _: LedgerOrigin) -> bool:
         return ledger_id in self.deleted

@@ -97,6 +97,15 @@ def test_second_damage_starts_limbo_again(path: Path) -> None:
     assert directory.new_holes == ()
 
 
+def test_lost_seal_is_a_hole_if_the_next_segment_is_not_there(path: Path) -> None:
+    """Nothing else says where the segment ended: its last groups may be lost with the seal."""
+    write_groups(path, [[add(7, entry, size=1500)] for entry in range(12)], segment_bytes=SEGMENT_BYTES)
+    first, second, *_ = segment_files(path)
+    flip(first, first.read_bytes().rindex(b"OLGR") + 5)
+    second.unlink()
+    assert {hole.segment_id for hole in examine(path)[1]} == {1, 2}
+
+
 def test_records_around_a_hole_are_found(path: Path) -> None:
     """Also those of the damaged group itself whose own checksums are right."""
     group = [add(7, entry) for entry in range(4)]

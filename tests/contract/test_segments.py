@@ -44,6 +44,10 @@ SECOND = [
     SegmentRecord(RecordKind.FENCE, 9, 0),
     SegmentRecord(RecordKind.LEDGER_ERASED, 5, 0),
     SegmentRecord(RecordKind.RECOVERY_ADD, 9, 1, b"r"),
+    SegmentRecord(RecordKind.REPAIR_ADD, 9, 2, b"p"),
+    SegmentRecord(RecordKind.LIMBO, 3, 0),
+    SegmentRecord(RecordKind.LIMBO_CLEARED, 2, 0),
+    SegmentRecord(RecordKind.SEGMENT_REMOVED, 0, 900),
 ]
 THIRD = [add(7, 2, size=700)]
 ALL = as_found(FIRST + SECOND + THIRD)
@@ -98,7 +102,7 @@ def test_damage_in_any_byte_of_a_confirmed_log_is_a_hole(path: Path) -> None:
         assert found == ALL or hole, offset
         assert set(found) <= set(ALL)
         loud += hole
-    used_bytes = 64 + 3 * 24 + 7 * 36 + 3 * 40 + 1 + 700
+    used_bytes = 64 + 3 * 24 + 11 * 36 + 3 * 40 + 1 + 1 + 700
     assert loud == used_bytes, "bytes in use were damaged without a hole"
 
 

@@ -32,7 +32,7 @@
     │   │   └── PreconditionFailed  the version that the caller named has changed: nothing was written
     │   ├── Unauthenticated · PermissionDenied
     │   ├── WrongCluster          a client or a directory of another cluster
-    │   ├── StorageDirectoryRefused · DamagedSegment · JournalFailed
+    │   ├── StorageDirectoryRefused · JournalFailed
     │   ├── CorruptEntry          the checksum or the content is wrong; never treated as "missing"
     │   ├── UnreadableEntry       no copy can be read; a takeover or a read stops here
     │   ├── EntriesLost           every copy of these entries is proved lost
@@ -285,10 +285,6 @@ class WrongCluster(Fatal):
 
 class StorageDirectoryRefused(Fatal):
     """A storage node's directory is foreign, incomplete or in use."""
-
-
-class DamagedSegment(Fatal):
-    """Acknowledged bytes of a segment are damaged; the storage node does not start with them."""
 
 
 class JournalFailed(Fatal):

@@ -19,7 +19,6 @@ from crc32c import crc32c
 
 from oncelog.core.errors import (
     CorruptEntry,
-    DamagedSegment,
     InvariantViolated,
     JournalFailed,
     StoreUnavailable,
@@ -153,12 +152,12 @@ class NodeRunner:
         *,
         on_failed: Callable[[JournalFailed], None],
         disk: DiskCalls | None = None,
-        ledger_counter: LedgerCounter | None = None,
+        ledger_counter: LedgerCounter,
     ) -> Self:
         """Replay the directory, make its end durable, and become ready for events.
 
         on_failed: called once if the journal fails; the process must then end. ledger_counter: asked only if the
-        directory has new holes; without it such a directory is refused. Raises DamagedSegment, JournalFailed.
+        directory has new holes. Raises JournalFailed.
         """
         runner = cls(Incarnation(directory.identity.incarnation), records)
         replayed = await asyncio.to_thread(replay, directory, disk or DiskCalls())
@@ -338,9 +337,7 @@ def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
         )
 
 
-async def _entered_limbo(
-    directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerCounter | None
-) -> Replayed:
+async def _entered_limbo(directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerCounter) -> Replayed:
     """If the directory has new holes, let it note that the ledgers which exist now may lack entries (hazard 62)."""
     holes = directory.new_holes
     if not holes:
@@ -350,15 +347,6 @@ async def _entered_limbo(
         extra={"fields": {"path": str(directory.path), "holes": [hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]],
                           "hole_count": len(holes)}},
     )  # fmt: skip
-    if ledger_counter is None:
-        hole = holes[0]
-        path = directory.segment_path(hole.segment_id)
-        raise DamagedSegment(
-            f"{path}: damaged at offset {hole.start} ({hole.what}). Records that this node acknowledged are lost here, "
-            "so it does not start: restore the file. Or wipe the node's directory: the node then joins as a new, empty "
-            "one, and its ledgers are one copy short. Wipe at most one node at a time",
-            file=str(path), offset=hole.start, what=hole.what,
-        )  # fmt: skip
     backoff = Backoff()
     while True:
         try:

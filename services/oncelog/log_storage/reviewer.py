@@ -54,6 +54,15 @@ class LedgerReviewer:
         #: whether every ledger was looked at since the start
         self.passed = False
 
+    @property
+    def all_whole(self) -> bool:
+        """Whether no ledger of this node lacks entries because of damage: every ledger was looked at since the start.
+
+        Then segments with holes may go (hazard 63).
+        """
+        ledgers = self._runner.core.ledgers
+        return self.passed and not ledgers.in_limbo and not ledgers.damaged
+
     async def watch(self) -> None:
         while True:
             await asyncio.sleep(self._interval_ms / 1000)

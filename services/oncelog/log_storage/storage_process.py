@@ -81,10 +81,15 @@ class StorageProcess:
             runner = await NodeRunner.open(directory, lookup, on_failed=_end, ledger_counter=lookup.ledger_counter)
             stack.push_async_callback(runner.close)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
-            compactor = Compactor(directory, runner.journal, disk_full=lambda: runner.read_only)
+            listed = _ledger_lister(session, directory.identity.cluster_id)
+            read_unsynced = LedgerStore(session).read_unsynced
+            reviewer = LedgerReviewer(runner, listed, read_unsynced, interval_ms=settings.collect_interval_ms)
+            compactor = Compactor(
+                directory, runner.journal, disk_full=lambda: runner.read_only, holes_settled=lambda: reviewer.all_whole
+            )
             scrubber = Scrubber(runner.journal, interval_ms=settings.scrub_interval_ms)
             observe(telemetry, runner, space, compactor, scrubber)
-            port = await self._serve(directory, runner, space, security, stack)
+            port = await self._serve(directory, runner, space, compactor, scrubber, security, stack)
 
             address = settings.grpc_address(port)
             host, _, advertised_port = address.rpartition(":")
@@ -95,9 +100,6 @@ class StorageProcess:
             )
             await registration.join()
             async with asyncio.TaskGroup() as tasks:
-                listed = _ledger_lister(session, directory.identity.cluster_id)
-                read_unsynced = LedgerStore(session).read_unsynced
-                reviewer = LedgerReviewer(runner, listed, read_unsynced, interval_ms=settings.collect_interval_ms)
                 works = (
                     registration.keep(),
                     registration.follow_read_only_requests(),
@@ -129,7 +131,7 @@ class StorageProcess:
             refuse_unmounted(settings.data_directory, cookies.values(), host=host, port=int(port))
 
     async def _open_directory(self, cluster_id: str, stack: AsyncExitStack) -> StorageDirectory:
-        """Raises StorageDirectoryRefused, DamagedSegment."""
+        """Raises StorageDirectoryRefused."""
         settings = self._settings
         path = settings.data_directory
         try:
@@ -146,6 +148,8 @@ class StorageProcess:
         directory: StorageDirectory,
         runner: NodeRunner,
         space: FreeSpace,
+        compactor: Compactor,
+        scrubber: Scrubber,
         security: Security,
         stack: AsyncExitStack,
     ) -> int:
@@ -165,7 +169,8 @@ class StorageProcess:
                 damaged_ledgers=len(runner.core.ledgers.damaged),
                 erased_ledgers=len(runner.core.ledgers.tombstones),
                 orphaned_ledgers=len(runner.counts.orphaned),
-                scrubbed_ms_ago=-1,
+                dead_bytes=compactor.dead_bytes,
+                scrubbed_ms_ago=scrubber.finished_ms_ago,
             )
 
         service = StorageService(runner, describe, queue_bytes_max=settings.queue_bytes_max)

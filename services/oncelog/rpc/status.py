@@ -39,7 +39,6 @@ _CODES: dict[type[OncelogError], grpc.StatusCode] = {
     errors.UnreadableEntry: grpc.StatusCode.DATA_LOSS,
     errors.EntriesLost: grpc.StatusCode.DATA_LOSS,
     errors.LogHole: grpc.StatusCode.DATA_LOSS,
-    errors.DamagedSegment: grpc.StatusCode.DATA_LOSS,
     InvariantViolated: grpc.StatusCode.INTERNAL,
 }
 

@@ -59,7 +59,6 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.LedgerFenced: (409, "Ledger fenced"),
     # Server-side failures that need an operator. Each has its own code.
     errors.StorageDirectoryRefused: (500, "Storage directory refused"),
-    errors.DamagedSegment: (500, "Damaged segment"),
     errors.JournalFailed: (500, "Journal failed"),
     errors.CorruptEntry: (500, "Corrupt data"),
     errors.UnreadableEntry: (500, "Unreadable entry"),
