@@ -1,7 +1,11 @@
 """`python -m tests.fault_proof [--seed N] [--seconds S] [--only PART …]`: storage faults with real processes.
 
-random: faults of a seeded plan, in rounds with a topic each. The plan of a seed is the same in every run. The exit code
-is 0 when every acknowledged message was read once and in order, and the oracles of `oncelog.verify` found nothing.
+random: faults of a seeded plan, in rounds with a topic each. The plan of a seed is the same in every run.
+disks: the disks of the three nodes are replaced in turn; prints the copies of all entries over time.
+space: a topic is written and deleted again and again; prints the space on the disks over time.
+
+The exit code is 0 when every acknowledged message was read once and in order, the oracles of `oncelog.verify` found
+nothing, every entry has all its copies again, and the disks stayed flat.
 """
 
 import argparse
@@ -16,12 +20,12 @@ from itertools import chain, islice
 from pathlib import Path
 
 import oncelog
+from tests.fault_proof.disk_space import SETTINGS as SPACE_SETTINGS
+from tests.fault_proof.disk_space import write_and_delete
 from tests.fault_proof.faulty_cluster import FaultyCluster
-from tests.fault_proof.plan import DESTRUCTIVE, FaultKind, plan_faults
+from tests.fault_proof.plan import FaultKind, plan_faults
 from tests.fault_proof.random_faults import DEADLINE_S, SETTINGS, RandomFaults
-
-KINDS = tuple(kind for kind in FaultKind if kind not in DESTRUCTIVE)
-REPAIRS = False
+from tests.fault_proof.three_disks import replace_all_disks
 
 
 def tell(line: str) -> None:
@@ -32,12 +36,12 @@ async def random_faults(seed: int, seconds: float, cluster: FaultyCluster) -> No
     """Rounds until the time is over. Raises AssertionError."""
     tell(f"random faults for {seconds:.0f} s, seed {seed}")
     ends_at_s = time.monotonic() + seconds
-    plan = plan_faults(seed, nodes=len(cluster.storage_names), kinds=KINDS)
+    plan = plan_faults(seed, nodes=len(cluster.storage_names))
     injected = 0
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
-        run = RandomFaults(cluster, client, tell, repairs=REPAIRS)
+        run = RandomFaults(cluster, client, tell)
         while time.monotonic() < ends_at_s:
-            faults = chain([next(plan)], islice(plan, len(KINDS) - 1))
+            faults = chain([next(plan)], islice(plan, len(FaultKind) - 1))
             result = await run.round(f"round-{injected + 1}", faults, ends_at_s=ends_at_s)
             injected += len(result.faults)
             tell(
@@ -47,16 +51,31 @@ async def random_faults(seed: int, seconds: float, cluster: FaultyCluster) -> No
     tell(f"{injected} faults injected")
 
 
+async def three_disks(cluster: FaultyCluster) -> None:
+    """Raises AssertionError."""
+    tell("the disks of the three storage nodes are replaced in turn; entries of closed ledgers by their copies:")
+    tell((await replace_all_disks(cluster, "three-disks")).table())
+
+
+async def disk_space(seconds: float, cluster: FaultyCluster) -> None:
+    """Raises AssertionError."""
+    tell(f"a topic is written and deleted for {seconds:.0f} s")
+    await write_and_delete(cluster, seconds, tell)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault_proof", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="seed of the random faults")
     parser.add_argument("--seconds", type=float, default=1200.0, help="duration of the random faults [1200]")
     parser.add_argument("--directory", type=Path, help="empty directory for data and logs, kept [a temporary one]")
-    parts = ("random",)
+    parser.add_argument("--space-seconds", type=float, default=150.0, help="duration of the part space [150]")
+    parts = ("random", "disks", "space")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="these parts [all]")
     given = parser.parse_args()
     proofs: dict[str, Callable[[FaultyCluster], Coroutine[None, None, None]]] = {
         "random": partial(random_faults, given.seed, given.seconds),
+        "disks": three_disks,
+        "space": partial(disk_space, given.space_seconds),
     }
     with ExitStack() as stack:
         directory = given.directory
@@ -66,7 +85,8 @@ def main() -> int:
         for part in given.only:
             place = directory / part
             place.mkdir(parents=True)
-            with FaultyCluster.running(place.absolute(), metadata=2, **SETTINGS) as cluster:
+            settings = SETTINGS | (SPACE_SETTINGS if part == "space" else {})
+            with FaultyCluster.running(place.absolute(), metadata=2, **settings) as cluster:
                 asyncio.run(proofs[part](cluster))
     return 0
 

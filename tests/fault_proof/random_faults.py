@@ -33,6 +33,9 @@ SETTINGS = {
     "add_timeout_ms": 1_500,
     "ledger_entries_max": 200,
     "segment_bytes": 1 << 18,
+    "collect_interval_ms": 1_000,
+    "repair_interval_ms": 500,
+    "repair_absent_delay_ms": 5_000,
 }
 #: A node may be away, and return, several times in this time.
 DEADLINE_S = 180.0
@@ -75,13 +78,12 @@ async def passed(at_s: float) -> None:
 
 
 class RandomFaults:
-    """One run on one cluster. repairs: whether the cluster restores lost copies; without it none are destroyed."""
+    """One run on one cluster."""
 
-    def __init__(self, cluster: FaultyCluster, client: oncelog.AsyncClient, tell: Tell, *, repairs: bool) -> None:
+    def __init__(self, cluster: FaultyCluster, client: oncelog.AsyncClient, tell: Tell) -> None:
         self._cluster = cluster
         self._client = client
         self._tell = tell
-        self._repairs = repairs
 
     async def round(
         self, topic: str, faults: Iterable[PlannedFault], *, ends_at_s: float = float("inf")
@@ -112,8 +114,6 @@ class RandomFaults:
 
     async def _checked_copies(self, topic: str) -> StoredCopies:
         async with CopiesReader.connected(self._cluster) as reader:
-            if not self._repairs:
-                return await reader.read()
             found = StoredCopies()
 
             async def whole() -> bool:

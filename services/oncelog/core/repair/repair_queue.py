@@ -201,9 +201,6 @@ class RepairQueue:
             return
         if before is not None:
             self._unname(before[0])
-            if before[0].state is not record.state:
-                # The pause was that between two requests to roll; a closed ledger can be repaired now.
-                self._retry_now(record.ledger_id)
         self._records[record.ledger_id] = (record, version)
         for node in _named(record):
             self._of_node.setdefault(node, {})[record.ledger_id] = None

@@ -1,0 +1,53 @@
+"""Disks of storage nodes are lost: with a wait for permission nothing is lost, without it readers get an error."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import EntriesLost
+from tests.cluster.cluster_fixture import DEADLINE_S, rest_path
+from tests.cluster.until import until
+from tests.fault_proof.faulty_cluster import FaultyCluster
+from tests.fault_proof.random_faults import SETTINGS
+from tests.fault_proof.three_disks import first_error, replace_all_disks
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
+    with FaultyCluster.running(tmp_path_factory.mktemp("disks"), **SETTINGS) as own:
+        yield own
+
+
+@pytest.mark.hazard(57)
+async def test_disks_replaced_in_turn_lose_no_message(cluster: FaultyCluster) -> None:
+    """Each time when the cluster says that the node may be replaced. All copies are restored in between."""
+    watch = await replace_all_disks(cluster, "three-disks")
+    print(watch.table())
+
+
+@pytest.mark.hazard(78)
+async def test_disks_lost_at_once_are_reported(cluster: FaultyCluster) -> None:
+    """The control: nobody waits for permission, so a reader gets an error, and never hangs. The loss is proved when
+    all three have joined again."""
+    topic = "all-disks-at-once"
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer(topic, producer_name="importer")
+        for first in range(0, 1_000, 10):
+            await producer.send_many([b"%d" % number for number in range(first, first + 10)])
+        # The next owner has none of the entries in its memory.
+        epoch = (await cluster.stats(topic))["owner_epoch"]
+        await cluster.change("PUT", f"{rest_path(topic)}/unload")
+        await cluster.served_by_another(topic, epoch)
+        with cluster.held():
+            for node in cluster.storage_names:
+                await cluster.kill(node)
+                cluster.wipe(node)
+        await cluster.healed()
+
+        async def lost() -> bool:
+            return isinstance(await first_error(client, topic), EntriesLost)
+
+        await until(lost, 4 * DEADLINE_S, every_s=0.5, waiting_for="the loss to be proved")

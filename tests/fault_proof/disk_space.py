@@ -1,0 +1,86 @@
+"""A topic is written and deleted again and again: erased ledgers give their bytes back, and the disks stay flat."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import oncelog
+from tests.cluster.cluster_fixture import rest_path
+from tests.cluster.until import until
+from tests.fault_proof.faulty_cluster import FaultyCluster
+
+#: Bytes of one message; compression does not shrink them much.
+_VALUE_BYTES = 64 * 1024
+_MESSAGES = 64
+CYCLE_BYTES = _VALUE_BYTES * _MESSAGES
+#: A segment that is half dead may stay, and erasing and compaction have intervals: so much is there beside one cycle.
+SPARE_CYCLES = 8
+_DEADLINE_S = 120.0
+
+#: Small segments, so that each cycle fills some; copies are reviewed at once.
+SETTINGS = {"segment_bytes": 1 << 20, "collect_interval_ms": 500, "ledger_entries_max": 50}
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSample:
+    """node_bytes: space that the files of each node take."""
+
+    at_s: float
+    written_bytes: int
+    node_bytes: tuple[int, ...]
+
+    def row(self) -> str:
+        nodes = "".join(f"{size / (1 << 20):>12.1f}" for size in self.node_bytes)
+        return f"{self.at_s:8.1f}{self.written_bytes / (1 << 20):>14.1f}{nodes}"
+
+
+HEAD = f"{'second':>8}{'MiB written':>14}" + "".join(f"{f'MiB node {number}':>12}" for number in (1, 2, 3))
+
+
+def disk_bytes(cluster: FaultyCluster, node: str) -> int:
+    """Space on the disk, of all files of a node."""
+    size = 0
+    for file in (cluster.data / node).rglob("*"):
+        try:
+            size += file.stat().st_blocks * 512
+        except FileNotFoundError:
+            continue  # compacted meanwhile
+    return size
+
+
+async def write_and_delete(
+    cluster: FaultyCluster, seconds: float, tell: Callable[[str], None], *, cycles: int = 1 << 30
+) -> list[DiskSample]:
+    """One sample for each cycle. At the end the disks hold little more than one cycle. Raises AssertionError."""
+    began_s = time.monotonic()
+    samples: list[DiskSample] = []
+    limit = (1 + SPARE_CYCLES) * CYCLE_BYTES
+
+    def look() -> DiskSample:
+        sizes = tuple(disk_bytes(cluster, node) for node in cluster.storage_names)
+        return DiskSample(time.monotonic() - began_s, len(samples) * CYCLE_BYTES, sizes)
+
+    tell(HEAD)
+    while time.monotonic() - began_s < seconds and len(samples) < cycles:
+        await _cycle(cluster, len(samples))
+        await until(lambda: max(look().node_bytes) < limit, _DEADLINE_S, waiting_for=f"less than {limit} bytes on disk")
+        samples.append(look())
+        tell(samples[-1].row())
+    assert samples[-1].written_bytes > 2 * limit, "the disks would be flat without giving anything back"
+    return samples
+
+
+async def _cycle(cluster: FaultyCluster, number: int) -> None:
+    async with await oncelog.connect(cluster.url, operation_timeout=_DEADLINE_S) as client:
+        producer = await client.create_producer("again", producer_name="importer")
+        values = [_value(number, at) for at in range(_MESSAGES)]
+        for first in range(0, _MESSAGES, 8):
+            await producer.send_many(values[first : first + 8])
+        await producer.close()
+    await cluster.change("DELETE", rest_path("again"))
+
+
+def _value(cycle: int, at: int) -> bytes:
+    """Different bytes in each message, the same in every run."""
+    state = cycle * _MESSAGES + at + 1
+    return b"".join((state * factor % (1 << 64)).to_bytes(8) for factor in range(1, _VALUE_BYTES // 8 + 1))
