@@ -23,7 +23,7 @@ from tests.cluster.until import until
 from tests.lab.chaos_fakes import COUNTS, PERFECT, FakeCluster, starting
 
 SEED = 4
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 PAUSE = Fault(FaultKind.OWNER_PAUSE, 0, hold_s=5.0)
 KILL = Fault(FaultKind.STORAGE_KILL, 0)
 OWNER_KILL = (FaultKind.OWNER_KILL,)
