@@ -88,7 +88,7 @@ async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster
     reader = await client.create_reader("flights")
     shown = io.StringIO()
     waiting = WaitingReport(Console(file=shown, width=400))
-    batches = aiter(batches_up_to_now(client, reader, timeout_s=2, unavailable=waiting.tell))
+    batches = aiter(batches_up_to_now(client, reader, timeout_s=8, unavailable=waiting.tell))
     assert (await anext(batches)).count == 4
     with pytest.raises(oncelog.errors.LedgerUnavailable):
         await anext(batches)
