@@ -7,6 +7,7 @@ import pytest
 from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
 from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.stores.repair_store import RepairProgress, RepairStore
 from oncelog.wire import owner_pb2
 from tests.cluster.metadata_world import CLUSTER_ID, DEADLINE_S
 from tests.cluster.until import until
@@ -158,7 +159,20 @@ async def test_owners_are_listed_with_their_state() -> None:
         node = LiveStorageNode(Incarnation("1" * 32), "10.0.0.1", 6660, 99)
         await registry.register_storage_node(node).establish()
         healthy = {"status": "ok", "usable_owners": 1, "writable_storage_nodes": 1}
-        assert await admin.get("/admin/v2/brokers/health") == healthy
+        unknown = dict.fromkeys(f"{kind}_ledgers" for kind in ("under_replicated", "unavailable", "lost", "frozen"))
+        assert await admin.get("/admin/v2/brokers/health") == {**healthy, **unknown}
+        progress = RepairStore(admin.replica.session)
+        for status, counts in (
+            ("under-replicated", (3, 0, 0, 0)),
+            ("unavailable", (3, 1, 0, 0)),
+            ("lost", (3, 1, 2, 0)),
+        ):
+            under, unavailable, lost, frozen = counts
+            await progress.write(
+                RepairProgress(under_replicated=under, unavailable=unavailable, lost=lost, frozen=frozen)
+            )
+            shown = dict(zip(unknown, counts, strict=True))
+            assert await admin.get("/admin/v2/brokers/health") == {**healthy, **shown, "status": status}
         await owner.streams[admin.replica].write(owner.hello(draining=True))
         await until(lambda: not admin.replica.coordination.owners.usable, DEADLINE_S)
         assert (await admin.get("/admin/v2/brokers"))[0]["state"] == "draining"

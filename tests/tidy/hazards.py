@@ -222,6 +222,11 @@ HAZARDS = {
         "A decommission is refused below the write quorum. Under-replicated counts against the write quorum of the "
         "ledger's record.",
     ),
+    76: Hazard(
+        "The cookie of a drained storage node is removed. Its directory joins the cluster again, with ledgers that "
+        "were deleted meanwhile.",
+        "The cookie of a decommissioned node stays and says so. Its directory is never used again.",
+    ),
     77: Hazard(
         "A storage node's disk is full. Repair has used the reserve, so nothing can be fenced, closed or compacted.",
         "Repair copies stop above the reserve. The space of one segment is kept for tombstones and compaction.",

@@ -68,10 +68,12 @@ class StorageView:
     async def _take(self, live: dict[str, LiveStorageNode]) -> None:
         cookies = await self._registry.cookies()
         superseded = tuple(sorted(incarnation for incarnation, cookie in cookies.items() if cookie.retired))
+        # A fresh directory is no member before its predecessor was away for a while (hazard 74).
+        joining = {node.incarnation for node in live.values() if node.joining}
         full = {node.incarnation for node in live.values() if node.read_only}
         full |= {incarnation for incarnation, cookie in cookies.items() if cookie.read_only and incarnation in live}
-        writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in full))
-        read_only = tuple(sorted(i for i in full if i not in superseded))
+        writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in full | joining))
+        read_only = tuple(sorted(i for i in full - joining if i not in superseded))
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
         self._links.update_addresses(
             {Incarnation(name): join_address(node.host, node.port) for name, node in live.items()}, ahead=True

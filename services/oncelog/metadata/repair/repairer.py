@@ -135,6 +135,11 @@ class Repairer:
     async def close(self) -> None:
         await self._tasks.close()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a ledger is being repaired here."""
+        return bool(self._running or self._asked)
+
     def readings(self, read: Callable[[RepairProgress], int]) -> list[Reading]:
         """A level for the metrics; none unless this replica is elected and has looked once."""
         return [Reading(read(self.progress))] if self.elected_as is not None and self.progress.updated_ms else []

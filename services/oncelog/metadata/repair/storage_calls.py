@@ -32,7 +32,8 @@ from oncelog.rpc.storage_codec import (
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire import storage_pb2 as pb
 
-CALL_TIMEOUT_MS = 5_000
+#: A node that is stopped delays every look at the cluster by this time.
+CALL_TIMEOUT_MS = 2_000
 #: A review reads ZooKeeper and the whole copy.
 REVIEW_TIMEOUT_MS = 60_000
 #: Time for one Verify call, which reads VERIFY_BYTES_MAX from a busy disk, or for one group of copies.

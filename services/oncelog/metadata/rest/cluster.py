@@ -14,6 +14,7 @@ from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.rest.access import anybody
 from oncelog.metadata.rest.values import BrokersHealth, OwnerView, StorageNodeView
 from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
+from oncelog.stores.repair_store import RepairProgress
 
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 IncarnationPath = Annotated[str, Path(description="The storage node's incarnation, from the list")]
@@ -43,7 +44,7 @@ def routes(coordination: Coordination) -> APIRouter:
     async def get_brokers_health() -> BrokersHealth:
         """`service_unavailable` if no topic owner can take a topic now, or too few storage nodes take new messages.
 
-        The check publishes and reads nothing.
+        `status` tells whether stored messages are safe. The check publishes and reads nothing.
         """
         await coordination.owners.refresh()
         usable = coordination.owners.usable
@@ -55,7 +56,16 @@ def routes(coordination: Coordination) -> APIRouter:
             raise ServiceUnavailable(
                 f"{writable} storage nodes accept new messages; {needed} are needed: start more or free disk space"
             )
-        return BrokersHealth(status="ok", usable_owners=len(usable), writable_storage_nodes=writable)
+        progress = await coordination.repair.store.read()
+        return BrokersHealth(
+            status=_status(progress),
+            usable_owners=len(usable),
+            writable_storage_nodes=writable,
+            under_replicated_ledgers=progress.under_replicated if progress else None,
+            unavailable_ledgers=progress.unavailable if progress else None,
+            lost_ledgers=progress.lost if progress else None,
+            frozen_ledgers=progress.frozen if progress else None,
+        )
 
     @router.get("/storage-nodes", summary="List the storage nodes", operation_id="list_storage_nodes")
     async def list_storage_nodes() -> list[StorageNodeView]:
@@ -75,6 +85,19 @@ def routes(coordination: Coordination) -> APIRouter:
 
     _add_read_only(router, coordination)
     return router
+
+
+def _status(progress: RepairProgress | None) -> str:
+    """In one word, the worst that the elected replica has found."""
+    if progress is None:
+        return "ok"
+    found = {
+        "lost": progress.lost,
+        "unavailable": progress.unavailable,
+        "frozen": progress.frozen,
+        "under-replicated": progress.under_replicated,
+    }
+    return next((status for status, count in found.items() if count), "ok")
 
 
 def _add_read_only(router: APIRouter, coordination: Coordination) -> None:

@@ -124,11 +124,18 @@ class OwnerView(BaseModel):
 
 
 class BrokersHealth(BaseModel):
-    """The response if topics can be placed."""
+    """The response if topics can be placed. Of the ledgers: as the elected replica last wrote it; null: not yet."""
 
-    status: str
+    status: str = Field(
+        description="The worst that applies: ok, under-replicated (a copy is missing, and repair makes it again), "
+        "frozen (sound copies differ), unavailable (messages cannot be read until a storage node returns) or lost"
+    )
     usable_owners: int
     writable_storage_nodes: int = Field(description="Live storage nodes that take new messages")
+    under_replicated_ledgers: int | None
+    unavailable_ledgers: int | None
+    lost_ledgers: int | None
+    frozen_ledgers: int | None
 
 
 class StorageNodeView(BaseModel):

@@ -1,0 +1,436 @@
+"""The repairer over real sockets, with records in memory: what it changes, what it leaves alone, what it reports."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+import pytest
+
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
+from oncelog.core.errors import Conflict
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.names import parse_topic
+from oncelog.core.store_status import WriteStatus
+from oncelog.metadata.repair.rate_limit import RateLimit
+from oncelog.metadata.repair.repair import Repair, RepairPace
+from oncelog.runtime.tasks import start
+from oncelog.stores import paths
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.json_records import encode_record
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import Decommission, Registry, StorageCookie
+from oncelog.stores.repair_store import RepairProgress, RepairStore
+from oncelog.stores.topic_store import TopicStore
+from tests.cluster.until import until
+from tests.contract.fake_storage_node import FakeStorageNode
+from tests.contract.ledger_world import adds_of, writer_of
+from tests.contract.ledger_world import whole as bytes_of
+from tests.contract.memory_store import MemorySession, MemoryTree
+
+DEADLINE_S = 30.0
+ENTRIES = 20
+NAMES = "abcd"
+
+
+class Placements:
+    """Records what it is asked for."""
+
+    def __init__(self) -> None:
+        self.placed: list[TopicId] = []
+        self.unloaded: list[TopicId] = []
+
+    async def place(self, topic_id: TopicId) -> None:
+        self.placed.append(topic_id)
+
+    async def unload(self, topic_id: TopicId) -> None:
+        self.unloaded.append(topic_id)
+
+
+@dataclass
+class World:
+    """Four registered storage nodes, a topic, and one metadata replica."""
+
+    session: MemorySession
+    stack: AsyncExitStack
+    topic_id: TopicId
+    pace: RepairPace
+    nodes: list[FakeStorageNode] = field(default_factory=list)
+    placements: Placements = field(default_factory=Placements)
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, *, absent_delay_ms: int = 600_000) -> AsyncIterator["World"]:
+        async with AsyncExitStack() as stack:
+            session = MemorySession(MemoryTree(), root="/oncelog")
+            stack.push_async_callback(session.close)
+            await ClusterStore(session).establish("test")
+            created = await TopicStore(session).create(parse_topic("flights"))
+            pace = RepairPace(absent_delay_ms=absent_delay_ms, interval_ms=20)
+            world = cls(session, stack, created.name.value.topic_id, pace)
+            for name in NAMES:
+                node = FakeStorageNode(Incarnation(name * 32), session)
+                await stack.enter_async_context(node.serving())
+                await node.register()
+                assert node.record is not None
+                cookie = StorageCookie(node.incarnation, "127.0.0.1", node.record.port)
+                await world.registry.write_cookie(cookie, version=ABSENT_VERSION)
+                world.nodes.append(node)
+            yield world
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(self.session)
+
+    def replica(self, *, elected: bool = True) -> Repair:
+        """Its repairer runs until the end of the test."""
+        repair = Repair.over(self.session, self.placements, owners=list, pace=self.pace)
+        running = start(repair.repairer.run(lambda: "m-1" if elected else None), what="a repairer")
+        self.stack.push_async_callback(repair.close)
+        self.stack.callback(running.cancel)
+        return repair
+
+    async def ledger(
+        self, ledger_id: int, holders: Sequence[int] = (0, 1, 2), *, listed: bool = True
+    ) -> LedgerMetadata:
+        """A closed ledger of nodes a, b and c; `holders` have all its entries."""
+        members = tuple(node.incarnation for node in self.nodes[:3])
+        metadata = LedgerMetadata(LedgerId(ledger_id), self.topic_id, members, 2)
+        adds = bytes_of(adds_of(writer_of(metadata), ENTRIES))
+        closed = metadata.closed(end=EntryId(ENTRIES - 1), length=1)
+        assert await LedgerStore(self.session).create(closed) is WriteStatus.OK
+        for number in holders:
+            self.nodes[number].copies[LedgerId(ledger_id)] = dict(adds)
+        if listed:
+            topics = TopicStore(self.session)
+            stored = await topics.read(self.topic_id)
+            assert stored is not None
+            links = (*stored.value.ledgers, LedgerLink(LedgerId(ledger_id), 0))
+            await topics.write(replace(stored.value, ledgers=links), version=stored.version)
+        return closed
+
+    async def record(self, ledger_id: int) -> LedgerMetadata:
+        stored = await LedgerStore(self.session).read(LedgerId(ledger_id))
+        assert stored is not None
+        return stored.value
+
+    async def whole(self, ledger_id: int, *members: int) -> LedgerMetadata:
+        """The record once it is whole with these members."""
+        expected = {self.nodes[number].incarnation for number in members}
+
+        async def done() -> LedgerMetadata | None:
+            record = await self.record(ledger_id)
+            return record if record.whole and set(record.members) == expected else None
+
+        found = await until(done, DEADLINE_S, waiting_for=f"ledger {ledger_id} to be whole on {members}")
+        assert found is not None
+        assert found.joining is None
+        return found
+
+    async def cookie(self, number: int) -> StorageCookie:
+        return (await self.registry.cookies())[self.nodes[number].incarnation]
+
+    async def change_cookie(self, number: int, **changes: bool) -> None:
+        stored = await self.registry.read_cookie(self.nodes[number].incarnation)
+        assert stored is not None
+        await self.registry.write_cookie(replace(stored.value, **changes), version=stored.version)  # type: ignore[arg-type]
+
+    async def wipe(self, number: int) -> None:
+        """The node's disk is replaced: its directory is retired and gone."""
+        await self.nodes[number].leave()
+        await self.change_cookie(number, retired=True)
+
+    async def progress(self) -> RepairProgress:
+        return await RepairStore(self.session).read() or RepairProgress()
+
+
+@pytest.mark.hazard(56)
+@pytest.mark.asyncio
+async def test_retired_member_is_replaced_with_every_entry() -> None:
+    """No member alone has all entries; each is copied from a node that has it. The progress is there for every
+    replica."""
+    async with World.running() as world:
+        await world.ledger(1)
+        a, b, d = world.nodes[0], world.nodes[1], world.nodes[3]
+        for entry_id in range(0, ENTRIES, 2):
+            del a.copies[LedgerId(1)][EntryId(entry_id)]
+            b.copies[LedgerId(1)].pop(EntryId(entry_id + 1))
+        await world.wipe(2)
+        repair = world.replica()
+        await world.whole(1, 0, 1, 3)
+        for node in (a, b, d):
+            assert sorted(node.copies[LedgerId(1)]) == list(range(ENTRIES))
+
+        async def idle() -> bool:
+            progress = await world.progress()
+            return (progress.under_replicated, progress.running, progress.repaired_ledgers) == (0, (), 1)
+
+        await until(idle, DEADLINE_S)
+        assert (await world.progress()).replica == "m-1"
+        assert repair.copying.copied_entries == 2 * ENTRIES
+        assert (await world.cookie(2)).debt == 0
+
+
+@pytest.mark.asyncio
+async def test_closed_ledger_becomes_whole_without_copies() -> None:
+    """Every member reads its copy back; nothing is copied."""
+    async with World.running() as world:
+        await world.ledger(1)
+        repair = world.replica()
+        await world.whole(1, 0, 1, 2)
+        assert repair.copying.copied_entries == 0
+
+
+@pytest.mark.hazard(57)
+@pytest.mark.asyncio
+async def test_absent_member_is_replaced_after_the_delay_only() -> None:
+    """It may come back. Its return ends the need."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.nodes[2].leave()
+        repair = world.replica()
+
+        async def reported() -> bool:
+            return (await world.progress()).under_replicated == 1
+
+        await until(reported, DEADLINE_S)
+        assert (await world.record(1)).joining is None
+        await world.nodes[2].register()
+        await world.whole(1, 0, 1, 2)
+        assert repair.copying.copied_entries == 0
+    async with World.running(absent_delay_ms=1) as world:
+        await world.ledger(1)
+        await world.nodes[2].leave()
+        world.replica()
+        await world.whole(1, 0, 1, 3)
+
+
+@pytest.mark.hazard(58)
+@pytest.mark.asyncio
+async def test_ledger_that_no_topic_lists_is_left_alone() -> None:
+    """It may be the next ledger of a topic, or be about to be deleted."""
+    async with World.running() as world:
+        unlisted = await world.ledger(1, holders=(0,), listed=False)
+        await world.ledger(2)
+        await world.wipe(2)
+        world.replica()
+        await world.whole(2, 0, 1, 3)
+        asked = world.replica(elected=False)
+        await asked.repair_now(LedgerId(1))
+        await until(lambda: not asked.repairer.busy, DEADLINE_S)
+        assert await world.record(1) == unlisted
+        assert all(LedgerId(1) not in node.copies for node in world.nodes[1:])
+
+
+@pytest.mark.hazard(59)
+@pytest.mark.asyncio
+async def test_two_repairers_at_once_do_no_harm() -> None:
+    """The compare-and-set on the record decides; the election is a hint."""
+    async with World.running() as world:
+        for number in range(1, 6):
+            await world.ledger(number)
+        await world.wipe(2)
+        world.replica()
+        world.replica()
+        for number in range(1, 6):
+            await world.whole(number, 0, 1, 3)
+            assert len(world.nodes[3].copies[LedgerId(number)]) == ENTRIES
+
+
+@pytest.mark.asyncio
+async def test_replica_that_is_not_elected_repairs_only_what_it_is_asked_for() -> None:
+    """An operator reaches any replica."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.ledger(2)
+        await world.wipe(2)
+        repair = world.replica(elected=False)
+        await repair.repair_now(LedgerId(1))
+        await world.whole(1, 0, 1, 3)
+        assert not (await world.record(2)).whole
+        await world.session.create(
+            paths.ledger(LedgerId(3)), b'{"format":1}'
+        )  # a record that cannot be read hides no other
+        await repair.watch.refresh()
+        assert repair.watch.queue.record(LedgerId(2)) is not None
+
+
+@pytest.mark.asyncio
+async def test_damaged_copy_is_repaired_in_place() -> None:
+    """Of a ledger that was whole: the node reports damage, the entries come from the others, and the node clears it."""
+    async with World.running() as world:
+        await world.ledger(1)
+        repair = world.replica()
+        await world.whole(1, 0, 1, 2)
+        c = world.nodes[2]
+        c.unreadable[LedgerId(1)] = {EntryId(3), EntryId(4)}
+        del c.copies[LedgerId(1)][EntryId(9)]
+        c.damaged.add(LedgerId(1))
+        await until(lambda: not c.damaged, DEADLINE_S)
+        await world.whole(1, 0, 1, 2)
+        assert sorted(c.received) == [3, 4, 9]
+        assert repair.copying.copied_entries == 3
+
+
+@pytest.mark.asyncio
+async def test_source_that_sends_wrong_bytes_is_passed_over() -> None:
+    """Its disk was right a moment ago; what arrives is verified before it is copied."""
+    async with World.running() as world:
+        await world.ledger(1)
+        right = dict(world.nodes[0].copies[LedgerId(1)])
+        for number in (0, 1):
+            world.nodes[number].sends_wrong = {EntryId(number)}
+        await world.wipe(2)
+        world.replica()
+        await world.whole(1, 0, 1, 3)
+        assert world.nodes[3].copies[LedgerId(1)] == right
+
+
+@pytest.mark.hazard(78)
+@pytest.mark.asyncio
+async def test_entry_without_a_live_copy_is_stuck_until_its_holder_returns() -> None:
+    """The progress names the entries and the node that is waited for. Nothing is lost, and no operator is needed."""
+    async with World.running() as world:
+        await world.ledger(1)
+        for number in (0, 1):
+            del world.nodes[number].copies[LedgerId(1)][EntryId(5)]
+        await world.nodes[2].leave()
+        repair = world.replica()
+        await until(lambda: repair.repairer.elected_as, DEADLINE_S)
+        await repair.repair_now(LedgerId(1))
+
+        async def stuck() -> bool:
+            progress = await world.progress()
+            return [one.ledger_id for one in progress.stuck] == [1]
+
+        await until(stuck, DEADLINE_S)
+        [shown] = (await world.progress()).stuck
+        assert shown.reason == f"entries 5 to 5 have no live copy; waiting for {world.nodes[2].incarnation}"
+        assert not (await world.record(1)).lost
+        await world.nodes[2].register()
+        await world.whole(1, 0, 1, 2)
+        assert all(len(node.copies[LedgerId(1)]) == ENTRIES for node in world.nodes[:3])
+
+
+@pytest.mark.hazard(80)
+@pytest.mark.asyncio
+async def test_nothing_is_repaired_while_an_older_process_is_registered() -> None:
+    """It could take an erased copy for a missing one."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.wipe(2)
+        old = encode_record({"host": "127.0.0.1", "ports": {"grpc": 1}, "since_ms": 0})
+        path = f"{paths.OWNERS}/{uuid4().hex}"
+        assert await world.session.create(path, old, ephemeral=True) is WriteStatus.OK
+        world.replica()
+
+        async def paused() -> bool:
+            progress = await world.progress()
+            return progress.under_replicated == 1 and "older version" in progress.paused
+
+        await until(paused, DEADLINE_S)
+        assert (await world.record(1)).joining is None
+        await world.session.delete(path, version=0)
+        await world.whole(1, 0, 1, 3)
+
+
+@pytest.mark.asyncio
+async def test_may_replace_waits_until_every_copy_is_back() -> None:
+    """With one member gone, the disk of another must not go, too."""
+    async with World.running() as world:
+        await world.ledger(1)
+        a = world.nodes[0].incarnation
+        reader = world.replica(elected=False)
+        await reader.watch.refresh()
+        assert "read their copies back" in reader.watch.may_replace(a).blockers[0].reason
+        await world.wipe(2)
+        await reader.watch.refresh()
+        assert not reader.watch.may_replace(a).allowed
+        world.replica()
+        await world.whole(1, 0, 1, 3)
+        await reader.watch.refresh()
+        assert reader.watch.may_replace(a).allowed
+
+
+@pytest.mark.hazard(75)
+@pytest.mark.hazard(76)
+@pytest.mark.asyncio
+async def test_decommissioned_node_is_drained_and_removed() -> None:
+    """While it drains it is a source. Its cookie stays, and below the write quorum nothing is removed."""
+    async with World.running() as world:
+        await world.ledger(1, holders=(2,))
+        repair = world.replica()
+        c, d = world.nodes[2].incarnation, world.nodes[3].incarnation
+        await repair.watch.refresh()
+        world.nodes[3].open.clear()
+        await repair.decommissions.begin(c, repair.watch.queue.nodes, write_quorum=3)
+
+        async def copying() -> bool:
+            progress = await world.progress()
+            return bool(progress.running) and (await world.cookie(2)).debt == 0
+
+        await until(copying, DEADLINE_S)
+        rounds = (await world.progress()).updated_ms
+
+        async def later() -> bool:
+            return (await world.progress()).updated_ms > rounds
+
+        await until(later, DEADLINE_S)
+        assert (await world.cookie(2)).decommission is Decommission.DRAINING, "a ledger names it"
+        world.nodes[3].open.set()
+        await world.whole(1, 0, 1, 3)
+
+        async def removed() -> bool:
+            return (await world.cookie(2)).decommission is Decommission.DONE
+
+        await until(removed, DEADLINE_S)
+        assert (await world.cookie(2)).retired
+        await repair.watch.refresh()
+        with pytest.raises(Conflict, match="2 other storage nodes are left, and a ledger needs 3"):
+            await repair.decommissions.begin(d, repair.watch.queue.nodes, write_quorum=3)
+        with pytest.raises(Conflict, match="was removed"):
+            await repair.decommissions.cancel(c)
+
+
+@pytest.mark.asyncio
+async def test_cancelled_decommission_leaves_the_node_writable() -> None:
+    """Nothing was removed yet."""
+    async with World.running() as world:
+        repair = world.replica(elected=False)
+        await repair.watch.refresh()
+        c = world.nodes[2].incarnation
+        await repair.decommissions.begin(c, repair.watch.queue.nodes, write_quorum=3)
+        assert (await world.cookie(2)).read_only
+        await repair.decommissions.cancel(c)
+        await repair.decommissions.cancel(c)
+        assert (await world.cookie(2)).decommission is Decommission.NO
+        assert not (await world.cookie(2)).read_only
+
+
+@pytest.mark.asyncio
+async def test_full_target_is_passed_over() -> None:
+    """Repair stops above the reserve of a disk; the debt says that copies are owed."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.wipe(2)
+        world.nodes[3].full = True
+        world.replica()
+
+        async def owed() -> bool:
+            return (await world.cookie(2)).debt == 1
+
+        await until(owed, DEADLINE_S)
+        assert not (await world.record(1)).whole
+
+
+def test_rate_limit_spreads_bytes_over_time() -> None:
+    """A pause saves a burst of one second at most."""
+    now_s = 100.0
+    limit = RateLimit(1_000, now_s=lambda: now_s)
+    assert [limit.take(500), limit.take(500), limit.take(500)] == [0.0, 0.0, 0.5]
+    now_s += 0.5
+    assert limit.take(1_000) == 1.0
+    now_s += 3_600
+    assert [limit.take(1_000), limit.take(2_000)] == [0.0, 2.0]
