@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.ids import Incarnation
-from oncelog.log_storage.node_registration import NodeRegistration
-from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.log_storage.node_registration import NodeRegistration, refuse_decommissioned
+from oncelog.stores.registry import Decommission, LiveStorageNode, Registry
 from tests.cluster.until import until
 from tests.contract.ledger_world import DEADLINE_S, A, B
 from tests.contract.store_backends import Backend, new_cluster
@@ -34,7 +36,25 @@ async def test_wiped_directory_retires_its_predecessor(backend: Backend) -> None
     assert not await retired(registry)
     await NodeRegistration(registry, live(B), address_is_chosen=True).join()
     assert await retired(registry) == [A]
-    assert (await registry.cookies())[B].port == 7000
+    cookies = await registry.cookies()
+    assert (cookies[A].replaced_by, cookies[B].port) == (B, 7000)
+
+
+@pytest.mark.hazard(76)
+async def test_decommissioned_directory_is_refused_and_the_error_names_the_command(backend: Backend) -> None:
+    """Its ledgers may be deleted since. While it is drained it still serves (hazard 76)."""
+    registry = Registry(await new_cluster(backend))
+    path = Path("/data/log_storage")
+    await refuse_decommissioned(path, A, registry)
+    await NodeRegistration(registry, live(A), address_is_chosen=True).join()
+    for decommission in (Decommission.NO, Decommission.DRAINING, Decommission.DONE):
+        stored = await registry.read_cookie(A)
+        assert stored is not None
+        await registry.write_cookie(replace(stored.value, decommission=decommission), version=stored.version)
+        if decommission is not Decommission.DONE:
+            await refuse_decommissioned(path, A, registry)
+    with pytest.raises(StorageDirectoryRefused, match="find /data/log_storage -mindepth 1 -delete"):
+        await refuse_decommissioned(path, A, registry)
 
 
 async def test_random_address_retires_no_directory(backend: Backend) -> None:

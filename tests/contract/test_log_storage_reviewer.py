@@ -90,7 +90,7 @@ async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(t
 
 
 async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
-    """The topic's list, which names only higher ids, proves that the ledger was trimmed."""
+    """The floor in the topic's record proves it. A list that names only higher ids does not (hazard 67)."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("kept")
         client = PublishClient(channel)
@@ -100,11 +100,15 @@ async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
         listed = await topics.read(runner.topic_id)
         assert listed is not None
         trimmed = replace(listed.value, ledgers=(LedgerLink(LedgerId(log + 1), 1),))
-        await topics.write(trimmed, version=listed.version)
+        written = await topics.write(trimmed, version=listed.version)
         await LedgerStore(world.session).remove(LedgerId(log))
         reviewing = reviewer(world)
-        for _ in range(2):
+        for _ in range(3):
             await reviewing.review()
+        assert held(world) == {log}
+        floored = replace(trimmed, deleted_below=LedgerId(log + 1))
+        await topics.write(floored, version=written.version)
+        await reviewing.review()
         await until(lambda: not held(world), DEADLINE_S, waiting_for="the entries to be erased")
 
 

@@ -45,12 +45,12 @@ from tests.simulation.world import Process, World
 SESSION_TICKS = 300
 
 
-def listed_ledgers(data: bytes | None, origin: LedgerOrigin | None) -> list[LedgerId]:
-    """The ids in the record of a chain; none without a record."""
+def floor_of(data: bytes | None, origin: LedgerOrigin | None) -> LedgerId:
+    """`deleted_below` in the record of a chain; 0 without a record."""
     if data is None or origin is None:
-        return []
+        return LedgerId(0)
     record = decode_topic(data) if origin.purpose is LedgerPurpose.LOG else decode_cursor(data)
-    return [link.ledger_id for link in record.ledgers]
+    return record.deleted_below
 
 
 class ReadReply(NamedTuple):
@@ -256,7 +256,7 @@ class StorageServer(Process):
             self.handle(LedgerChecked(ledger_id, effect.check, metadata, version=version, may_erase=may_erase))
 
         def looked(data: bytes | None, _version: int) -> None:
-            deleted = was_deleted(ledger_id, listed=listed_ledgers(data, origin), topic_deleted=False)
+            deleted = was_deleted(ledger_id, deleted_below=floor_of(data, origin), topic_deleted=False)
             self.handle(LedgerChecked(ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase))
 
         self.parts.store.read(self, f"ledgers/{ledger_id}", checked)

@@ -13,11 +13,13 @@ Rules
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
-from oncelog.core.errors import StoreUnavailable
+from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
+from oncelog.core.ids import Incarnation
 from oncelog.core.store_status import WriteStatus
-from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.stores.registry import Decommission, LiveStorageNode, Registry, StorageCookie
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +124,23 @@ class NodeRegistration:
             stored = await self._registry.read_cookie(former.incarnation)
             if stored is None or stored.value != former:
                 continue
-            written = await self._registry.write_cookie(replace(former, retired=True), version=stored.version)
+            replaced = replace(former, retired=True, replaced_by=node.incarnation)
+            written = await self._registry.write_cookie(replaced, version=stored.version)
             if written.status is WriteStatus.OK:
                 fields = {"former": former.incarnation, "incarnation": node.incarnation}
                 logger.warning("this node replaces another node, whose directory is gone", extra={"fields": fields})
+
+
+async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: Registry) -> None:
+    """The content of a decommissioned directory was moved to other nodes, and may be deleted since (hazard 76).
+
+    Raises StorageDirectoryRefused, StoreUnavailable.
+    """
+    stored = await registry.read_cookie(incarnation)
+    if stored is not None and stored.value.decommission is Decommission.DONE:
+        raise StorageDirectoryRefused(
+            f"{path}: this storage node was decommissioned: its ledgers are on other nodes, and it must not serve them "
+            f"again; to join with this disk as a new, empty node, delete the content first: find {path} -mindepth 1 "
+            "-delete",
+            incarnation=incarnation,
+        )

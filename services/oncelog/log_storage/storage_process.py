@@ -14,12 +14,12 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
-from oncelog.core.ids import LedgerId
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.log_storage.compactor import Compactor
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.free_space import FreeSpace
 from oncelog.log_storage.node_metrics import observe
-from oncelog.log_storage.node_registration import NodeRegistration
+from oncelog.log_storage.node_registration import NodeRegistration, refuse_decommissioned
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.scrubber import Scrubber
@@ -77,6 +77,7 @@ class StorageProcess:
             health.ready_when("zookeeper", _absence(session, settings).reason)
             await self._refuse_unmounted(Registry(session))
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
+            await refuse_decommissioned(directory.path, Incarnation(directory.identity.incarnation), Registry(session))
             lookup = LedgerLookup(session)
             runner = await NodeRunner.open(directory, lookup, on_failed=_end, ledger_counter=lookup.ledger_counter)
             stack.push_async_callback(runner.close)

@@ -94,13 +94,13 @@ class LedgerLookup:
         """
         tombstone = await self._session.read(paths.tombstone(origin.topic_id))
         if tombstone is not None:
-            return was_deleted(ledger_id, listed=(), topic_deleted=True)
-        return was_deleted(ledger_id, listed=await self._listed(origin), topic_deleted=False)
+            return was_deleted(ledger_id, deleted_below=LedgerId(0), topic_deleted=True)
+        return was_deleted(ledger_id, deleted_below=await self._floor(origin), topic_deleted=False)
 
-    async def _listed(self, origin: LedgerOrigin) -> list[LedgerId]:
-        """The ids in the record of this managed ledger, ascending; none if there is no such record."""
+    async def _floor(self, origin: LedgerOrigin) -> LedgerId:
+        """`deleted_below` of this managed ledger; 0 if there is no such record."""
         if origin.purpose is LedgerPurpose.LOG:
             topic = await self._topics.read(origin.topic_id)
-            return [] if topic is None else [link.ledger_id for link in topic.value.ledgers]
+            return LedgerId(0) if topic is None else topic.value.deleted_below
         cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)
-        return [] if cursor is None else [link.ledger_id for link in cursor.value.ledgers]
+        return LedgerId(0) if cursor is None else cursor.value.deleted_below

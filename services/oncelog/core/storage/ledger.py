@@ -14,10 +14,11 @@ operator may have removed it, or ZooKeeper may have been restored from an older 
 prove a deletion, and both stay in ZooKeeper:
 
     the topic's tombstone exists                             the topic was deleted with all of its ledgers
-    the list that held the ledger names only higher ids      the ledger was trimmed: ids ascend in a list, and
-                                                             ledgers leave it only at the front
+    the ledger is below `deleted_below` of its chain         the ledger was trimmed: the floor is written in the
+                                                             compare-and-set that trims, and only rises
 
-A list without ledgers proves nothing. An older backup lists lower ids, so it proves less and never more.
+The floor is in the topic's record for the log, and in the cursor's record for the cursor's ledgers. An older backup has
+a lower floor, so it proves less and never more.
 """
 
 from collections.abc import Sequence
@@ -202,10 +203,10 @@ def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int |
     return crc if checksum_of(data, checksum) == crc else None
 
 
-def was_deleted(ledger_id: LedgerId, *, listed: Sequence[LedgerId], topic_deleted: bool) -> bool:
+def was_deleted(ledger_id: LedgerId, *, deleted_below: LedgerId, topic_deleted: bool) -> bool:
     """Whether a ledger whose record is missing was deleted.
 
-    listed: the ids in the list that would name it, ascending; empty if there is no such record.
+    deleted_below: the floor in the record of the ledger's chain; 0 if there is no such record.
     topic_deleted: whether the topic has a tombstone.
     """
-    return topic_deleted or (len(listed) > 0 and ledger_id < listed[0])
+    return topic_deleted or ledger_id < deleted_below
