@@ -27,6 +27,7 @@ from tests.simulation.network import Network
 from tests.simulation.owner_server import OwnerParts, OwnerServer
 from tests.simulation.producer_client import ClientParts, Input, ProducerClient
 from tests.simulation.reader_client import ReaderClient, ReaderParts
+from tests.simulation.repair_server import Repairer, queue_settings
 from tests.simulation.storage_server import NodeParts, StorageServer
 from tests.simulation.store import Store
 from tests.simulation.topic_shell import TopicShell
@@ -37,6 +38,8 @@ from tests.simulation.world import Process, World
 SESSION_TICKS = 400
 #: how long a name is left to its holder after a takeover
 RETURN_TICKS = 1500
+#: between two reviews of all ledgers of a storage node, in runs with repair
+REVIEW_TICKS = 700
 #: how long a takeover waits for the recovery of the cursor's last ledger
 CURSOR_TICKS = 400
 
@@ -73,6 +76,9 @@ class Shape:
     inputs: list[tuple[Input, int]] | None = None
     #: the only faults to inject, on a good network; empty: they are drawn
     only_faults: tuple[str, ...] = ()
+    #: whether the metadata replicas repair, as in every fifth run; impatient: absent nodes are soon replaced
+    repair: bool = False
+    impatient: bool = False
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -119,7 +125,7 @@ def draw_shape(world: World) -> Shape:
     return Shape(
         owners=rng.choice((2, 2, 3)), nodes=rng.choice((3, 3, 4)), metadata=rng.choice((1, 2)),
         topics=rng.choice((1, 1, 2)), producers=rng.choice((2, 3)), readers=rng.choice((0, 1)),
-        settings=small_settings(world),
+        settings=small_settings(world), repair=world.seed % 5 == 4, impatient=world.seed % 10 == 9,
     )  # fmt: skip
 
 
@@ -152,8 +158,9 @@ class Cluster:
         self.nodes: dict[Incarnation, StorageServer] = {}
         self.watch = Watch(self.store, self.nodes, checksum)
         node_parts = NodeParts(
-            world, self.network, self.store, checksum, self.watch.erased, rules.node, rules.sync_at_start
-        )
+            world, self.network, self.store, checksum, self.watch.erased, rules.node, rules.sync_at_start,
+            review_ticks=REVIEW_TICKS if shape.repair else 0,
+        )  # fmt: skip
         for name in [f"node{n}" for n in range(shape.nodes)]:
             self.nodes[Incarnation(name)] = StorageServer(node_parts, name)
         self.owner_parts = OwnerParts(
@@ -168,7 +175,9 @@ class Cluster:
             rules.claim,
         )
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
-        parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids)
+        self.shape = shape
+        repairs = self._repairer if shape.repair else None
+        parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids, repairs)
         self.metadata = [MetadataServer(parts, f"metadata{n}", stale) for n in range(shape.metadata)]
         #: they ask each topic's owner how far its log goes
         self.questioners: list[Questioner] = []
@@ -178,6 +187,9 @@ class Cluster:
         for topic_id in topic_ids:
             self._add_topic(topic_id, shape, rules)
             self.questioners.append(Questioner(parts, self.nodes, self.clients[topic_id][0], topic_id))
+
+    def _repairer(self, server: MetadataServer) -> Repairer:
+        return Repairer(server, self.nodes, queue_settings(impatient=self.shape.impatient))
 
     @property
     def topic_ids(self) -> tuple[TopicId, ...]:

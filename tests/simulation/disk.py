@@ -22,6 +22,8 @@ class Disk:
         #: records at the front that no crash can take
         self.synced = 0
         self.torn = False
+        #: synced records that a fault took away
+        self.taken: list[JournalRecord] = []
         #: (ledger, entry) of what the medium has spoiled
         self.damaged: dict[tuple[LedgerId, EntryId], None] = {}
 
@@ -47,6 +49,11 @@ class Disk:
         """The journal is read at a start, and its tail synced before anything is served."""
         self.torn = False
         self.synced = len(self.records)
+
+    def ever_held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
+        """`held`, and what a fault took away."""
+        taken = [r for r in self.taken if r.ledger_id == ledger_id and r.kind in ENTRY_KINDS]
+        return {record.entry_id: bytes(record.data) for record in taken} | self.held(ledger_id)
 
     def held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
         """{entry: bytes} of one ledger that would certainly survive a crash at this moment."""

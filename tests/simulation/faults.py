@@ -1,8 +1,9 @@
 """The faults of a run, drawn from its seed: which kinds, how often, where and for how long.
 
 A run draws a few kinds of faults, so that some runs have many crashes and others only lose replies. Directories are
-wiped at one place only, because a ledger of three members and Qa 2 survives the loss of one copy. All other faults may
-hit every process at once.
+wiped at one place only, because a ledger of three members and Qa 2 survives the loss of one copy. In runs with repair
+every directory may be lost, but only while all ledgers can do without it. All other faults may hit every process at
+once.
 """
 
 import random
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
 from oncelog.core.topic.events import DedupToggled, DrainRequested
-from tests.simulation import opening_faults, races
+from tests.simulation import opening_faults, races, storage_faults
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults
 from tests.simulation.owner_server import OwnerServer
+from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import StoreFaults
 from tests.simulation.world import Process
 
@@ -50,6 +52,8 @@ class Faults:
         self.on = True
         self.every = EVERY
         drawn = [kind for kind in KINDS if _is_drawn(kind, self.world.seed)]
+        if not cluster.shape.repair:
+            drawn = [kind for kind in drawn if kind not in REPAIR_KINDS]
         self.kinds = [kind for kind in KINDS if kind.name in only] if only else drawn
         self._good_network = bool(only)
         #: the one place that is ever wiped
@@ -105,6 +109,8 @@ class Faults:
             if process.paused:
                 self._wake(process)
             cluster.revive(process)
+        if cluster.shape.repair:
+            storage_faults.scrub_all(self)
 
     # --- single faults, for scenarios too -----------------------------------------------------------------------------
 
@@ -153,7 +159,10 @@ class Faults:
             self.world.after(201, "storage nodes are seen", self.cluster.nodes_changed)
 
     def wipe(self, ticks: int) -> None:
-        server = self.wiped
+        if not self.cluster.shape.repair or storage_faults.may_lose(self, self.wiped):
+            self.lose_directory(self.wiped, ticks)
+
+    def lose_directory(self, server: StorageServer, ticks: int) -> None:
         if server.alive:
             self.cluster.crash(server)
         server.wipe()
@@ -248,7 +257,7 @@ def _rot(faults: Faults) -> None:
     topic_id = rng.choice(cluster.topic_ids)
     data, _ = cluster.store.get(f"cursors/{topic_id}")
     closed = [] if data is None else [n for n, _ in decode_cursor(data).ledgers if n in cluster.watch.closed]
-    if not closed or faults.rotten:
+    if not closed or faults.rotten or cluster.shape.repair:
         return
     races.trim_all(faults)
     faults.rotten = True
@@ -363,5 +372,10 @@ KINDS = (
     Kind("stranger", 0.3, _stranger),
     Kind("switch", 0.1, _switch),
     Kind("collect", 0.4, races.collect_all),
+    Kind("disk replacement", 0.7, storage_faults.replace_disk),
+    Kind("hole", 0.5, storage_faults.hole),
+    Kind("spoiled entries", 0.5, storage_faults.spoil),
     Kind("lost ledger record", 0.15, races.lose_ledger_record),
 )
+#: faults of runs with repair
+REPAIR_KINDS = [k for k in KINDS if k.name in ("disk replacement", "hole", "spoiled entries")]

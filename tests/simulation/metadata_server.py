@@ -35,6 +35,7 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.store_status import WriteStatus
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
+from tests.simulation.repair_server import Repairer
 from tests.simulation.store import Store
 from tests.simulation.world import Process, World
 
@@ -54,6 +55,8 @@ class MetadataParts:
     #: {place: owner}
     owners: dict[str, OwnerServer]
     topics: tuple[TopicId, ...]
+    #: how a replica begins to repair; None: the run has no repair
+    repairs: Callable[["MetadataServer"], Repairer] | None = None
     #: {topic: every placement ever, oldest first}; what a stale route is made of
     placements: dict[TopicId, list[tuple[Incarnation, OwnerEpoch]]] = field(default_factory=dict)
 
@@ -77,6 +80,7 @@ class MetadataServer(Process):
         #: {topic: who looks it up now}
         self.asking: dict[TopicId, list[tuple[Found, Failed]]] = {}
         self._streams = 0
+        self.repairer: Repairer | None = None
 
     def start(self) -> None:
         super().start()
@@ -87,6 +91,8 @@ class MetadataServer(Process):
             if owner.alive:
                 self.connect(owner)
         self.post(self.world.rng.randint(1, SCAN_TICKS), "scan", self._scan)
+        if self.parts.repairs is not None:
+            self.repairer = self.parts.repairs(self)
 
     def _scan(self) -> None:
         self.post(SCAN_TICKS, "scan", self._scan)
@@ -150,6 +156,9 @@ class MetadataServer(Process):
         self.post(network.delay(owner.name, self.name), "probe answered", lambda: self._suspect(event))
 
     # --- placement ----------------------------------------------------------------------------------------------------
+
+    def place(self, topic_id: TopicId) -> None:
+        self._place(PlacementRequested(topic_id))
 
     def unload(self, topic_id: TopicId, avoid: Incarnation) -> None:
         self._place(UnloadRequested(topic_id, avoid))

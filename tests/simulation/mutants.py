@@ -42,6 +42,7 @@ from oncelog.core.topic.takeover import Takeover, TakeoverState
 from tests.simulation import owner_server, storage_server
 from tests.simulation.cluster import Rules
 from tests.simulation.end_of_log_client import Questioner
+from tests.simulation.repair_mutants import REPAIR_MUTANTS
 from tests.simulation.storage_server import StorageServer
 
 
@@ -388,4 +389,5 @@ MUTANTS = (
     Mutant("epoch of an answer not compared", 6, 6, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
     Mutant("takeover waits for its snapshot without a timeout", 0, 6, ((Takeover, "_timer_fired", _always([])),)),
     Mutant("given-up epoch taken again", 6, 0, ((Ownership, "gave_up", _always(None)),)),
+    *(Mutant(name, hazard, seed, swaps) for name, hazard, seed, swaps in REPAIR_MUTANTS),
 )  # fmt: skip

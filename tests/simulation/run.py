@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId, ProducerId
+from oncelog.core.ledger.metadata import LedgerState, decode_ledger
 from oncelog.core.topic.events import DrainRequested
 from oncelog.core.topic.topic import Phase
 from oncelog.verify.appends import check_appends
@@ -13,6 +14,8 @@ from oncelog.verify.reads import check_reads
 from oncelog.verify.violation import Violation
 from tests.simulation.cluster import Cluster, Rules, Shape, draw_shape
 from tests.simulation.faults import Faults
+from tests.simulation.repair_server import listed_ledgers_of
+from tests.simulation.storage_faults import not_whole
 from tests.simulation.world import World
 
 FAULTY_TICKS = 4000
@@ -77,11 +80,25 @@ class Run:
         self.faults.heal()
         healed = self.world.now
         deadline = healed + HEALED_TICKS
-        while not (self._complete() and all(one.answered_began >= healed for one in self.cluster.questioners)):
+        while not (
+            self._complete()
+            and all(one.answered_began >= healed for one in self.cluster.questioners)
+            and not (self.cluster.shape.repair and not_whole(self.faults))
+        ):
             if self.world.now > deadline:
                 raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.cluster.state_line()}")
             self.step()
+        self._check_copies()
         self._close_topics()
+
+    def _check_copies(self) -> None:
+        """In a run with repair every listed CLOSED ledger is whole."""
+        if self.cluster.shape.repair:
+            for ledger_id in listed_ledgers_of(self.cluster.store):
+                data, _ = self.cluster.store.get(f"ledgers/{ledger_id}")
+                record = None if data is None else decode_ledger(data)
+                if record is not None and record.state is LedgerState.CLOSED:
+                    self.cluster.watch.copies.check_whole(record)
 
     def _complete(self) -> bool:
         """Every topic is served by the owner its record names, and every input has its answers.

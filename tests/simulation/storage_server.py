@@ -14,6 +14,7 @@ from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
@@ -71,13 +72,15 @@ class NodeParts:
     network: Network
     store: Store
     checksum: Checksum
-    #: called with each ledger that a node has erased
-    erased: Callable[[LedgerId], None]
+    #: called with each node and ledger when the node has erased its copy
+    erased: Callable[[Incarnation, LedgerId], None]
     make: Callable[[Incarnation, Index, Checksum], StorageNode] = StorageNode
     #: whether what a start reads back is synced before it is served (hazard 19)
     sync_at_start: bool = True
     #: whether every process is of a version that has erasing (hazard 80)
     may_erase: bool = True
+    #: between two reviews of all ledgers; 0: none but those that a fault asks for
+    review_ticks: int = 0
 
 
 class StorageServer(Process):
@@ -124,6 +127,12 @@ class StorageServer(Process):
             self.index.put(record)
             self._restore(record)
         self.register()
+        if self.parts.review_ticks:
+            self.post(self.world.rng.randint(1, self.parts.review_ticks), "reviews", self._review_periodically)
+
+    def _review_periodically(self) -> None:
+        self.post(self.parts.review_ticks, "reviews", self._review_periodically)
+        self.collect()
 
     def _restore(self, record: JournalRecord) -> None:
         match record.kind:
@@ -190,6 +199,23 @@ class StorageServer(Process):
                 unreadable.append(entry_id)
         return missing, unreadable
 
+    def verify_copy(self, effect: VerifyCopy, reply: Callable[[CopyVerified], None]) -> None:
+        """Verify as the service answers it: in limbo an entry that is not found is unreadable."""
+        ledger_id, first = effect.ledger_id, effect.first
+        ledger = self.core.ledgers.peek(ledger_id)
+        if effect.node != self.incarnation or ledger.erasing:
+            reply(CopyVerified(effect.node, first, VerifyStatus.SILENT))
+            return
+        if ledger.erased and self.index.last_entry(ledger_id) is None:
+            reply(CopyVerified(effect.node, first, VerifyStatus.ERASED))
+            return
+        beyond = EntryId(first + min(effect.count, self.world.rng.randint(1, 8)))
+        missing, unreadable = self.verify(ledger_id, first, beyond)
+        crcs = [self.index.entry_crc(ledger_id, EntryId(n)) or 0 for n in range(first, beyond)]
+        if self.core.ledgers.limbo.covers(ledger_id):
+            missing, unreadable = [], sorted(missing + unreadable)
+        reply(CopyVerified(effect.node, first, VerifyStatus.ANSWERED, beyond, crcs, missing, unreadable))
+
     def handle(self, event: StorageEvent) -> None:
         for effect in self.core.handle(event):
             match effect:
@@ -209,7 +235,7 @@ class StorageServer(Process):
                     self._reply(effect.call, ReadReply(effect, {e: d for e, d in found.items() if d is not None}))
                 case LedgerErased(ledger_id):
                     self.world.count("ledger deleted on a node")
-                    self.parts.erased(ledger_id)
+                    self.parts.erased(self.incarnation, ledger_id)
                     self.index.entries.pop(ledger_id, None)
                 case LimboCleared():
                     self.world.count("limbo of a ledger ended")
@@ -279,14 +305,25 @@ class StorageServer(Process):
         path = f"ledgers/{effect.ledger_id}"
         self.parts.store.write(self, path, encode_ledger(effect.metadata), effect.version, touched)
 
+    def look_for_garbage(self) -> None:
+        """The periodic review, somewhat later."""
+        self.post(self.world.rng.randint(1, 60), "looks for garbage", self.collect)
+
     def collect(self) -> None:
         """Review the ledgers held here that seem to be gone, or not to need this copy. The view of the store may lag;
         the core reads the record itself."""
-        for ledger_id in list(self.index.entries):
+        limbo = self.core.ledgers.limbo
+        ledgers = dict.fromkeys(self.index.entries)
+        if limbo.below:
+            # Of a listed ledger everything may have been in the hole.
+            ledgers.update(dict.fromkeys(LedgerId(int(name)) for name in self.parts.store.children("ledgers")))
+        for ledger_id in ledgers:
+            if ledger_id not in self.index.entries and not limbo.covers(ledger_id):
+                continue
             data = self.parts.store.get_lagging(f"ledgers/{ledger_id}")
             if data is None:
                 self.world.count("ledger seems to be gone")
-            elif decode_ledger(data).names(self.incarnation) and not self.core.ledgers.limbo.covers(ledger_id):
+            elif decode_ledger(data).names(self.incarnation) and not limbo.covers(ledger_id):
                 continue
             self.review(self.incarnation, ledger_id, lambda _: None)
             if not self.alive:

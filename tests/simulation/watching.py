@@ -15,6 +15,7 @@ from oncelog.core.topic.topic import Phase
 from oncelog.verify.fold import LogFold
 from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation
+from tests.simulation.copies_watch import CopyWatch
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
@@ -24,11 +25,11 @@ Copies = dict[Incarnation, dict[EntryId, bytes]]
 
 
 def durable_copies(nodes: dict[Incarnation, StorageServer], ledger_id: LedgerId) -> Copies:
-    """{incarnation: {entry: bytes}} that no crash can take, those of wiped directories included."""
+    """{incarnation: {entry: bytes}} that no crash can take, and those that a fault took, or its directory."""
     copies: Copies = {}
     for server in nodes.values():
         for incarnation, disk in server.disks.items():
-            held = disk.held(ledger_id)
+            held = disk.ever_held(ledger_id)
             if held:
                 copies[incarnation] = held
     return copies
@@ -80,6 +81,7 @@ class Watch:
         self.closed: dict[LedgerId, tuple[LedgerMetadata, list[bytes]]] = {}
         #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
         self.timed_out: dict[LedgerId, None] = {}
+        self.copies = CopyWatch(store, nodes)
         store.observers.append(self.changed)
 
     # --- records ------------------------------------------------------------------------------------------------------
@@ -99,7 +101,8 @@ class Watch:
 
     def _ledger_changed(self, before: bytes | None, after: bytes | None) -> None:
         if before is not None and decode_ledger(before).state is LedgerState.CLOSED and after is not None:
-            raise Violation("CLOSED is final", f"{before!r} became {after!r}")
+            self.copies.record_changed(decode_ledger(before), decode_ledger(after))
+            return
         if after is None:
             assert before is not None
             gone = decode_ledger(before)
@@ -116,8 +119,10 @@ class Watch:
         copies = durable_copies(self.nodes, metadata.ledger_id)
         self.closed[metadata.ledger_id] = (metadata, check_copies(metadata, copies))
 
-    def erased(self, ledger_id: LedgerId) -> None:
-        """A storage node has erased what it held of this ledger (hazard 67)."""
+    def erased(self, node: Incarnation, ledger_id: LedgerId) -> None:
+        """A storage node has erased what it held of this ledger (hazards 54, 55 and 67)."""
+        if self.copies.may_go(node, ledger_id):
+            return
         lists = [
             (path, data) for path, (data, _) in self.store.records.items() if path.startswith(("topics/", "cursors/"))
         ]

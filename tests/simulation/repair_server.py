@@ -1,0 +1,364 @@
+"""The repairer of a metadata replica: the queue of repairs, and the repairs of single ledgers, over the faulty network.
+
+Every replica repairs at the same time: an election is only a hint, and the compare-and-sets on the records decide. A
+paused replica goes on with what it knew; one that crashes between two effects leaves its repairs where they are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.topic_record import decode_cursor, decode_topic
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.repair.assessment import DirectoryView
+from oncelog.core.repair.events import (
+    CopyEntries,
+    CopyOutcome,
+    CopyVerified,
+    EntriesCopied,
+    LedgerReviewed,
+    ReadRecord,
+    RepairEvent,
+    RepairFinished,
+    RepairJob,
+    RepairLimits,
+    RepairNodesChanged,
+    RepairRecordRead,
+    RepairRecordWritten,
+    RepairResult,
+    RepairStarted,
+    ReviewLedger,
+    VerifyCopy,
+    VerifyStatus,
+    WriteRecord,
+)
+from oncelog.core.repair.ledger_repair import LedgerRepair
+from oncelog.core.repair.queue_events import (
+    AskOwnerToRoll,
+    ChainRecorded,
+    ClusterSeen,
+    DamageReported,
+    LedgerRecorded,
+    LedgerRemoved,
+    PlaceTopic,
+    QueueTicked,
+    RepairEnded,
+    RepairSettings,
+    StartRepair,
+)
+from oncelog.core.repair.repair_queue import RepairQueue
+from oncelog.core.storage.answers import AnswerAppend
+from oncelog.core.storage.review import AnswerReview
+from tests.simulation.storage_server import ReadReply, Reply, StorageServer
+from tests.simulation.store import Store
+
+if TYPE_CHECKING:
+    from tests.simulation.metadata_server import MetadataServer
+
+T = TypeVar("T")
+
+TICK_TICKS = (100, 300)
+#: how long a call to a storage node waits for its answer
+CALL_TICKS = 250
+#: ranges and copies so small that every repair has many steps
+LIMITS = RepairLimits(entries_max=6, bytes_max=600)
+
+
+def queue_settings(*, impatient: bool) -> RepairSettings:
+    """impatient: absent nodes are soon replaced."""
+    return RepairSettings(
+        absent_delay_ms=300 if impatient else 1500,
+        jobs_max=3,
+        retry_ms=100,
+        retry_max_ms=500,
+        stuck_retry_ms=800,
+        roll_retry_ms=500,
+    )
+
+
+def directory_views(store: Store) -> tuple[DirectoryView, ...]:
+    """Every directory that ever joined: one with a successor at its place is retired."""
+    known = store.children("storage_cookies")
+    latest = {name.split(".")[0]: name for name in known}
+    live = dict.fromkeys(store.children("storage"))
+    return tuple(
+        DirectoryView(Incarnation(name), live=name in live, retired=latest[name.split(".")[0]] != name)
+        for name in known
+    )
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call to a storage node; only its first answer counts, and the deadline is one."""
+
+    done: bool = False
+    copied: list[EntryId] = field(default_factory=list)
+
+
+class Repairer:
+    """Of one life of a replica."""
+
+    def __init__(
+        self, server: "MetadataServer", nodes: dict[Incarnation, StorageServer], settings: RepairSettings
+    ) -> None:
+        self.server = server
+        self.world = server.world
+        self.store = server.parts.store
+        self.nodes = nodes
+        self.queue = RepairQueue(settings)
+        self.repairs: dict[LedgerId, LedgerRepair] = {}
+        self._life = server.life
+        self._seen: dict[LedgerId, None] = {}
+        self._chains: dict[tuple[TopicId, LedgerPurpose], None] = {}
+        self._later()
+
+    def _later(self) -> None:
+        self.server.post(self.world.rng.randint(*TICK_TICKS), "repairs", self._tick)
+
+    # --- the queue ----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._later()
+        self._see_records()
+        store, now = self.store, self.world.now
+        owners = tuple(map(Incarnation, store.children("owners")))
+        self.queue.handle(ClusterSeen(directory_views(store), owners, PROCESS_VERSION, now))
+        nodes = self.queue.nodes.for_repair()
+        for repair in list(self.repairs.values()):
+            repair.handle(RepairNodesChanged(nodes))
+        for node in nodes.registered:
+            self._ask_for_damage(node)
+        for effect in self.queue.handle(QueueTicked(now)):
+            match effect:
+                case StartRepair(job):
+                    self._start(job)
+                case PlaceTopic(topic_id):
+                    self.server.place(topic_id)
+                case AskOwnerToRoll():
+                    # An owner rolls by itself when a member is superseded or absent.
+                    self.world.count("owner asked to roll")
+            if self.server.burn():
+                return
+
+    def _see_records(self) -> None:
+        """What watches show, perhaps late: the queue only chooses, and each repair reads the record itself."""
+        store, queue = self.store, self.queue
+        present: dict[LedgerId, None] = {}
+        for name in store.children("ledgers"):
+            data, version = store.get(f"ledgers/{name}")
+            if data is not None:
+                record = decode_ledger(data)
+                present[record.ledger_id] = None
+                queue.handle(LedgerRecorded(record, version))
+        for ledger_id in self._seen:
+            if ledger_id not in present:
+                queue.handle(LedgerRemoved(ledger_id))
+        self._seen = present
+        for name in store.children("topics"):
+            self._see_chain(TopicId(name), LedgerPurpose.LOG)
+        for name in store.children("cursors"):
+            self._see_chain(TopicId(name), LedgerPurpose.DEDUP)
+
+    def _see_chain(self, topic_id: TopicId, purpose: LedgerPurpose) -> None:
+        ledgers, owner = chain_of(self.store, topic_id, purpose)
+        self.queue.handle(ChainRecorded(topic_id, purpose, ledgers, owner))
+
+    def _ask_for_damage(self, node: Incarnation) -> None:
+        def ask(server: StorageServer, reply: Callable[[tuple[LedgerId, ...]], None]) -> None:
+            if server.incarnation == node:
+                ledgers = server.core.ledgers
+                reply((*ledgers.in_limbo, *ledgers.damaged))
+
+        self._call(node, "damage", ask, lambda found: self._damage(node, found))
+
+    def _damage(self, node: Incarnation, found: tuple[LedgerId, ...] | None) -> None:
+        if found is not None:
+            self.queue.handle(DamageReported(node, found))
+
+    def _start(self, job: RepairJob) -> None:
+        self.world.count("repair begun")
+        repair = self.repairs[job.ledger_id] = LedgerRepair(job, self.queue.nodes.for_repair(), LIMITS)
+        self._handle(repair, RepairStarted())
+
+    # --- one repair ---------------------------------------------------------------------------------------------------
+
+    def _handle(self, repair: LedgerRepair, event: RepairEvent) -> None:
+        if self.server.life != self._life:
+            return
+        for effect in repair.handle(event):
+            match effect:
+                case ReadRecord(ledger_id):
+                    self._read(repair, ledger_id)
+                case WriteRecord(record, version):
+                    self._write(repair, record, version)
+                case VerifyCopy():
+                    self._verify(repair, effect)
+                case CopyEntries():
+                    self._copy(repair, effect)
+                case ReviewLedger():
+                    self._review(repair, effect)
+                case RepairFinished():
+                    self._finished(effect)
+            if self.server.burn():
+                return
+        repair.check_invariants()
+
+    def _finished(self, finished: RepairFinished) -> None:
+        self.world.count(f"repair {finished.result.value}")
+        self.repairs.pop(finished.ledger_id, None)
+        self.queue.handle(RepairEnded(finished, self.world.now))
+        if finished.result is RepairResult.WHOLE and self.world.chance(0.3):
+            self.world.rng.choice(list(self.nodes.values())).look_for_garbage()
+
+    def _read(self, repair: LedgerRepair, ledger_id: LedgerId) -> None:
+        def ledger_read(data: bytes | None, version: int) -> None:
+            record = None if data is None else decode_ledger(data)
+            if record is None:
+                self._handle(repair, RepairRecordRead(None, version, listed=False))
+                return
+
+            def log_read(topic: bytes | None, _: int) -> None:
+                if topic is not None and any(k.ledger_id == ledger_id for k in decode_topic(topic).ledgers):
+                    self._handle(repair, RepairRecordRead(record, version))
+                else:
+                    self.store.read(self.server, f"cursors/{record.topic_id}", cursor_read)
+
+            def cursor_read(cursor: bytes | None, _: int) -> None:
+                listed = cursor is not None and any(k.ledger_id == ledger_id for k in decode_cursor(cursor).ledgers)
+                self._handle(repair, RepairRecordRead(record, version, listed=listed))
+
+            self.store.read(self.server, f"topics/{record.topic_id}", log_read)
+
+        self.store.read(self.server, f"ledgers/{ledger_id}", ledger_read)
+
+    def _write(self, repair: LedgerRepair, record: LedgerMetadata, version: int) -> None:
+        path = f"ledgers/{record.ledger_id}"
+        self.store.write(
+            self.server,
+            path,
+            encode_ledger(record),
+            version,
+            lambda status, after: self._handle(repair, RepairRecordWritten(status, after)),
+        )
+
+    # --- calls to storage nodes ---------------------------------------------------------------------------------------
+
+    def _call(
+        self, node: Incarnation, label: str, ask: Callable[[StorageServer, Callable[[T], None]], None],
+        answered: Callable[[T | None], None],
+    ) -> None:  # fmt: skip
+        """answered: called once, with None after the deadline."""
+        server, network, call = self.nodes[Incarnation(node.split(".")[0])], self.server.parts.network, _Call()
+
+        def settle(answer: T | None) -> None:
+            if not call.done:
+                call.done = True
+                answered(answer)
+
+        def reply(answer: T) -> None:
+            if self.server.life == self._life:
+                network.send(server.name, self.server, f"{label} answered", lambda: settle(answer))
+
+        network.send(self.server.name, server, label, lambda: ask(server, reply))
+        self.server.post(CALL_TICKS, f"{label} waited for", lambda: settle(None))
+
+    def _verify(self, repair: LedgerRepair, effect: VerifyCopy) -> None:
+        def ask(server: StorageServer, reply: Callable[[CopyVerified], None]) -> None:
+            server.verify_copy(effect, reply)
+
+        silent = CopyVerified(effect.node, effect.first, VerifyStatus.SILENT)
+        label = f"verifies {effect.ledger_id}:{effect.first}"
+        self._call(effect.node, label, ask, lambda answer: self._handle(repair, answer or silent))
+
+    def _review(self, repair: LedgerRepair, effect: ReviewLedger) -> None:
+        def ask(server: StorageServer, reply: Callable[[Reply], None]) -> None:
+            server.review(effect.node, effect.ledger_id, reply)
+
+        def answered(answer: Reply | None) -> None:
+            ok = isinstance(answer, AnswerReview) and answer.status is ReadStatus.OK
+            state = answer.state if ok and isinstance(answer, AnswerReview) else None
+            self._handle(repair, LedgerReviewed(effect.node, state))
+
+        self._call(effect.node, f"reviews {effect.ledger_id}", ask, answered)
+
+    def _copy(self, repair: LedgerRepair, effect: CopyEntries) -> None:
+        """Read a run of consecutive ids from the source, and append what was found to the target."""
+        span = 1
+        while span < len(effect.ids) and effect.ids[span] == effect.ids[0] + span and span < 3:
+            span += 1
+        wanted = effect.ids[:span]
+
+        def ended(copied: tuple[EntryId, ...], outcome: CopyOutcome) -> None:
+            self._handle(repair, EntriesCopied(effect.source, effect.target, copied, outcome))
+
+        def ask(server: StorageServer, reply: Callable[[Reply], None]) -> None:
+            server.read(effect.source, effect.ledger_id, (wanted[0], span), reply, fence=False)
+
+        def read(answer: Reply | None) -> None:
+            found = answer.found if isinstance(answer, ReadReply) else {}
+            data = [found[entry_id] for entry_id in wanted if entry_id in found]
+            if len(data) < span:
+                ended((), CopyOutcome.SOURCE_FAILED)
+            else:
+                self._append(effect, data, partial(ended, tuple(wanted)))
+
+        self._call(effect.source, f"reads {effect.ledger_id} to copy", ask, read)
+
+    def _append(self, effect: CopyEntries, data: list[bytes], ended: Callable[[CopyOutcome], None]) -> None:
+        call, count = _Call(), len(data)
+
+        def ask(server: StorageServer, reply: Callable[[AppendStatus], None]) -> None:
+            def answered(answer: Reply) -> None:
+                # An append is answered in parts; the last one, or the first refusal, counts.
+                if not isinstance(answer, AnswerAppend):
+                    return
+                call.copied += answer.entry_ids
+                if answer.status is not AppendStatus.OK or len(dict.fromkeys(call.copied)) == count:
+                    reply(answer.status)
+
+            entries = [(peek_header(each), each) for each in data]
+            server.append(effect.target, entries, answered, repair=True)
+
+        outcomes = {
+            AppendStatus.OK: CopyOutcome.DONE,
+            AppendStatus.NOT_WRITABLE: CopyOutcome.NOT_NAMED,
+            AppendStatus.READ_ONLY: CopyOutcome.TARGET_REFUSED,
+        }
+
+        def appended(status: AppendStatus | None) -> None:
+            outcome = CopyOutcome.TARGET_FAILED if status is None else outcomes.get(status, CopyOutcome.TARGET_FAILED)
+            if outcome is CopyOutcome.DONE:
+                self.world.count("entries copied", count)
+            ended(outcome)
+
+        self._call(effect.target, f"copies {effect.ledger_id}", ask, appended)
+
+
+def chain_of(
+    store: Store, topic_id: TopicId, purpose: LedgerPurpose
+) -> tuple[tuple[LedgerId, ...], Incarnation | None]:
+    """(the listed ledgers, the owner) of a log or a cursor, as of now."""
+    if purpose is LedgerPurpose.LOG:
+        data, _ = store.get(f"topics/{topic_id}")
+        if data is None:
+            return (), None
+        record = decode_topic(data)
+        return tuple(link.ledger_id for link in record.ledgers), record.owner
+    data, _ = store.get(f"cursors/{topic_id}")
+    return (() if data is None else tuple(link.ledger_id for link in decode_cursor(data).ledgers)), None
+
+
+def listed_ledgers_of(store: Store) -> dict[LedgerId, None]:
+    """Every ledger that a topic or a cursor names now."""
+    listed: dict[LedgerId, None] = {}
+    for name in store.children("topics"):
+        listed.update(dict.fromkeys(chain_of(store, TopicId(name), LedgerPurpose.LOG)[0]))
+    for name in store.children("cursors"):
+        listed.update(dict.fromkeys(chain_of(store, TopicId(name), LedgerPurpose.DEDUP)[0]))
+    return listed
