@@ -361,7 +361,7 @@ MUTANTS = (
     Mutant("a stale id condemns its batch", 9, 0, ((DedupTable, "_check_known", _condemned),)),
     Mutant("what was sent is called not stored", 14, 25, ((ProducerSession, "_end", _sure_of_nothing),)),
     Mutant("reader above last_add_confirmed", 0, 28, rules=Rules(read_bound=_three_further)),
-    Mutant("payload stored unchecked", 0, 29, ((owner_server, "check_batch", _without_looking_inside),)),
+    Mutant("payload stored unchecked", 0, 132, ((owner_server, "check_batch", _without_looking_inside),)),
     Mutant("batches forgotten without a floor", 9, 0, ((ProducerState, "forget_all", _forget_without_floor),)),
     Mutant("newest batch first", 0, 0, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 6, ((Openings, "_open", _open_at_once),)),
