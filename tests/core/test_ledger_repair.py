@@ -399,6 +399,71 @@ class TestLost:
         assert world.record.lost == ()
 
     @pytest.mark.hazard(78)
+    def test_entry_that_another_repairer_copies_during_the_proof_is_not_lost(self) -> None:
+        """C was asked before it got the entry, and its source A lost the entry before it was asked."""
+        everything, rest = held(*range(10)), [entry_id for entry_id in range(10) if entry_id != 4]
+        world = RepairWorld(closed(), {C: held(*rest), A: everything, B: held(*rest)})
+        world.nodes[A].silent = True
+        repair = world.repair()
+        effects = repair.handle(RepairStarted())
+        while not isinstance(effect := effects.pop(0), RepairFinished):
+            if isinstance(effect, VerifyCopy) and effect.count == 1 and effect.node == A and world.nodes[A].silent:
+                world.nodes[C].sound[4] = world.nodes[A].sound.pop(4)
+                world.nodes[A].damaged[4] = None
+                world.nodes[A].silent = False
+            event = world.answer(effect)
+            assert event is not None
+            effects += repair.handle(event)
+        assert not [record for record in world.written if record.lost]
+        assert effect.result is RepairResult.WHOLE
+        assert world.nodes[A].sound[4] == world.nodes[C].sound[4]
+
+    @pytest.mark.hazard(78)
+    @pytest.mark.parametrize("silent_again", [False, True])
+    def test_proof_needs_two_complete_rounds(self, *, silent_again: bool) -> None:
+        """A node that answers the first question and not the second one may have got the entry in between."""
+        world = self.world()
+        world.nodes[E] = Copies()
+        repair = world.repair(SWAP)
+        effects = repair.handle(RepairStarted())
+        asked: list[Incarnation] = []
+        while not isinstance(effect := effects.pop(0), RepairFinished):
+            if isinstance(effect, VerifyCopy) and effect.first == 4 and effect.count == 1:
+                asked.append(effect.node)
+                world.nodes[E].silent = silent_again and asked.count(E) == 2
+            event = world.answer(effect)
+            assert event is not None
+            effects += repair.handle(event)
+        assert asked == [A, B, D, E] * 2
+        assert effect.result is (RepairResult.STUCK if silent_again else RepairResult.LOST)
+        assert world.record.lost == (() if silent_again else (span(4, 4),))
+
+    @pytest.mark.hazard(78)
+    @pytest.mark.parametrize("returns", [False, True])
+    def test_proof_begins_anew_when_a_node_leaves(self, *, returns: bool) -> None:
+        """Also when it is registered again before the proof ends."""
+        world = self.world()
+        world.nodes[E] = Copies()
+        repair = world.repair(SWAP)
+        effects = repair.handle(RepairStarted())
+        asked, reads = 0, 0
+        while not isinstance(effect := effects.pop(0), RepairFinished):
+            reads += isinstance(effect, ReadRecord)
+            asked += isinstance(effect, VerifyCopy) and effect.first == 4 and effect.count == 1
+            if asked == 5 and E in world.nodes and reads == 1:
+                left = world.nodes.pop(E)
+                effects += repair.handle(RepairNodesChanged(world.view()))
+                if returns:
+                    world.nodes[E] = left
+                    effects += repair.handle(RepairNodesChanged(world.view()))
+            assert reads == 2 or not (isinstance(effect, WriteRecord) and effect.record.lost)
+            event = world.answer(effect)
+            assert event is not None
+            effects += repair.handle(event)
+        assert effect.result is RepairResult.LOST
+        assert reads == 2
+
+    @pytest.mark.hazard(78)
     @pytest.mark.parametrize("holder", [C, E])
     def test_holder_that_returns_takes_lost_entries_back(self, holder: Incarnation) -> None:
         world = self.world()

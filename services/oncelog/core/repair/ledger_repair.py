@@ -4,7 +4,7 @@
     JOIN     compare-and-set joining = D, and not whole      (only when a member is replaced)
     COPY     ranges of ids 0..end: every live member and D read the range back (VerifyCopy); what a node lacks is copied
              to it from any sound copy, bytes verbatim, and read back again (ATTEST)
-    PROVE    ids without a source: every registered node is asked; all negative: compare-and-set `lost`
+    PROVE    ids without a source: every registered node is asked, twice; all negative: compare-and-set `lost`
     SWAP     compare-and-set from JOIN's version: old member -> D
     REVIEW   the nodes that were filled clear their damage
     WHOLE    every member has attested 0..end: compare-and-set
@@ -20,9 +20,10 @@ Rules
   record only with `whole`; it may hold the only copy of an entry until then. For the same reason, a joining node that
   is absent and not retired is exchanged only if the live members hold every id between them.
 - Sound copies that differ freeze the ledger (60).
-- An id is lost only if, under one version, every member and the joining node answered missing or unreadable, or is
-  retired and not registered, and every registered node answered and has no sound copy. ERASED and silence of a member
-  prove nothing (78). A sound copy that comes back takes the id out of `lost`.
+- An id is lost only if, under one version and in each of two rounds, every member and the joining node answered
+  missing or unreadable, or is retired and not registered, and every registered node answered and has no sound copy.
+  ERASED and silence of a member prove nothing, and neither does a round if a node registers or leaves before the end
+  of the proof (78). A sound copy that comes back takes the id out of `lost`.
 - Each effect except RepairFinished is answered by one event, always; a deadline that passes is an answer, too.
 """
 
@@ -137,6 +138,8 @@ class LedgerRepair:
 
     def _nodes_changed(self, nodes: RepairNodes) -> None:
         self._nodes = nodes
+        if self._proof is not None:
+            self._proof.nodes_changed(nodes)
         if self._copying is not None:
             self._copying.nodes = nodes
             self._copying.stopped = self._copying.stopped or (self._old is not None and self._has_returned())
@@ -311,8 +314,8 @@ class LedgerRepair:
                 self._decide()
         elif proof.found and not self._copying.targets:
             self._finish(RepairResult.WAITING, record.members)  # there is a source, and nothing to fill
-        elif proof.found or any(node not in proof.asked for node in self._nodes.registered):
-            self._look()  # a source has come back, or a node that was not asked
+        elif proof.found or proof.disturbed:
+            self._look()  # a source has come back, or other nodes were registered meanwhile
         else:
             self._record_lost(record, proof)
 
