@@ -38,6 +38,7 @@ async def test_wiped_directory_retires_its_predecessor(backend: Backend) -> None
     assert await retired(registry) == [A]
     cookies = await registry.cookies()
     assert (cookies[A].replaced_by, cookies[B].port) == (B, 7000)
+    assert cookies[A].debt is None, "the repairer has not counted yet"
 
 
 @pytest.mark.hazard(76)

@@ -394,6 +394,47 @@ async def test_decommissioned_node_is_drained_and_removed() -> None:
             await repair.decommissions.cancel(c)
 
 
+@pytest.mark.hazard(73)
+@pytest.mark.asyncio
+async def test_debt_is_counted_once_the_successor_is_registered() -> None:
+    """Before, no node could take the copies: a count of 0 would make the successor ready without them."""
+    async with World.running() as world:
+        await world.ledger(1)
+        d = world.nodes[3]
+        d.full = True
+        await d.leave()
+        await world.nodes[2].leave()
+        stored = await world.registry.read_cookie(world.nodes[2].incarnation)
+        assert stored is not None
+        replaced = replace(stored.value, retired=True, replaced_by=d.incarnation)
+        await world.registry.write_cookie(replaced, version=stored.version)
+        world.replica()
+
+        async def rounds() -> int:
+            return (await world.progress()).updated_ms
+
+        first = await until(rounds, DEADLINE_S)
+
+        async def later() -> bool:
+            return await rounds() > first
+
+        await until(later, DEADLINE_S)
+        assert (await world.cookie(2)).debt is None
+        await d.register()
+
+        async def counted() -> bool:
+            return (await world.cookie(2)).debt is not None
+
+        await until(counted, DEADLINE_S)
+        d.full = False
+        await world.whole(1, 0, 1, 3)
+
+        async def paid() -> bool:
+            return (await world.cookie(2)).debt == 0
+
+        await until(paid, DEADLINE_S)
+
+
 @pytest.mark.asyncio
 async def test_cancelled_decommission_leaves_the_node_writable() -> None:
     """Nothing was removed yet."""

@@ -178,3 +178,4 @@ async def test_cookie_keeps_its_successor_its_debt_and_its_decommission(backend:
     former = encode_record({"incarnation": successor, "host": "10.0.0.2", "port": 1, "retired": False})
     assert await session.create(f"{paths.STORAGE_COOKIES}/{successor}", former) is OK
     assert await registry.cookies() == {OWNER: cookie, successor: StorageCookie(successor, "10.0.0.2", 1)}
+    assert (await registry.cookies())[successor].debt is None

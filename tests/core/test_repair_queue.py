@@ -324,6 +324,20 @@ def test_debt_of_a_retired_directory_goes_down_as_its_ledgers_are_copied() -> No
     assert world.queue.debt(C) == 0
 
 
+@pytest.mark.hazard(73)
+def test_stuck_ledger_is_no_debt() -> None:
+    """Live nodes cannot give its copy now, so that the new node at the address is ready without it."""
+    world = QueueWorld(record(1))
+    world.lose(C)
+    assert world.queue.debt(C) == 1
+    gap = (EntryRange(EntryId(4), EntryId(4)),)
+    world.end(world.job(), RepairResult.STUCK, unavailable=gap, waiting_for=(E,))
+    assert world.queue.debt(C) == 0
+    world.change(E)
+    world.end(world.job(), RepairResult.WHOLE, record(1, A, B, D))
+    assert world.queue.debt(C) == 0
+
+
 def test_operator_can_ask_for_a_ledger() -> None:
     """It comes first, and is read back even if nothing is known to be wrong."""
     world = QueueWorld(record(1), record(2))

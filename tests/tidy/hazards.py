@@ -207,8 +207,9 @@ HAZARDS = {
     73: Hazard(
         "A replaced storage node waits for copies from a node that the update of the StatefulSet has not started "
         "yet, and the update waits for the replaced node.",
-        "A storage node's readiness depends on its own state, never on a count of the whole cluster. Updates replace "
-        "one pod at a time. Unready pods are evicted only within the budget.",
+        "A storage node is ready once it has what it owes itself and live nodes can give now, never by a count of the "
+        "whole cluster. Without repair it waits for a limited time. Updates replace one pod at a time. Unready pods "
+        "are evicted only within the budget.",
     ),
     74: Hazard(
         "A volume is not mounted for a minute. The empty mount point is formatted as a new node, which replaces the "

@@ -124,7 +124,7 @@ class NodeRegistration:
             stored = await self._registry.read_cookie(former.incarnation)
             if stored is None or stored.value != former:
                 continue
-            replaced = replace(former, retired=True, replaced_by=node.incarnation)
+            replaced = replace(former, retired=True, replaced_by=node.incarnation, debt=None)
             written = await self._registry.write_cookie(replaced, version=stored.version)
             if written.status is WriteStatus.OK:
                 fields = {"former": former.incarnation, "incarnation": node.incarnation}

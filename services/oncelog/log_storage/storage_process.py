@@ -1,7 +1,7 @@
 """The process of a storage node. Its parts start in this order and stop in the reverse order.
 
 start: health -> ZooKeeper and the cluster's record -> check of the mount -> identity of the directory -> replay
-    -> serve -> register -> announce
+    -> serve -> register -> announce -> ready once what the node owes is paid (start_debt)
 SIGTERM: deregister -> end the calls -> sync, write the durability marker, close
 journal failure: end at once, because durability is unknown after it
 """
@@ -24,6 +24,7 @@ from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.scrubber import Scrubber
 from oncelog.log_storage.service import StorageService
+from oncelog.log_storage.start_debt import DebtSources, StartDebt
 from oncelog.log_storage.volume_mount import has_own_filesystem, refuse_unmounted
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
@@ -35,6 +36,7 @@ from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
 from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.stores.repair_store import RepairStore
 from oncelog.stores.store_session import SessionAbsence, StoreSession
 from oncelog.wire import storage_pb2 as pb
 
@@ -99,7 +101,16 @@ class StorageProcess:
             registration = NodeRegistration(
                 Registry(session), live, address_is_chosen=self._address_is_chosen, own_filesystem=mounted
             )
+            debt = StartDebt(
+                runner.incarnation,
+                DebtSources(Registry(session), RepairStore(session), listed, read_unsynced),
+                limbo=lambda: runner.core.ledgers.limbo,
+                takes_copies=lambda: not runner.read_only,
+                now_ms=_now_ms,
+            )
+            health.ready_when("repair", debt.reason)
             await registration.join()
+            await debt.look_first()
             async with asyncio.TaskGroup() as tasks:
                 works = (
                     registration.keep(),
@@ -108,6 +119,7 @@ class StorageProcess:
                     reviewer.watch(),
                     compactor.watch(),
                     scrubber.watch(),
+                    debt.watch(),
                 )
                 lasting = [tasks.create_task(work) for work in works]
                 self._unready = None
@@ -185,8 +197,11 @@ class StorageProcess:
 
 def _absence(session: StoreSession, settings: LogStorageSettings) -> SessionAbsence:
     allowed_ms = ABSENT_SESSIONS_MAX * settings.session_timeout_ms
-    loop = asyncio.get_running_loop()
-    return SessionAbsence(session, allowed_ms=allowed_ms, now_ms=lambda: int(loop.time() * 1000))
+    return SessionAbsence(session, allowed_ms=allowed_ms, now_ms=_now_ms)
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def _ledger_lister(session: StoreSession, cluster_id: str) -> ListLedgers:

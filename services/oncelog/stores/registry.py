@@ -81,9 +81,10 @@ class StorageCookie:
     """host, port: the address of the directory. retired: superseded or removed, for ever.
 
     read_only: an operator wants no new ledger there. It stays set through restarts until an operator clears it.
-    replaced_by: the directory that came to its address. debt: ledgers of a retired directory that live nodes could copy
-    and have not copied yet. own_filesystem: the directory is on a volume, so an empty directory on the disk of the
-    machine is not its replacement (log_storage/volume_mount.py).
+    replaced_by: the directory that came to its address. debt: ledgers of a retired or draining directory that live
+    nodes could copy and have not copied yet; None: not counted since its successor registered. own_filesystem: the
+    directory is on a volume, so an empty directory on the disk of the machine is not its replacement
+    (log_storage/volume_mount.py).
     """
 
     incarnation: Incarnation
@@ -92,7 +93,7 @@ class StorageCookie:
     retired: bool = False
     read_only: bool = False
     replaced_by: Incarnation | None = None
-    debt: int = 0
+    debt: int | None = None
     decommission: Decommission = Decommission.NO
     own_filesystem: bool = False
 
@@ -251,7 +252,7 @@ def _decode_cookie(data: bytes) -> StorageCookie:
             flag(f, "retired"),
             flag({"read_only": False} | f, "read_only"),
             None if f.get("replaced_by") is None else Incarnation(text(f, "replaced_by")),
-            number({"debt": 0} | f, "debt"),
+            None if f.get("debt") is None else number(f, "debt"),
             Decommission(text({"decommission": ""} | f, "decommission")),
             flag({"own_filesystem": False} | f, "own_filesystem"),
         ),

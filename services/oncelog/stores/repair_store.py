@@ -12,6 +12,9 @@ from oncelog.stores import paths
 from oncelog.stores.json_records import decode_record, encode_record
 from oncelog.stores.store_session import StoreSession, create_or_write
 
+#: Stuck ledgers that the progress names.
+STUCK_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class RunningRepair:

@@ -72,6 +72,8 @@ class _Known:
     asked: bool = False
     #: where it is in the queue; None while it is not in it
     rank: int | None = None
+    #: retired members whose copies count as debt
+    owed: tuple[Incarnation, ...] = ()
 
 
 @dataclass(slots=True)
@@ -168,7 +170,7 @@ class RepairQueue:
         )
 
     def debt(self, node: Incarnation) -> int:
-        """Ledgers that name this retired directory and that live nodes could copy now."""
+        """Ledgers that name this retired directory and that live nodes could copy now, without those that are stuck."""
         return self._owed.get(node, 0)
 
     def naming(self, node: Incarnation) -> list[LedgerMetadata]:
@@ -323,7 +325,10 @@ class RepairQueue:
         ):
             if belongs:
                 kind[ledger_id] = None
-        for node in assessment.owed:
+        # What the last repair found no source for, live nodes cannot copy: no node may wait for it (hazard 73).
+        unrepairable = known.last is not None and known.last.result in (RepairResult.STUCK, RepairResult.LOST)
+        known.owed = () if unrepairable else assessment.owed
+        for node in known.owed:
             self._owed[node] = self._owed.get(node, 0) + 1
         if assessment.need is Need.ROLL:
             self._to_roll[ledger_id] = None
@@ -338,7 +343,7 @@ class RepairQueue:
         kinds = (sets.under_replicated, sets.unproved, sets.unavailable, sets.lost, sets.frozen, sets.stuck)
         for kind in (*kinds, self._to_roll):
             kind.pop(ledger_id, None)
-        for node in known.assessment.owed:
+        for node in known.owed:
             self._owed[node] -= 1
         if known.rank is not None:
             self._ready.get(known.rank, {}).pop(ledger_id, None)

@@ -80,10 +80,16 @@ class Decommissions:
             logger.warning("a storage node is decommissioned: no ledger names it", extra={"fields": {"node": node}})
 
     async def write_debts(self, seen: StorageSeen, debts: Mapping[Incarnation, int]) -> None:
-        """Write the debt of each retired or draining node that has changed. Raises StoreUnavailable."""
+        """Write the debt of each node that has changed. debts: of the retired and draining ones; others have None.
+
+        A directory whose successor is not registered has None, too: a count without the successor as a target says less
+        than it owes, and the successor would become ready by it (hazard 73). Raises StoreUnavailable.
+        """
         for node, cookie in sorted(seen.cookies.items()):
-            debt = debts.get(node, 0)
-            if cookie.debt != debt and (cookie.retired or cookie.decommission is not Decommission.NO or not debt):
+            successor = None if cookie.replaced_by is None else seen.live.get(cookie.replaced_by)
+            counted = cookie.replaced_by is None or (successor is not None and not successor.joining)
+            debt = debts.get(node) if counted else None
+            if cookie.debt != debt:
                 await self._change(node, lambda cookie, debt=debt: replace(cookie, debt=debt))  # type: ignore[misc]
 
     async def _change(self, node: Incarnation, change: Callable[[StorageCookie], StorageCookie]) -> None:

@@ -31,12 +31,10 @@ from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import LedgerRepairer, RepairParts
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog.runtime.telemetry import Reading
-from oncelog.stores.repair_store import RepairProgress, RepairStore, RunningRepair, StuckRepair
+from oncelog.stores.repair_store import STUCK_MAX, RepairProgress, RepairStore, RunningRepair, StuckRepair
 
 logger = logging.getLogger(__name__)
 
-#: Stuck ledgers that the progress names.
-STUCK_MAX = 100
 #: The span over which the rate of copying is measured.
 RATE_S = 10.0
 
