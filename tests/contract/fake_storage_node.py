@@ -51,10 +51,11 @@ class FakeStorageNode:
     open: asyncio.Event = field(default_factory=asyncio.Event)
     received: list[EntryId] = field(default_factory=list)
     record: LiveStorageNode | None = None
+    server: Server | None = None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["FakeStorageNode"]:
-        server = Server()
+        server = self.server = Server()
         server.stream(storage_codec.APPEND, self.append)
         server.read(storage_codec.READ, self.read)
         server.unary(storage_codec.VERIFY, self.verify)

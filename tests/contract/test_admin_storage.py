@@ -17,6 +17,7 @@ from oncelog.core.store_status import WriteStatus
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import Registry, StorageCookie
 from oncelog.stores.topic_store import TopicStore
+from tests.cluster.until import until
 from tests.contract.admin_world import FLIGHTS, Admin, serving
 from tests.contract.fake_storage_node import FakeStorageNode
 from tests.contract.ledger_world import adds_of, whole, writer_of
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.asyncio
 STORAGE = "/admin/v2/storage"
 LEDGERS = f"{STORAGE}/ledgers"
 ENTRIES = 20
+DEADLINE_S = 30.0
 
 
 @dataclass
@@ -37,6 +39,15 @@ class Served:
 
     def node(self, number: int) -> str:
         return f"{STORAGE}/nodes/{self.nodes[number].incarnation}"
+
+    async def may_be_replaced(self, node: str) -> dict[str, Any]:
+        """The answer, once every other node has answered in time."""
+
+        async def allowed() -> dict[str, Any]:
+            answer: dict[str, Any] = await self.admin.get(f"{node}/may-replace")
+            return answer if answer["may_replace"] else {}
+
+        return await until(allowed, DEADLINE_S, waiting_for=f"{node} to be replaceable")
 
     async def ids(self, query: str = "") -> list[int]:
         page = await self.admin.get(f"{LEDGERS}?{query}")
@@ -159,7 +170,7 @@ async def test_verification_reads_every_copy(served: Served) -> None:
 
 async def test_node_may_be_replaced_while_the_others_have_everything(served: Served) -> None:
     """The reasons name the ledgers."""
-    assert await served.admin.get(f"{served.node(0)}/may-replace") == {
+    assert await served.may_be_replaced(served.node(0)) == {
         "may_replace": True,
         "incarnation": served.nodes[0].incarnation,
         "reasons": [],
@@ -168,6 +179,23 @@ async def test_node_may_be_replaced_while_the_others_have_everything(served: Ser
     refused = await served.admin.get(f"{served.node(0)}/may-replace")
     assert not refused["may_replace"]
     assert refused["reasons"][0] == f"ledger 1: its other members {'b' * 32} are not registered, or were replaced"
+
+
+@pytest.mark.parametrize("fault", ["killed", "another incarnation at its address"])
+async def test_node_is_not_replaced_while_another_is_registered_and_does_not_answer(served: Served, fault: str) -> None:
+    """A registration outlives its process until the session ends."""
+    await served.may_be_replaced(served.node(0))
+    b, path_of_b = served.nodes[1], served.node(1)
+    if fault == "killed":
+        assert b.server is not None
+        await b.server.stop(grace_ms=0)
+    else:
+        b.incarnation = Incarnation("d" * 32)
+    refused = await served.admin.get(f"{served.node(0)}/may-replace")
+    assert not refused["may_replace"]
+    assert refused["reasons"][0].startswith(f"ledger 1: its other members {'b' * 32}")
+    assert refused["reasons"][0].endswith(" are registered, and do not answer")
+    assert (await served.may_be_replaced(path_of_b))["reasons"] == []
 
 
 @pytest.mark.hazard(75)

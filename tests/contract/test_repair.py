@@ -343,15 +343,23 @@ async def test_may_replace_waits_until_every_copy_is_back() -> None:
         await world.ledger(1)
         a = world.nodes[0].incarnation
         reader = world.replica(elected=False)
-        await reader.watch.refresh()
-        assert "read their copies back" in reader.watch.may_replace(a).blockers[0].reason
+
+        async def unread() -> bool:
+            await reader.watch.refresh()
+            return "read their copies back" in reader.watch.may_replace(a).blockers[0].reason
+
+        await until(unread, DEADLINE_S)
         await world.wipe(2)
         await reader.watch.refresh()
         assert not reader.watch.may_replace(a).allowed
         world.replica()
         await world.whole(1, 0, 1, 3)
-        await reader.watch.refresh()
-        assert reader.watch.may_replace(a).allowed
+
+        async def allowed() -> bool:
+            await reader.watch.refresh()
+            return reader.watch.may_replace(a).allowed
+
+        await until(allowed, DEADLINE_S)
 
 
 @pytest.mark.hazard(75)

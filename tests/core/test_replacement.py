@@ -20,7 +20,7 @@ def undamaged(_: LedgerId) -> Sequence[Incarnation]:
 
 
 def ask(record: LedgerMetadata, nodes: StorageNodes | None = None) -> MayReplace:
-    return may_replace(A, [record], nodes or healthy(), undamaged)
+    return may_replace(A, [record], nodes or healthy(), undamaged, ())
 
 
 def test_node_may_be_replaced_when_every_ledger_is_whole_without_it() -> None:
@@ -57,9 +57,18 @@ def test_absent_or_damaged_other_member_forbids_it(state: LedgerState) -> None:
     """The three disks in turn: the next one waits until the copies of the one before are complete."""
     record = closed(whole=True, state=state)
     assert "b are not registered" in ask(record, healthy(B)).blockers[0].reason
-    answer = may_replace(A, [record], healthy(), lambda _: (C,))
+    answer = may_replace(A, [record], healthy(), lambda _: (C,), ())
     assert "c have damaged entries" in answer.blockers[0].reason
-    assert may_replace(A, [record], healthy(), lambda _: (A,)).allowed
+    assert may_replace(A, [record], healthy(), lambda _: (A,), ()).allowed
+
+
+@pytest.mark.parametrize("state", list(LedgerState))
+def test_other_member_that_does_not_answer_forbids_it(state: LedgerState) -> None:
+    """Its process was killed, and its session has not ended yet. Whether the node itself answers does not matter."""
+    record = closed(whole=True, state=state)
+    answer = may_replace(A, [record], healthy(), undamaged, (A, C))
+    assert answer.blockers[0].reason == "its other members c are registered, and do not answer"
+    assert may_replace(A, [record], healthy(), undamaged, (A, D)).allowed
 
 
 def test_registration_of_a_retired_directory_does_not_count() -> None:
@@ -69,7 +78,7 @@ def test_registration_of_a_retired_directory_does_not_count() -> None:
 
 
 def test_at_most_ten_ledgers_are_named() -> None:
-    answer = may_replace(A, [closed(ledger_id=LedgerId(n)) for n in range(25)], healthy(), undamaged)
+    answer = may_replace(A, [closed(ledger_id=LedgerId(n)) for n in range(25)], healthy(), undamaged, ())
     assert (answer.blocking, len(answer.blockers)) == (25, NAMED_MAX)
 
 

@@ -41,7 +41,7 @@ def may_lose(faults: "Faults", server: StorageServer) -> bool:
     records = _listed_records(faults)
     if len(records) < len(listed_ledgers_of(cluster.store)):
         return False  # a record is missing for a while
-    return may_replace(server.incarnation, records, nodes, damaged).allowed
+    return may_replace(server.incarnation, records, nodes, damaged, ()).allowed
 
 
 def _answers(faults: "Faults", server: StorageServer) -> bool:

@@ -1,12 +1,12 @@
-"""Whether a storage node may be replaced, or removed, now: a pure function of records, registrations and damage.
+"""Whether a storage node may be replaced, or removed, now: a pure function of records, nodes and their damage.
 
 The answer is yes when every listed ledger that names the node keeps every entry without it: each other member is
-registered, not retired and undamaged, and
+registered, not retired, answering and undamaged, and
     CLOSED                the record is whole, or the ledger is empty
     OPEN, IN_RECOVERY     Qa is at least 2: an acknowledged entry has another copy, and the others can close the ledger
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from oncelog.core.ids import Incarnation, LedgerId
@@ -36,12 +36,14 @@ class MayReplace:
 
 def may_replace(
     node: Incarnation, ledgers: Iterable[LedgerMetadata], nodes: StorageNodes,
-    damaged: Callable[[LedgerId], Sequence[Incarnation]],
+    damaged: Callable[[LedgerId], Sequence[Incarnation]], silent: Container[Incarnation],
 ) -> MayReplace:  # fmt: skip
-    """ledgers: the listed ones that name the node; others are skipped. damaged: the nodes that report damage in it."""
+    """ledgers: the listed ones that name the node; others are skipped. damaged: the nodes that report damage in it.
+    silent: the registered nodes that did not answer just now."""
     blocking, blockers = 0, list[Blocker]()
     for record in ledgers:
-        reason = _reason(node, record, nodes, damaged(record.ledger_id)) if node in record.members else None
+        hurt = damaged(record.ledger_id)
+        reason = _reason(node, record, nodes, hurt, silent) if node in record.members else None
         if reason is not None:
             blocking += 1
             if len(blockers) < NAMED_MAX:
@@ -50,8 +52,9 @@ def may_replace(
 
 
 def _reason(
-    node: Incarnation, record: LedgerMetadata, nodes: StorageNodes, damaged: Sequence[Incarnation]
-) -> str | None:
+    node: Incarnation, record: LedgerMetadata, nodes: StorageNodes, damaged: Sequence[Incarnation],
+    silent: Container[Incarnation],
+) -> str | None:  # fmt: skip
     """Why the ledger needs the node; None if it does not."""
     closed = record.state is LedgerState.CLOSED
     if closed and record.end < 0:
@@ -61,6 +64,9 @@ def _reason(
     absent = [member for member in others if not nodes.live(member) or nodes.retired(member)]
     if absent:
         return f"its other members {', '.join(absent)} are not registered, or were replaced"
+    # The registration of a process that was killed stays until its session ends, too.
+    if unheard := [member for member in others if member in silent]:
+        return f"its other members {', '.join(unheard)} are registered, and do not answer"
     if hurt := [member for member in others if member in damaged]:
         return f"its other members {', '.join(hurt)} have damaged entries"
     if not others:

@@ -91,9 +91,9 @@ class ClusterWatch:
         return [self._listing.records[one].value for one in sorted(self._listing.records)]
 
     def may_replace(self, node: Incarnation) -> MayReplace:
-        """As of the last refresh."""
-        queue = self.queue
-        return may_replace(node, queue.naming(node), queue.nodes, queue.damaged)
+        """As of the last refresh, which asked each registered node for its damage: silence is a reason against it."""
+        queue, silent = self.queue, self.seen.live.keys() - self.seen.damaged.keys()
+        return may_replace(node, queue.naming(node), queue.nodes, queue.damaged, silent)
 
     def name_of(self, topic_id: TopicId) -> str:
         """Empty for a topic that was deleted."""

@@ -122,7 +122,8 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
     async def may_replace(incarnation: NodePath) -> MayReplaceAnswer:
         """Whether the disk of this node may be replaced now: every ledger stays readable and gets its copies back.
 
-        The answer is valid at this moment, while no other disk fails.
+        Each other storage node is asked now: one that is registered and does not answer is a reason against it. The
+        answer is valid at this moment, while no other disk fails.
         """
         watch = coordination.repair.watch
         seen = await watch.refresh()
