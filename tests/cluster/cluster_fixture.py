@@ -30,8 +30,8 @@ START_S = 180.0
 #: Far above the duration of any step on a busy machine, and below the session timeout of the failover tests.
 DEADLINE_S = 40.0
 REQUEST_S = 10.0
-#: Without balancing, so that topics stay at their owners.
-_SMALL = {"segment_bytes": 8 << 20, "free_bytes_min": 64 << 20, "balance": False}
+#: Without balancing, so that topics stay at their owners. An empty directory replaces the former one at once.
+_SMALL = {"segment_bytes": 8 << 20, "free_bytes_min": 64 << 20, "balance": False, "replace_delay_ms": 0}
 
 
 class Cluster:

@@ -41,6 +41,58 @@ async def test_wiped_directory_retires_its_predecessor(backend: Backend) -> None
     assert cookies[A].debt is None, "the repairer has not counted yet"
 
 
+@pytest.mark.hazard(74)
+async def test_fresh_directory_is_no_member_before_its_predecessor_was_away_for_a_while(backend: Backend) -> None:
+    """Perhaps the volume is only not mounted. A predecessor that registers again begins the delay again; a restart of
+    the new node does not shorten it."""
+    registry = Registry(await new_cluster(backend))
+    former = NodeRegistration(registry, live(A), address_is_chosen=True, replace_delay_ms=1_000)
+    await former.join()
+    assert not former.joining
+    before = NodeRegistration(registry, live(B), address_is_chosen=True, replace_delay_ms=1_000)
+    fresh = NodeRegistration(registry, live(B), address_is_chosen=True, replace_delay_ms=1_000)
+    for each in (before, fresh):
+        await each.join()
+        assert (await registry.storage_nodes.live())[B].joining
+        assert set(await registry.cookies()) == {A}
+    assert fresh.reason() == "waits until the node that had this address was unregistered for 1000 ms"
+    now_ms, looks = 0, 0
+
+    def clock() -> int:
+        nonlocal looks
+        looks += 1
+        return now_ms
+
+    replacing = asyncio.create_task(fresh.replace_former(clock))
+    await fresh.update_space(free_bytes=6 * GIB, read_only=False)
+    assert (await registry.storage_nodes.live())[B].joining
+    now_ms = 5_000
+    assert not looks, "the predecessor is registered"
+    await former.leave()
+    await until(lambda: looks >= 4, DEADLINE_S)
+    assert not await retired(registry)
+    now_ms = 6_000
+    await asyncio.wait_for(replacing, DEADLINE_S)
+    assert fresh.reason() is None
+    assert not (await registry.storage_nodes.live())[B].joining
+    cookies = await registry.cookies()
+    assert (cookies[A].retired, cookies[A].replaced_by, cookies[B].retired) == (True, B, False)
+
+
+@pytest.mark.hazard(74)
+async def test_fresh_directory_joins_at_once_when_an_operator_removes_its_predecessor(backend: Backend) -> None:
+    registry = Registry(await new_cluster(backend))
+    await NodeRegistration(registry, live(A), address_is_chosen=True).join()
+    fresh = NodeRegistration(registry, live(B), address_is_chosen=True, replace_delay_ms=1_000_000)
+    await fresh.join()
+    replacing = asyncio.create_task(fresh.replace_former(lambda: 0))
+    stored = await registry.read_cookie(A)
+    assert stored is not None
+    await registry.write_cookie(replace(stored.value, retired=True), version=stored.version)
+    await asyncio.wait_for(replacing, DEADLINE_S)
+    assert not (await registry.storage_nodes.live())[B].joining
+
+
 @pytest.mark.hazard(76)
 async def test_decommissioned_directory_is_refused_and_the_error_names_the_command(backend: Backend) -> None:
     """Its ledgers may be deleted since. While it is drained it still serves (hazard 76)."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -192,6 +193,17 @@ async def test_owner_without_enough_storage_nodes_reports_what_to_do(
     assert (view.shortage is None) is (words is None)
     assert not words or (words in str(view.shortage) and words in caplog.text)
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+@pytest.mark.hazard(74)
+@pytest.mark.asyncio
+async def test_joining_storage_node_is_no_member() -> None:
+    """Its predecessor counts as absent until it is replaced. Also a joining node with a full disk is skipped."""
+    seen: list[StorageNodesUpdated] = []
+    joining = [replace(node_of(node, read_only=full), joining=True) for node, full in ((B, False), (C, True))]
+    former = StorageCookie(Incarnation("f" * 32), "127.0.0.1", 1)
+    await storage_view(await session_with_a_cluster(), seen, [node_of(A), *joining], former)
+    assert (seen[-1].live, seen[-1].read_only, seen[-1].absent) == ((A,), (), (former.incarnation,))
 
 
 @pytest.mark.asyncio

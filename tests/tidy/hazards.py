@@ -215,7 +215,8 @@ HAZARDS = {
         "A volume is not mounted for a minute. The empty mount point is formatted as a new node, which replaces the "
         "old one and acknowledges messages. The mount then hides them.",
         "A node records whether its directory is on a file system of its own. An empty directory on the disk of the "
-        "machine, at the address of such a node, is refused.",
+        "machine, at the address of such a node, is refused. Any other empty directory at the address of a node is no "
+        "member before that node was unregistered for a while.",
     ),
     75: Hazard(
         "One of three storage nodes is decommissioned, and no ledger can be opened. Or a ledger with one member counts "

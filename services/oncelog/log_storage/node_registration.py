@@ -9,9 +9,13 @@ Rules
 - A directory that registers for the first time under the address of another directory has replaced it: the disk was
   wiped. The other cookie is retired, so that no new ledger waits for it (hazard 8). This does not hold for addresses
   that are assigned at random.
+- It replaces the other directory only after that was unregistered for a while: perhaps its volume is only not mounted
+  (hazard 74). Until then it is registered as joining, has no cookie, and gets no data.
 """
 
+import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,31 +29,70 @@ logger = logging.getLogger(__name__)
 
 #: Free space is updated when it has changed by this fraction of the registered value.
 FREE_CHANGE = 1 / 8
+#: How often a joining node looks whether its predecessor is registered.
+LOOK_INTERVAL_S = 0.5
 
 
 class NodeRegistration:
     """The records of one node."""
 
     def __init__(
-        self, registry: Registry, node: LiveStorageNode, *, address_is_chosen: bool, own_filesystem: bool = False
+        self,
+        registry: Registry,
+        node: LiveStorageNode,
+        *,
+        address_is_chosen: bool,
+        own_filesystem: bool = False,
+        replace_delay_ms: int = 0,
     ) -> None:
         """address_is_chosen: host and port were configured, so the process that had them before is gone.
-        own_filesystem: that of the directory; see `volume_mount`."""
+        own_filesystem: that of the directory; see `volume_mount`. replace_delay_ms: see hazard 74."""
         self._registry = registry
         self._node = node
         self._address_is_chosen = address_is_chosen
         self._own_filesystem = own_filesystem
+        self._replace_delay_ms = replace_delay_ms
+        #: whether it waits before it replaces another directory
+        self.joining = False
         #: why it is read-only: a full disk, or an operator's request
         self._disk_full = node.read_only
         self._requested = False
         self._registration = registry.register_storage_node(node)
 
     async def join(self) -> None:
-        """Return once the cookie and the live record exist. Raises StoreUnavailable."""
-        while not await self._has_cookie():
-            pass  # each attempt waits for the store
+        """Return once the live record exists, and the cookie unless the node is joining. Raises StoreUnavailable."""
+        self.joining = self._replace_delay_ms > 0 and bool(await self._formers())
+        if not self.joining:
+            await self._become_member()
         await self._update(self._node.free_bytes)
         await self._registration.establish()
+
+    async def replace_former(self, now_ms: Callable[[], int]) -> None:
+        """Return once the node is not joining any more. now_ms: a monotonic clock."""
+        away_since_ms: int | None = None
+        while self.joining:
+            try:
+                formers = await self._formers()
+                live = await self._registry.storage_nodes.live()
+                if any(former.incarnation in live for former in formers):
+                    away_since_ms = None
+                elif away_since_ms is None:
+                    away_since_ms = now_ms()
+                away = away_since_ms is not None and now_ms() - away_since_ms >= self._replace_delay_ms
+                if away or not formers:
+                    await self._become_member()
+                    self.joining = False
+                    await self._update(self._node.free_bytes)
+                    return
+            except StoreUnavailable as error:
+                logger.info("could not read the node that this one replaces; will retry: %s", error.message)
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    def reason(self) -> str | None:
+        """Why the node is not ready; for /readyz."""
+        if not self.joining:
+            return None
+        return f"waits until the node that had this address was unregistered for {self._replace_delay_ms} ms"
 
     async def keep(self) -> None:
         """Never return: create the live record again in each new session."""
@@ -76,7 +119,8 @@ class NodeRegistration:
         return self._node.read_only != (self._disk_full or self._requested)
 
     async def _update(self, free_bytes: int) -> None:
-        node = replace(self._node, free_bytes=free_bytes, read_only=self._disk_full or self._requested)
+        read_only = self._disk_full or self._requested
+        node = replace(self._node, free_bytes=free_bytes, read_only=read_only, joining=self.joining)
         if node == self._node:
             return
         self._node = node
@@ -89,6 +133,18 @@ class NodeRegistration:
     async def leave(self) -> None:
         """Delete the live record. If ZooKeeper does not answer, it ends with the session."""
         await self._registration.leave()
+
+    async def _become_member(self) -> None:
+        while not await self._has_cookie():
+            pass  # each attempt waits for the store
+
+    async def _formers(self) -> list[StorageCookie]:
+        """The directories that this one would replace: none once it has a cookie."""
+        node = self._node
+        if not self._address_is_chosen or await self._registry.read_cookie(node.incarnation) is not None:
+            return []
+        cookies = (await self._registry.cookies()).values()
+        return [each for each in cookies if not each.retired and (each.host, each.port) == (node.host, node.port)]
 
     async def _has_cookie(self) -> bool:
         """One attempt to find or write the cookie of this address."""
@@ -117,10 +173,7 @@ class NodeRegistration:
         """Retire other cookies of this address: this process has the address, so no other directory can be served
         there."""
         node = self._node
-        cookies = await self._registry.cookies()
-        for former in cookies.values():
-            if former.retired or (former.host, former.port) != (node.host, node.port):
-                continue
+        for former in await self._formers():
             stored = await self._registry.read_cookie(former.incarnation)
             if stored is None or stored.value != former:
                 continue

@@ -99,7 +99,11 @@ class StorageProcess:
             live = LiveStorageNode(runner.incarnation, host, int(advertised_port), space.free_bytes, runner.read_only)
             mounted = has_own_filesystem(settings.data_directory)
             registration = NodeRegistration(
-                Registry(session), live, address_is_chosen=self._address_is_chosen, own_filesystem=mounted
+                Registry(session),
+                live,
+                address_is_chosen=self._address_is_chosen,
+                own_filesystem=mounted,
+                replace_delay_ms=settings.replace_delay_ms,
             )
             debt = StartDebt(
                 runner.incarnation,
@@ -108,9 +112,11 @@ class StorageProcess:
                 takes_copies=lambda: not runner.read_only,
                 now_ms=_now_ms,
             )
+            health.ready_when("joining", registration.reason)
             health.ready_when("repair", debt.reason)
             await registration.join()
-            await debt.look_first()
+            if not registration.joining:
+                await debt.look_first()
             async with asyncio.TaskGroup() as tasks:
                 works = (
                     registration.keep(),
@@ -119,7 +125,7 @@ class StorageProcess:
                     reviewer.watch(),
                     compactor.watch(),
                     scrubber.watch(),
-                    debt.watch(),
+                    _become_ready(registration, debt),
                 )
                 lasting = [tasks.create_task(work) for work in works]
                 self._unready = None
@@ -198,6 +204,12 @@ class StorageProcess:
 def _absence(session: StoreSession, settings: LogStorageSettings) -> SessionAbsence:
     allowed_ms = ABSENT_SESSIONS_MAX * settings.session_timeout_ms
     return SessionAbsence(session, allowed_ms=allowed_ms, now_ms=_now_ms)
+
+
+async def _become_ready(registration: NodeRegistration, debt: StartDebt) -> None:
+    """What the node owes is known once it has replaced its predecessor."""
+    await registration.replace_former(_now_ms)
+    await debt.watch()
 
 
 def _now_ms() -> int:

@@ -165,6 +165,8 @@ class LogStorageSettings(ProcessSettings):
     scrub_interval_ms: int = 7 * 24 * 3600 * 1000
     #: whether an empty directory on the machine's disk is refused where the node had a volume before
     mount_check: bool = True
+    #: how long the node that had the address must be unregistered before an empty directory replaces it; 0: no wait
+    replace_delay_ms: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +311,7 @@ def _check(name: str, value: object, kind: type) -> None:
     if type(value) is not kind and not (kind is Path and isinstance(value, Path)):
         raise InvalidArgument(f"{variable(name)} must be of type {kind.__name__}", field=name)
     if isinstance(value, int) and not isinstance(value, bool):
-        lowest = 0 if name.endswith("_port") else 1
+        lowest = 0 if name.endswith(("_port", "_delay_ms")) else 1
         if value < lowest:
             raise InvalidArgument(f"{variable(name)} must be at least {lowest}, not {value}", field=name, limit=lowest)
         if name.endswith("_port") and value > 65_535:
