@@ -93,39 +93,36 @@ async def test_owner_behind_a_proxy_is_reached_at_its_advertised_address(cluster
     words += ["--ack-quorum", "1", "--port", str(listen), "--advertised-host", "localhost"]
     words += ["--advertised-port", str(port), "--internal-host", "127.0.0.1"]
     own = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
-    relay = CutProxy(listen)
-    relay.port = port
-    await relay.accept()
     with (tmp_path / "owner.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log, env=own)
     try:
+        async with CutProxy.running(listen, port=port) as relay:
 
-        async def seen() -> list[str]:
-            return [one["address"] for one in await cluster.get("/admin/v2/brokers") if one["connected"]]
+            async def seen() -> list[str]:
+                return [one["address"] for one in await cluster.get("/admin/v2/brokers") if one["connected"]]
 
-        async def is_seen() -> bool:
-            return f"localhost:{port}" in await seen()
+            async def is_seen() -> bool:
+                return f"localhost:{port}" in await seen()
 
-        await until(is_seen, DEADLINE_S, waiting_for="the owner to be known by its advertised address")
-        assert f"127.0.0.1:{listen}" not in await seen()
-        with cluster.held():
-            for name in ("owner-1", "owner-2"):
-                await cluster.kill(name)
-            async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
-                producer = await client.create_producer("public/default/behind", producer_name="outside")
-                await producer.send(b"one")
-                reader = await client.create_reader("public/default/behind")
-                assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
-                assert list(client._network._connections) == [f"localhost:{port}"]
-            stats = await cluster.stats("public/default/behind")
-            assert stats["phase"] == "serving", "services reach the owner without its proxy"
-            await relay.refuse()
-            stats = await cluster.stats("public/default/behind")
-            assert stats["phase"] == "serving"
+            await until(is_seen, DEADLINE_S, waiting_for="the owner to be known by its advertised address")
+            assert f"127.0.0.1:{listen}" not in await seen()
+            with cluster.held():
+                for name in ("owner-1", "owner-2"):
+                    await cluster.kill(name)
+                async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+                    producer = await client.create_producer("public/default/behind", producer_name="outside")
+                    await producer.send(b"one")
+                    reader = await client.create_reader("public/default/behind")
+                    assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
+                    assert list(client._network._connections) == [f"localhost:{port}"]
+                stats = await cluster.stats("public/default/behind")
+                assert stats["phase"] == "serving", "services reach the owner without its proxy"
+                await relay.refuse()
+                stats = await cluster.stats("public/default/behind")
+                assert stats["phase"] == "serving"
     finally:
         process.terminate()
         await process.wait()
-        await relay.refuse()
     await cluster.healed()
 
 

@@ -34,8 +34,10 @@ class CutProxy:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, server_port: int) -> AsyncIterator["CutProxy"]:
+    async def running(cls, server_port: int, *, port: int = 0) -> AsyncIterator["CutProxy"]:
+        """port: where it listens; 0: any free port."""
         proxy = cls(server_port)
+        proxy.port = port
         await proxy.accept()
         try:
             yield proxy
@@ -50,7 +52,7 @@ class CutProxy:
 
     async def accept(self) -> None:
         """Take connections, at the same port as before."""
-        self._listener = await asyncio.start_server(self._relay, sock=self._reserved or _bound(0))
+        self._listener = await asyncio.start_server(self._relay, sock=self._reserved or _bound(self.port))
         self._reserved = None
         self.port = self._listener.sockets[0].getsockname()[1]
 

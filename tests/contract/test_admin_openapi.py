@@ -34,6 +34,7 @@ DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/storage/ledgers
 GET /admin/v2/storage/ledgers/{ledger_id}
+POST /admin/v2/storage/ledgers/{ledger_id}/end
 POST /admin/v2/storage/ledgers/{ledger_id}/verify
 GET /admin/v2/storage/nodes
 DELETE POST /admin/v2/storage/nodes/{incarnation}/decommission
@@ -84,7 +85,7 @@ async def test_every_request_is_described() -> None:
         assert operation["summary"], call
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
-        answered = path.startswith("/topics/") or path.endswith("/verify")
+        answered = path.startswith("/topics/") or path.endswith(("/verify", "/end"))
         success = "200" if method == "GET" or answered else "204"
         assert sorted(operation["responses"]) == [success, "default"], call
         if success == "200":
