@@ -238,7 +238,7 @@ def test_batch_may_contain_durable_in_flight_and_new_ids() -> None:
 
 @pytest.mark.hazard(9)
 def test_monotonic_below_the_recent_batches_is_not_verified() -> None:
-    """Answered as BELOW_MARK: a success that stores no message. Also beside a remembered batch and new ids."""
+    """Answered as BELOW_MARK: a success that stores no message. Also in a batch with remembered and new ids."""
     world = DedupWorld().stored(*([2 * i] for i in range(RECENT_BATCHES_MAX + 2)))
     assert world.table.state.producers[PID].recent_floor == 2
     assert known(world.check([1])) == [ResultRange(BELOW_MARK, 1, None, 0)]

@@ -60,7 +60,7 @@ def test_command_ends_a_ledger_at_what_the_survivor_holds() -> None:
     run = stuck(world)
     assert run.deliver_look() == [ReadLedger(recovery_world.LEDGER)]
     run.finish()
-    assert world.outcomes == [], "two members are away, and nobody has ended the ledger"
+    assert world.outcomes == [], "two members are absent, and no command has ended the ledger"
     give_up(world, RB, RC)
     run.deliver_look()
     run.finish()
@@ -160,7 +160,7 @@ def test_numbers_and_generations_jump_past_what_may_have_been_told() -> None:
 
 @pytest.mark.hazard(72)
 def test_instance_from_before_the_loss_is_fenced() -> None:
-    """It may have been told that lost messages are stored, so it must not go on in silence."""
+    """It may have received acknowledgements of messages that are lost, so it must not continue without an error."""
     world, granted = lost_tail()
     owner = Owner(world, "o2").take_over()
     pid, generation = granted.instance

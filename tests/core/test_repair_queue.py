@@ -1,4 +1,4 @@
-"""The queue of repairs: what is due at once, what waits, what is asked of owners, and what an operator is told."""
+"""The queue of repairs: immediate and delayed repairs, requests to owners, and the reports for operators."""
 
 from dataclasses import replace
 

@@ -201,8 +201,8 @@ HAZARDS = {
     72: Hazard(
         "A ledger is ended by command at message 100. Consumers have applied messages 100 to 119. The next 20 messages "
         "get the same numbers and count as applied. Or a lost grant's generation is granted again.",
-        "The entry GivenUp follows the ledger. Message numbers and generations jump past all that may have been told, "
-        "and instances from before the loss are fenced.",
+        "The entry GivenUp follows the ledger. Message numbers and generations jump past all that clients may have "
+        "received, and instances from before the loss are fenced.",
     ),
     73: Hazard(
         "A replaced storage node waits for copies from a node that the update of the StatefulSet has not started "

@@ -25,7 +25,7 @@ from oncelog.stores.store_session import StoreSession, Versioned
 
 #: Records read at once.
 READS_AT_ONCE_MAX = 64
-#: Records that a refresh reads again, beside the new ones.
+#: Records that a refresh reads again, in addition to the new ones.
 READS_MAX = 2_000
 
 

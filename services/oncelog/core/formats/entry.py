@@ -135,7 +135,7 @@ def body_of(data: Buffer) -> memoryview:
     return memoryview(data)[HEADER_BYTES:]
 
 
-#: Numbers that a GIVEN_UP entry leaves out: more messages than one ledger can hold, so no number that a client was told
+#: Numbers that a GIVEN_UP entry leaves out: more messages than one ledger can hold, so no number that a client received
 #: before the loss is given to another message. 2**32 such losses fit into an index.
 GIVEN_UP_INDEXES = 1 << 31
 #: By how much it raises the generation of each producer: more grants than one ledger holds.

@@ -16,7 +16,7 @@ from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.topic_store import TopicStore
 
-#: Topics that one refresh reads again, beside those with new ledgers; and topics that are read at once.
+#: Topics that one refresh reads again, in addition to those with new ledgers; and how many are read concurrently.
 TOPICS_MAX = 500
 READS_AT_ONCE_MAX = 32
 
