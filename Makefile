@@ -19,10 +19,10 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof smoke smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## a virtualenv in .venv with all dependencies, checked by hash (a large download the first time)
 
@@ -76,9 +76,11 @@ tools:
 
 sim: $(STAMP) ## simulate a cluster under faults, with 2000 seeds
 	$(BIN)/python -m tests.simulation --seeds 2000
+	$(BIN)/python -m tests.simulation --consuming --seeds 2000
 
 sim-long: $(STAMP) ## the same with SEEDS=n seeds
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --consuming --seeds $(SEEDS)
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo
@@ -94,6 +96,9 @@ fault-proof: $(STAMP) ## 20 minutes of storage faults with real processes, every
 
 smoke: $(STAMP) ## install, kill pods, upgrade under load and uninstall in the current kube context (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke
+
+smoke-storage: $(STAMP) ## remove storage nodes and replace volumes under load there (IMAGES=values file)
+	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke_storage
 
 smoke-spark: $(STAMP) ## run Spark jobs there while executors and drivers are killed (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke_spark

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from oncelog.client.corruption import Skipped
     from oncelog.client.messages import Message, MessageBatch
     from oncelog.client.producer import AsyncProducer
+    from oncelog.client.read_stream import Gap
     from oncelog.client.reader import AsyncReader
     from oncelog.client.results import BatchResult, SendResult
     from oncelog.client.sync import Client, Producer, Reader
@@ -33,6 +34,7 @@ _LAZY = {
     "AsyncReader": "oncelog.client.reader",
     "BatchResult": "oncelog.client.results",
     "Client": "oncelog.client.sync",
+    "Gap": "oncelog.client.read_stream",
     "Message": "oncelog.client.messages",
     "MessageBatch": "oncelog.client.messages",
     "Producer": "oncelog.client.sync",
@@ -50,6 +52,7 @@ __all__ = [
     "AsyncReader",
     "BatchResult",
     "Client",
+    "Gap",
     "Index",
     "Message",
     "MessageBatch",

@@ -112,10 +112,11 @@ async def test_deleted_topic_acknowledges_nothing(cluster: Cluster) -> None:
 
             async def deleted() -> bool:
                 answers.append((await cluster.request("DELETE", path)).status_code)
-                return answers[-1] == 204
+                return answers[-1] != 503
 
             await until(deleted, DEADLINE_S, waiting_for="the deletion to be answered")
-            assert set(answers[:-1]) <= {503}, answers
+            # A deletion that was answered with 503 continues, and may end between two requests: then there is no topic.
+            assert answers[-1] == 204 or (len(answers) > 1 and answers[-1] == 404), answers
         assert isinstance(await wire.fate(granted.session, 2), TopicNotFound | NotOwner)
         assert list(wire.answers[granted.session]) == [1]
     assert (await cluster.request("GET", path)).status_code == 404

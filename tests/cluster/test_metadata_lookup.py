@@ -20,7 +20,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
@@ -275,6 +275,39 @@ async def test_ledgers_are_returned_in_order_with_their_members() -> None:
         assert [(one.ledger_id, one.members[0].address) for one in whole.snapshot_ledgers] == [(9, "10.0.0.1:6660")]
         with pytest.raises(TopicNotFound):
             await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
+
+
+@pytest.mark.hazard(61)
+async def test_ledgers_that_a_client_names_are_read_anew() -> None:
+    """This service keeps copies of closed records. A client that names a ledger has met a former member."""
+    async with World.running() as world:
+        replica = await world.replica()
+        created = await world.topics.create(parse_topic("flights"))
+        old, new = Incarnation("1" * 32), Incarnation("2" * 32)
+        stored, ledgers = await world.topics.read(created.name.value.topic_id), LedgerStore(replica.session)
+        assert stored is not None
+        record = stored.value
+        closed = LedgerMetadata(LedgerId(3), record.topic_id, (old,), 1).closed(end=EntryId(9), length=900)
+        await ledgers.create(closed)
+        await ledgers.create(LedgerMetadata(LedgerId(8), record.topic_id, (old,), 1))
+        linked = record.with_ledger(LedgerLink(LedgerId(3), 0)).with_ledger(LedgerLink(LedgerId(8), 100))
+        await world.topics.write(linked, version=stored.version)
+
+        async def members(*named: int) -> list[tuple[int, str]]:
+            request = pb.LedgersRequest(topic="flights", ledger_ids=named)
+            answer = await replica.channel.call(LEDGERS, request, timeout_ms=TIMEOUT_MS)
+            return [(one.ledger_id, one.members[0].incarnation) for one in answer.ledgers]
+
+        assert await members() == [(3, old), (8, old)]
+        lost = closed.join(new).swap(old).mark_lost([EntryRange(EntryId(1), EntryId(2))])
+        await ledgers.write(lost.give_up_entries((new,), by="ann"), version=0)
+        assert await members() == [(3, old), (8, old)], "the copy"
+        assert await members(3, 77) == [(3, new)]
+        assert await members() == [(3, new), (8, old)]
+        request = pb.LedgersRequest(topic="flights", ledger_ids=[3])
+        [shown] = (await replica.channel.call(LEDGERS, request, timeout_ms=TIMEOUT_MS)).ledgers
+        assert [(one.first, one.last) for one in shown.lost] == [(1, 2)]
+        assert (shown.given_up_by, list(shown.gone)) == ("ann", [new])
 
 
 async def test_topics_of_a_namespace_are_listed_without_partitions() -> None:

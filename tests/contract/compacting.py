@@ -54,7 +54,13 @@ def state_of(directory: StorageDirectory, replayed: Replayed) -> State:
 class Compacted:
     """A journal with a compactor."""
 
-    def __init__(self, directory: StorageDirectory, disk: DiskCalls, holes_settled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        directory: StorageDirectory,
+        disk: DiskCalls,
+        holes_settled: Callable[[], bool],
+        forgotten: Callable[[Sequence[LedgerId]], None],
+    ) -> None:
         self.directory = directory
         replayed = replay(directory)
         if directory.new_holes:
@@ -71,7 +77,7 @@ class Compacted:
             disk=disk,
             idle_ms=3_600_000,
         )
-        self.compactor = Compactor(directory, self.journal, holes_settled=holes_settled, disk=disk)
+        self.compactor = Compactor(directory, self.journal, holes_settled=holes_settled, forgotten=forgotten, disk=disk)
 
     def _step(self, step: Callable[[str], None]) -> Callable[[str], None]:
         """For steps on the event loop."""
@@ -121,10 +127,14 @@ def _fail(error: Exception) -> None:
 
 @contextlib.asynccontextmanager
 async def compacted(
-    path: Path, *, disk: DiskCalls | None = None, holes_settled: Callable[[], bool] = lambda: False
+    path: Path,
+    *,
+    disk: DiskCalls | None = None,
+    holes_settled: Callable[[], bool] = lambda: False,
+    forgotten: Callable[[Sequence[LedgerId]], None] = lambda _: None,
 ) -> AsyncIterator[Compacted]:
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=SEGMENT_BYTES)
-    node = Compacted(directory, disk or DiskCalls(), holes_settled)
+    node = Compacted(directory, disk or DiskCalls(), holes_settled, forgotten)
     try:
         yield node
     finally:

@@ -33,7 +33,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.topic.effects import BatchAnswer
-from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP
 from oncelog.rpc.owner_codec import (
     LAST_MESSAGE,
     PRODUCER_NAMES,
@@ -47,7 +47,14 @@ from oncelog.rpc.owner_codec import (
 )
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, StartAt, StartIndex
 from oncelog.rpc.server import Server, ServerStream
-from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
+from oncelog.wire.metadata_pb2 import (
+    LedgerMember,
+    LedgersAnswer,
+    LedgersRequest,
+    LookupAnswer,
+    LookupRequest,
+    TopicLedger,
+)
 from oncelog.wire.owner_pb2 import (
     LastMessageAnswer,
     LastMessageRequest,
@@ -254,9 +261,9 @@ class FakeOwner:
                 count = header.skip_first + header.count
                 return LastMessageAnswer(
                     present=True, ledger_id=header.ledger_id, entry_id=header.entry_id, batch_index=count - 1,
-                    owner_epoch=self.epoch,
+                    next_index=topic.table.state.next_index, owner_epoch=self.epoch,
                 )  # fmt: skip
-        return LastMessageAnswer(present=False, owner_epoch=self.epoch)
+        return LastMessageAnswer(present=False, next_index=topic.table.state.next_index, owner_epoch=self.epoch)
 
 
 def _nothing(_: object) -> OncelogError | None:
@@ -273,6 +280,8 @@ class Knobs:
     refuse_open: Callable[[OpenRequest], OncelogError | None] = _nothing
     refuse_batch: Callable[[memoryview], OncelogError | None] = _nothing
     may_create: bool = True
+    #: (incarnation, address) of the storage nodes of every ledger
+    members: tuple[tuple[str, str], ...] = ()
     #: called when the last message was asked for, before it is looked for
     before_last_message: Callable[[], None] = lambda: None
 
@@ -301,6 +310,7 @@ class FakeCluster:
         self.url = ""
         self._metadata = Server()
         self._metadata.unary(LOOKUP, self.look_up)
+        self._metadata.unary(LEDGERS, self.ledgers)
         self._epoch = 0
         self._numbers = 0
 
@@ -350,6 +360,13 @@ class FakeCluster:
     def next_session(self) -> SessionNumber:
         self._numbers += 1
         return SessionNumber(self._numbers)
+
+    async def ledgers(self, request: LedgersRequest) -> LedgersAnswer:
+        """The requested ledgers of the topic, each with the members that a test has set."""
+        topic = self.topic(request.topic.rpartition("/")[2])
+        members = [LedgerMember(incarnation=member, address=address) for member, address in self.knobs.members]
+        listed = [TopicLedger(ledger_id=ledger_id, members=members) for ledger_id in request.ledger_ids]
+        return LedgersAnswer(topic_id=topic.topic_id, ledgers=listed)
 
     async def look_up(self, request: LookupRequest) -> LookupAnswer:
         topic = self.topics.get(request.topic)

@@ -45,6 +45,10 @@ class FakeStorageNode:
     sends_wrong: set[EntryId] = field(default_factory=set)
     #: ledgers in limbo or with damage, until a review finds everything
     damaged: set[LedgerId] = field(default_factory=set)
+    #: {ledger: time since its scrubber found it sound}
+    verified_ms_ago: dict[LedgerId, int] = field(default_factory=dict)
+    #: refuses every call, as a process that cannot answer
+    stopped: bool = False
     #: the disk is nearly full
     full: bool = False
     #: copies wait until it is set
@@ -90,7 +94,7 @@ class FakeStorageNode:
 
     async def _add(self, frame: ReceivedAppend, entry: bytes) -> AppendStatus:
         head = peek_header(entry)
-        if frame.target != self.incarnation:
+        if self.stopped or frame.target != self.incarnation:
             return AppendStatus.WRONG_INCARNATION
         if self.full:
             return AppendStatus.READ_ONLY
@@ -114,7 +118,7 @@ class FakeStorageNode:
         return sound, [] if limbo else absent, [e for e in ids if e in bad] + (absent if limbo else [])
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
-        if request.target != self.incarnation:
+        if self.stopped or request.target != self.incarnation:
             yield ReadFrame(ReadStatus.WRONG_INCARNATION)
             return
         sound, missing, unreadable = self._held(request.ledger_id, request.first_entry, request.entries_max)
@@ -128,7 +132,7 @@ class FakeStorageNode:
         yield ReadFrame(ReadStatus.OK, missing_ids=missing, unreadable_ids=unreadable)
 
     async def verify(self, request: VerifyRequest) -> VerifyAnswer:
-        if request.target != self.incarnation:
+        if self.stopped or request.target != self.incarnation:
             return VerifyAnswer(ReadStatus.WRONG_INCARNATION)
         count = min(request.entries_max, 7)
         sound, missing, unreadable = self._held(request.ledger_id, request.first_entry, count)
@@ -138,6 +142,8 @@ class FakeStorageNode:
         return VerifyAnswer(ReadStatus.OK, checksums, missing, unreadable, EntryId(ids.stop), size)
 
     async def review(self, request: ReviewLedgerRequest) -> ReviewLedgerAnswer:
+        if self.stopped:
+            return ReviewLedgerAnswer(ReadStatus.WRONG_INCARNATION, CopyState.ABSENT)
         stored = await LedgerStore(self.session).read(request.ledger_id)
         assert stored is not None
         _, missing, unreadable = self._held(request.ledger_id, 0, stored.value.end + 1)
@@ -147,14 +153,17 @@ class FakeStorageNode:
         return ReviewLedgerAnswer(ReadStatus.OK, state)
 
     async def damage(self, request: DamageRequest) -> DamageAnswer:
-        if request.target != self.incarnation:
+        if self.stopped or request.target != self.incarnation:
             return DamageAnswer(ReadStatus.WRONG_INCARNATION)
         found = sorted(ledger for ledger in self.damaged if ledger > request.after_ledger)
         return DamageAnswer(ReadStatus.OK, found, 0, len(found))
 
-    async def describe(self, _request: pb.DescribeRequest) -> pb.DescribeAnswer:
+    async def describe(self, request: pb.DescribeRequest) -> pb.DescribeAnswer:
         size = sum(len(data) for copies in self.copies.values() for data in copies.values())
-        return pb.DescribeAnswer(incarnation=self.incarnation, stored_bytes=size, scrubbed_ms_ago=5_000)
+        verified = [self.verified_ms_ago.get(LedgerId(ledger_id), -1) for ledger_id in request.ledger_ids]
+        return pb.DescribeAnswer(
+            incarnation=self.incarnation, stored_bytes=size, scrubbed_ms_ago=5_000, verified_ms_ago=verified
+        )
 
 
 def checksum_of(data: bytes) -> int:

@@ -13,7 +13,16 @@ from oncelog.core.errors import (
     OncelogError,
 )
 from oncelog.core.formats.batch import decode_batch, deltas_of
-from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, encode_header, encode_opened
+from oncelog.core.formats.entry import (
+    GIVEN_UP_INDEXES,
+    EntryHeader,
+    EntryKind,
+    GivenUp,
+    ProducerOpened,
+    encode_given_up,
+    encode_header,
+    encode_opened,
+)
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     NO_ENTRY,
@@ -79,6 +88,13 @@ class FakeTopic:
         self.append(header, body)
         self.table.persisted_grant(header, grant)
         return name, producer_id, generation
+
+    def give_up(self) -> None:
+        """As an operator's command to end a ledger does it."""
+        body = encode_given_up(GivenUp(LEDGER, EntryId(len(self.entries)), "ann"))
+        header = self.header(EntryKind.GIVEN_UP, body, count=GIVEN_UP_INDEXES)
+        self.append(header, body)
+        self.table.state.fold_given_up(header)
 
     def publish(self, data: memoryview) -> Outcome | OncelogError:
         batch = decode_batch(data, crc32c)

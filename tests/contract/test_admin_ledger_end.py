@@ -7,7 +7,7 @@ import pytest
 
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.registry import LiveStorageNode, Registry
@@ -72,7 +72,7 @@ async def test_ledger_that_can_be_recovered_is_refused_with_the_reason() -> None
 
 
 async def test_other_ledgers_are_refused() -> None:
-    """A closed one, one that no log ends with, and one that does not exist."""
+    """One that no log ends with, and one that does not exist."""
     async with serving() as admin:
         record = await stuck_topic(admin)
         ledgers = admin.replica.coordination.ledgers
@@ -84,12 +84,32 @@ async def test_other_ledgers_are_refused() -> None:
         await admin.refused(
             "POST", "/admin/v2/storage/ledgers/9/end", 404, "ledger_not_found", params={"confirm": "true"}
         )
-        stored = await ledgers.read(LEDGER)
+
+
+@pytest.mark.hazard(78)
+async def test_lost_entries_of_a_closed_ledger_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """It need not be the last one of the log. A closed ledger of which nothing can be lost is refused."""
+    async with serving() as admin:
+        record = await stuck_topic(admin, A, B, C)
+        ledgers, topics = admin.replica.coordination.ledgers, admin.replica.coordination.topics
+        stored, topic = await ledgers.read(LEDGER), await topics.read(record.topic_id)
         assert stored is not None
+        assert topic is not None
+        longer = replace(topic.value, ledgers=(*topic.value.ledgers, LedgerLink(LedgerId(8), 3)))
+        await topics.write(longer, version=topic.version)
         closed = record.in_recovery().closed(end=EntryId(2), length=9)
         await ledgers.write(closed, version=stored.version)
         problem = await admin.refused("POST", PATH, 409, "conflict", params={"confirm": "true"})
-        assert "closed already" in problem["detail"]
+        assert "wait for the repair" in problem["detail"]
+        lost = closed.mark_lost([EntryRange(EntryId(1), EntryId(1))])
+        await ledgers.write(lost, version=stored.version + 1)
+        with caplog.at_level(logging.WARNING):
+            response = await admin.http.post(PATH, params={"confirm": "true"})
+        assert response.json() == {"ledger_id": LEDGER, "gone": [], "survivors": [A, B, C]}
+        stored = await ledgers.read(LEDGER)
+        assert stored is not None
+        assert stored.value == lost.give_up_entries((), by="unauthenticated")
+        assert f"role unauthenticated gives up entries of ledger {LEDGER}" in caplog.text
 
 
 @pytest.mark.hazard(79)

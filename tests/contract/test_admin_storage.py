@@ -164,8 +164,23 @@ async def test_verification_reads_every_copy(served: Served) -> None:
     assert counts == [(ENTRIES, 0, 0), (ENTRIES - 1, 0, 1), (ENTRIES - 1, 1, 0)]
     assert report["differing_entry"] is None
     await served.admin.refused("POST", f"{LEDGERS}/5/verify", 503, "service_unavailable")
+
+
+async def test_ledger_shows_when_each_copy_was_last_verified(served: Served) -> None:
+    """By its scrubber; the ledger has the earliest time, once every copy has one. The nodes' own passes do not count:
+    a new ledger is not read by a pass that has ended."""
+    for number, node in enumerate(served.nodes):
+        node.verified_ms_ago = {LedgerId(1): 60_000 * (number + 1)}
+    del served.nodes[2].verified_ms_ago[LedgerId(1)]
+    shown = await served.admin.get(f"{LEDGERS}/1")
+    a, b, c = (copy["verified_ms"] for copy in shown["copies"])
+    assert 59_000 < a - b < 61_000
+    assert (c, shown["verified_ms"]) == (None, None)
+    served.nodes[2].verified_ms_ago[LedgerId(1)] = 0
     shown = await served.admin.get(f"{LEDGERS}/1")
     assert shown["verified_ms"] == min(copy["verified_ms"] for copy in shown["copies"])
+    other = await served.admin.get(f"{LEDGERS}/2")
+    assert [copy["verified_ms"] for copy in other["copies"]] == [None, None, None]
 
 
 async def test_node_may_be_replaced_while_the_others_have_everything(served: Served) -> None:

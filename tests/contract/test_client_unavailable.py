@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 import oncelog
-from oncelog.cli.read.skips import SkipReport, WaitingReport, skip_lines
+from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport, gap_lines, skip_lines
 from oncelog.cli.read.whole import batches_up_to_now
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from tests.contract.fake_cluster import FakeCluster
 from tests.contract.test_client_corruption import filled, numbered, rest
 
@@ -97,14 +98,27 @@ async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster
 
 
 @pytest.mark.hazard(72)
-async def test_gap_in_the_numbers_is_logged_and_passed(
+async def test_gap_in_the_numbers_is_reported_and_passed(
     cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Behind a ledger that was given up the numbers jump. The reader goes on, and says which ones are missing."""
+    """Where messages were trimmed, and behind a ledger that was given up, the numbers jump. The reader goes on, and
+    reports which ones are missing and why."""
     producer = await client.create_producer("flights", producer_name="importer")
     await producer.send(b"before")
     cluster.topic("flights").table.state.next_index += 100
     await producer.send(b"behind")
+    cluster.topic("flights").give_up()
+    again = await client.create_producer("flights", producer_name="importer")
+    await again.send(b"later")
     reader = await client.create_reader("flights")
-    assert await rest(reader) == [(0, b"before"), (101, b"behind")]
-    assert "messages 1 to 100 are gone" in caplog.text
+    later = 102 + GIVEN_UP_INDEXES
+    assert await rest(reader) == [(0, b"before"), (101, b"behind"), (later, b"later")]
+    assert reader.gaps == (2, (oncelog.Gap(1, 100, False), oncelog.Gap(102, later - 1, True)))
+    assert "messages 1 to 100 are gone: they were trimmed" in caplog.text
+    assert f"messages 102 to {later - 1} are gone: an operator has given up a ledger" in caplog.text
+    shown = io.StringIO()
+    report = GapReport(reader, Console(file=shown, width=400))
+    lines = [json.loads(line) for line in gap_lines(report.new()).splitlines()]
+    assert lines[1] == {"gap": {"first_index": 102, "last_index": later - 1, "given_up": True}}
+    assert report.new() == []
+    assert shown.getvalue().count("are gone") == 2

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.storage.ledger import RecordKind
+from oncelog.log_storage.scrubber import Scrubber
 from oncelog.log_storage.segment_format import SegmentRecord
-from tests.contract.compacting import ImageDisk, compacted, erased, fence, found
+from tests.cluster.until import until
+from tests.contract.compacting import WAIT_S, ImageDisk, compacted, erased, fence, found
 from tests.contract.small_log import add, segment_files
+from tests.contract.test_verify_entries import entry
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,6 +61,30 @@ async def test_space_stays_flat_when_ledgers_come_and_go(path: Path) -> None:
             counts.append(len(segment_files(path)))
     assert max(counts) <= min(counts) + 2
     assert len(found(path).fenced) <= 15, "fences of deleted ledgers go with their files"
+
+
+@pytest.mark.hazard(64)
+async def test_nothing_is_left_of_a_deleted_ledger(path: Path) -> None:
+    """Not even in memory. A fence that lies in another file than the tombstone used to stay for ever once the tombstone
+    had gone; and so does the tombstone of a copy alone, whose ledger still exists."""
+    forgotten: list[int] = []
+    async with compacted(path, forgotten=forgotten.extend) as node:
+        control = node.journal.control
+        await node.write(*mixed(range(1, 4)), erased(3, deleted=False), *mixed(range(101, 104)))
+        await node.write(*(fence(ledger_id) for ledger_id in (1, 2, 3)), *mixed(range(111, 114)))
+        await node.write(erased(1), erased(2, deleted=False), *mixed(range(121, 124)))
+        await node.write(erased(2))
+        for round_ in range(4):
+            filler = range(1000 + 10 * round_, 1005 + 10 * round_)
+            await node.write(*mixed(filler), *(erased(ledger_id) for ledger_id in filler))
+            await node.compact()
+        assert {1, 2} <= set(forgotten)
+        assert control.deleted.isdisjoint({1, 2})
+        assert control.fences == {3}
+        assert control.tombstones.keys() & {1, 2, 3} == {3}
+        assert len(control.tombstones) <= 12
+    state = found(path)
+    assert (state.fenced, state.erased & {1, 2, 3}) == ({3}, {3})
 
 
 @pytest.mark.hazard(65)
@@ -218,6 +245,22 @@ async def test_file_stays_until_its_last_reader_is_done(path: Path) -> None:
         del plan
         await compacting
         assert not first.exists()
+
+
+@pytest.mark.hazard(65)
+async def test_scrubber_that_pauses_holds_no_file(path: Path) -> None:
+    """With few bytes it pauses for hours after each read, and compaction waits for the readers of a file."""
+    async with compacted(path) as node:
+        await node.write(*(entry(at) for at in range(60)))
+        scrubber = Scrubber(node.journal, interval_ms=1 << 40)
+        scrubbing = asyncio.ensure_future(scrubber.scrub())
+        await until(lambda: scrubber.read_bytes, WAIT_S, waiting_for="the scrubber to read")
+        await node.write(erased(7))
+        first = segment_files(path)[0]
+        assert await node.compact() >= 1
+        assert not first.exists()
+        assert not scrubbing.done()
+        scrubbing.cancel()
 
 
 async def test_last_written_segment_is_not_compacted(path: Path) -> None:

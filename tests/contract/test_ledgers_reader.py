@@ -360,6 +360,37 @@ async def test_lost_entries_that_a_member_has_after_all_are_read() -> None:
         assert await read_all(links, metadata, record=Records(metadata)) == ENTRIES
 
 
+@pytest.mark.asyncio
+@pytest.mark.hazard(78)
+@pytest.mark.parametrize("survivors", [0, 1])
+async def test_entries_that_only_given_up_members_may_have_are_lost_at_once(survivors: int) -> None:
+    """The operator has said that these members are gone for ever. A survivor is asked for each entry."""
+    async with scripted() as gone:
+        pass
+    members = (A, B, C)
+    metadata = closed(*members).give_up_entries(members[survivors:], by="ann")
+    short = {entry_id: data for entry_id, data in ENTRIES.items() if entry_id != 5}
+    async with three(Member(short), Member(), Member()) as links:
+        links.update_addresses(dict.fromkeys(members[survivors:], gone))
+        found: dict[EntryId, Buffer] = {}
+        with pytest.raises(EntriesLost, match="were given up by ann") as raised:
+            await read_into(found, links, closed(*members), record=Records(metadata))
+        first, last = (5, 5) if survivors else (0, 19)
+        assert list(found) == list(range(first))
+        assert raised.value.details == {"ledger_id": 1, "first": first, "last": last}
+
+
+@pytest.mark.asyncio
+async def test_given_up_members_that_answer_are_believed() -> None:
+    """They came back after all."""
+    metadata = closed(A, B, C).give_up_entries((B, C), by="ann")
+    async with three(Member({}), Member({}), Member()) as links:
+        assert await read_all(links, metadata, record=Records(metadata)) == ENTRIES
+    async with three(Member({}), Member({}), Member({})) as links:
+        with pytest.raises(UnreadableEntry):
+            await read_all(links, metadata, record=Records(metadata))
+
+
 # --- damage, and slow members -----------------------------------------------------------------------------------------
 
 

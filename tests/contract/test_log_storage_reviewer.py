@@ -5,19 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import WrongCluster
+from oncelog.core.errors import StoreUnavailable, WrongCluster
 from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import LedgerId
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.names import parse_topic
+from oncelog.core.storage.ledger import LedgerOrigin
 from oncelog.log_storage.reviewer import LedgerReviewer
+from oncelog.log_storage.service import StorageService
+from oncelog.rpc.storage_codec import DamageRequest
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.deletion_store import DeletionStore
-from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
 from oncelog.stores.topic_store import TopicStore
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.ledger_world import B, C, nodes
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 
 pytestmark = pytest.mark.asyncio
+
+TOPIC = TopicId("t" * 32)
+
+
+async def describe(_request: pb.DescribeRequest) -> pb.DescribeAnswer:
+    return pb.DescribeAnswer()
 
 
 def held(world: OwnerWorld) -> set[int]:
@@ -112,6 +125,54 @@ async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
         await until(lambda: not held(world), DEADLINE_S, waiting_for="the entries to be erased")
 
 
+async def test_floor_of_an_ack_chain_is_in_the_topic_record(tmp_path: Path) -> None:
+    """Ids of both chains come from one counter, so the floor of the log says nothing about the ack chain."""
+    async with owner_world(tmp_path) as (world, _channel):
+        created = await TopicStore(world.session).create(parse_topic("public/default/acked"))
+        topics, topic_id = TopicStore(world.session), created.name.value.topic_id
+        listed = await topics.read(topic_id)
+        assert listed is not None
+        record = replace(listed.value, deleted_below=LedgerId(50)).with_ack_ledger(LedgerId(4))
+        record = record.with_ack_ledger(LedgerId(9)).without_first_acks(1)
+        await topics.write(record, version=listed.version)
+        lookup, origin = LedgerLookup(world.session), LedgerOrigin(topic_id, LedgerPurpose.ACKS)
+        assert await lookup.was_deleted(LedgerId(4), origin)
+        assert not await lookup.was_deleted(LedgerId(9), origin)
+
+
+async def test_tombstone_of_a_copy_goes_when_its_ledger_is_trimmed(tmp_path: Path) -> None:
+    """Repair has moved the copy to other nodes, and the ledger is trimmed later, after a restart of this node."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("kept")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [1]))
+        ledgers, topics, (log,) = LedgerStore(world.session), TopicStore(world.session), tuple(held(world))
+        stored = await ledgers.read(LedgerId(log))
+        assert stored is not None
+        closed = stored.value.in_recovery().closed(end=EntryId(1), length=1)
+        elsewhere = replace(closed, members=(Incarnation("e" * 32),), whole=True)
+        await ledgers.write(elsewhere, version=stored.version)
+        reviewing = reviewer(world)
+        await reviewing.review()
+        await until(lambda: not held(world), DEADLINE_S, waiting_for="the copy to be erased")
+        await world.node.stop()
+        await world.node.start()
+        tombstones = world.node.runner.core.ledgers.tombstones
+        assert tombstones == {log: LedgerOrigin(runner.topic_id, LedgerPurpose.LOG)}
+        listed = await topics.read(runner.topic_id)
+        assert listed is not None
+        trimmed = replace(listed.value, ledgers=(), deleted_below=LedgerId(log + 1))
+        await topics.write(trimmed, version=listed.version)
+        await ledgers.remove(LedgerId(log))
+        reviewing = reviewer(world)
+        await reviewing.review()
+        assert tombstones[LedgerId(log)] is not None, "one listing is no proof"
+        await reviewing.review()
+        await until(lambda: tombstones[LedgerId(log)] is None, DEADLINE_S, waiting_for="the proof of the deletion")
+        assert world.node.runner.journal.control.deleted == {log}
+
+
 async def test_store_of_another_cluster_proves_nothing(tmp_path: Path) -> None:
     """An empty ZooKeeper, or another cluster's, must not empty the node. Neither listing counts."""
     async with owner_world(tmp_path) as (world, channel):
@@ -155,3 +216,37 @@ async def test_ledger_missing_in_one_listing_only_is_kept(tmp_path: Path) -> Non
         await until(lambda: world.node.runner.counts.checks > checked, DEADLINE_S)
         await client.stored(granted, batch_of(granted, [2]))
         assert held(world) == before
+
+
+@pytest.mark.hazard(62)
+async def test_ledger_of_which_damage_left_nothing_is_reported(tmp_path: Path) -> None:
+    """At once, and before that no damage is reported: another node must not be replaced meanwhile. Empty ledgers and
+    those of other nodes are not reported."""
+    async with nodes(tmp_path, 1) as (node,):
+        node.runner.core.ledgers.limbo.begin(LedgerId(10))
+        away: list[StoreUnavailable] = [StoreUnavailable("not now")]
+
+        async def list_ledgers() -> list[LedgerId]:
+            if away:
+                raise away[0]
+            return [*node.records, LedgerId(7)]
+
+        reviewing = LedgerReviewer(node.runner, list_ledgers, node.read, interval_ms=60_000)
+        service = StorageService(
+            node.runner, describe, queue_bytes_max=1 << 20, damage_known=lambda: reviewing.damage_known
+        )
+        here, other = (node.incarnation, B, C), (Incarnation("d" * 32), B, C)
+        end = EntryId(4)
+        node.records[LedgerId(3)] = LedgerMetadata(LedgerId(3), TOPIC, here, 2).closed(end=end, length=1)
+        node.records[LedgerId(4)] = LedgerMetadata(LedgerId(4), TOPIC, here, 2).closed(end=NO_ENTRY, length=0)
+        node.records[LedgerId(5)] = LedgerMetadata(LedgerId(5), TOPIC, other, 2).closed(end=end, length=1)
+        node.records[LedgerId(6)] = LedgerMetadata(LedgerId(6), TOPIC, here, 2)
+        node.records[LedgerId(12)] = LedgerMetadata(LedgerId(12), TOPIC, here, 2).closed(end=end, length=1)
+        request = DamageRequest(node.incarnation, LedgerId(-1), 100)
+        await reviewing.find_lost()
+        with pytest.raises(StoreUnavailable, match="has not read yet"):
+            await service.damage(request)
+        away.clear()
+        await reviewing.find_lost()
+        assert (await service.damage(request)).ledger_ids == [LedgerId(3), LedgerId(6)]
+        service.close()

@@ -42,6 +42,8 @@ async def test_sound_ledger_is_verified_and_a_damaged_one_is_noted(tmp_path: Pat
         await scrubber.scrub()
         assert node.journal.damage.ledgers() == {7: [1]}
         assert scrubber.verified_ms == {7: first}, "it was sound then, and is not now"
+        assert scrubber.verified_ms_ago(7) > 0
+        assert scrubber.verified_ms_ago(8) == -1
         await node.until_synced(node.journal.append_many([records[1]]))
         await scrubber.scrub()
         assert node.journal.damage.ledgers() == {}

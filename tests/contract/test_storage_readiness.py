@@ -1,5 +1,6 @@
 """A storage node is ready once it has what it owes itself and live nodes can give now."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -8,15 +9,16 @@ import pytest
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import StoreUnavailable
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.storage.limbo import Limbo
 from oncelog.core.store_status import WriteStatus
-from oncelog.log_storage.start_debt import REPAIR_WAIT_MS, DebtSources, StartDebt
+from oncelog.log_storage.start_debt import RECORDS_AT_ONCE, REPAIR_WAIT_MS, DebtSources, StartDebt
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import LiveMetadata, LiveStorageNode, Registry, StorageCookie
 from oncelog.stores.repair_store import STUCK_MAX, RepairProgress, RepairStore, StuckRepair
+from oncelog.stores.store_session import Versioned
 from tests.contract.ledger_world import A, B, C
 from tests.contract.memory_store import MemorySession, MemoryTree
 
@@ -163,6 +165,38 @@ async def test_node_waits_for_closed_ledgers_in_limbo() -> None:
         assert await world.reason() is None
 
 
+async def test_records_of_ledgers_in_limbo_are_read_concurrently_and_within_a_bound() -> None:
+    """A node with damage may have tens of thousands of ledgers, and serves only after this look. An error of one read
+    fails the look, which is repeated."""
+    async with running() as world:
+        world.limbo.begin(LedgerId(1_000))
+        for ledger_id in range(1, 201):
+            await world.ledger(ledger_id)
+        reading, most, full = 0, 0, asyncio.Event()
+
+        async def read(ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
+            nonlocal reading, most
+            reading += 1
+            most = max(most, reading)
+            if reading == RECORDS_AT_ONCE:
+                full.set()
+            try:
+                if world.down and ledger_id == 150:
+                    raise StoreUnavailable("not now")
+                await full.wait()
+                return await world.ledgers.read_unsynced(ledger_id)
+            finally:
+                reading -= 1
+
+        world.debt._sources = replace(world.debt._sources, read_unsynced=read)
+        assert "200 ledgers may lack entries here" in str(await world.reason())
+        assert (reading, most) == (0, RECORDS_AT_ONCE)
+        world.down = True
+        with pytest.raises(StoreUnavailable):
+            await world.debt.look()
+        assert reading == 0
+
+
 async def stuck(world: World) -> None:
     progress = RepairProgress(stuck=(StuckRepair(LedgerId(1), TOPIC, "no live copy", 1),))
     await world.repairs.write(progress)
@@ -213,4 +247,13 @@ async def test_node_is_not_ready_while_it_cannot_read_what_it_owes() -> None:
             await world.debt.look()
         assert world.debt.reason() == "has not read yet what it owes"
         world.down = False
+        assert await world.reason() is None
+
+
+async def test_node_does_not_wait_for_empty_ledgers_in_limbo() -> None:
+    """Nothing of them can be lost."""
+    async with running() as world:
+        record = LedgerMetadata(LedgerId(1), TOPIC, (A, B, C), 2)
+        await world.ledgers.create(record.closed(end=NO_ENTRY, length=0))
+        world.limbo.begin(LedgerId(5))
         assert await world.reason() is None

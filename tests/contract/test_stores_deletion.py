@@ -27,12 +27,12 @@ pytestmark = pytest.mark.asyncio
 
 
 async def used_topic(session: StoreSession) -> TopicId:
-    """A topic with an owner, a ledger, a cursor with one, and a policy of its own."""
+    """A topic with an owner, a ledger in its log and in its ack chain, a cursor with one, and a policy of its own."""
     topics = TopicStore(session)
     topic_id = (await topics.create(TOPIC)).name.value.topic_id
     stored = await topics.read(topic_id)
     assert stored is not None
-    record = stored.value.placed_on(OWNER).with_ledger(LedgerLink(LedgerId(3), 0))
+    record = stored.value.placed_on(OWNER).with_ledger(LedgerLink(LedgerId(3), 0)).with_ack_ledger(LedgerId(5))
     await topics.write(record, version=stored.version)
     base = CursorLink(LedgerId(4), Position(LedgerId(4), EntryId(0)))
     await CursorStore(session).write(
@@ -49,7 +49,8 @@ async def test_deletion_removes_everything_of_a_topic_at_once(backend: Backend) 
     topics, deletions = TopicStore(session), DeletionStore(session)
     topic_id = await used_topic(session)
     begun = await deletions.begin(TOPIC)
-    assert begun == Deletion(topic_id, "public/default/flights", 0, OWNER, (LedgerId(3), LedgerId(4)), LedgerId(3))
+    ledgers = (LedgerId(3), LedgerId(5), LedgerId(4))
+    assert begun == Deletion(topic_id, "public/default/flights", 0, OWNER, ledgers, LedgerId(3), LedgerId(5))
     assert await deletions.pending() == [topic_id]
     assert await deletions.read(topic_id) == begun
     assert await topics.find(TOPIC) is None

@@ -220,8 +220,9 @@ async def test_topic_of_an_owner_without_session_is_deleted_at_once() -> None:
         assert await nothing_is_left(replica.session)
 
 
-async def test_last_ledger_is_fenced_before_a_deletion_is_answered(tmp_path: Path) -> None:
-    """An owner without a session, or a deposed one, may still write to it: none of that is acknowledged."""
+async def test_last_ledgers_are_fenced_before_a_deletion_is_answered(tmp_path: Path) -> None:
+    """An owner without a session, or a deposed one, may still write to the log and to the ack chain: none of that is
+    acknowledged."""
     async with World.running() as world, storage_nodes(tmp_path, 3) as nodes:
         replica = await world.replica()
         registry = Registry(replica.session)
@@ -230,12 +231,14 @@ async def test_last_ledger_is_fenced_before_a_deletion_is_answered(tmp_path: Pat
         stored = await TopicStore(replica.session).read(topic_id)
         assert stored is not None
         record = stored.value.placed_on(Incarnation("e" * 32)).with_ledger(LedgerLink(LedgerId(7), 0))
-        await TopicStore(replica.session).write(record, version=stored.version)
-        await LedgerStore(replica.session).create(LedgerMetadata(LedgerId(7), topic_id, members, 2))
+        await TopicStore(replica.session).write(record.with_ack_ledger(LedgerId(8)), version=stored.version)
+        for ledger_id in (LedgerId(7), LedgerId(8)):
+            await LedgerStore(replica.session).create(LedgerMetadata(ledger_id, topic_id, members, 2))
 
-        def fenced() -> int:
-            states = [node.runner.core.ledgers.fence_state(LedgerId(7)) for node in nodes]
-            return states.count(FenceState.FENCED)
+        def fenced(count: int) -> bool:
+            """Whether so many members of each ledger are fenced."""
+            states = [[node.runner.core.ledgers.fence_state(LedgerId(n)) for node in nodes] for n in (7, 8)]
+            return [each.count(FenceState.FENCED) for each in states] == [count, count]
 
         async def registers(node: Node) -> None:
             host, _, port = node.address.rpartition(":")
@@ -246,16 +249,16 @@ async def test_last_ledger_is_fenced_before_a_deletion_is_answered(tmp_path: Pat
         deletions_of(replica).wait_ms = 300
 
         async def reached() -> bool:
-            with pytest.raises(ServiceUnavailable, match=r"[01] of 3 storage nodes of ledger 7") as refused:
+            with pytest.raises(ServiceUnavailable, match=r"[01] of 3 storage nodes of ledger [78]") as refused:
                 await deletions_of(replica).delete(FLIGHTS)
             return "1 of 3" in refused.value.message
 
         await until(reached, DEADLINE_S, waiting_for="the only node that is there to be fenced in time")
-        assert fenced() == 1
+        await until(lambda: fenced(1), DEADLINE_S, waiting_for="both ledgers to be fenced there")
         await registers(nodes[1])
         deletions_of(replica).wait_ms = 20_000
         await deletions_of(replica).delete(FLIGHTS)
-        assert fenced() == 2
+        assert fenced(2)
         assert await nothing_is_left(replica.session)
 
 

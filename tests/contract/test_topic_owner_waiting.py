@@ -9,9 +9,10 @@ import pytest
 
 from oncelog.core.coordination.id_claim import ID_MAX, CounterRecord
 from oncelog.core.errors import BY_CODE, IdsExhausted, OncelogError, TopicLoading
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.topic.topic import Phase
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
@@ -139,6 +140,35 @@ async def test_topic_with_lost_copies_reports_cause_place_and_remedy(tmp_path: P
         again = await waiting(channel, runner.topic_id)
         assert again is not None
         assert again["since_ms"] == since_ms, "it is the same trouble as before"
+
+
+@pytest.mark.hazard(78)
+async def test_topic_with_lost_entries_goes_on_when_they_are_given_up(tmp_path: Path) -> None:
+    """Its statistics name the command until then. The next attempt of the takeover finds the operator's decision."""
+    async with owner_world(tmp_path) as (world, channel):
+        await set_counter(world, Counter.LEDGER, LOST + 1)
+        runner = await lost_ledger(world)
+        stored = await world.parts.ledgers.read(LOST)
+        assert stored is not None
+        lost = stored.value.mark_lost([EntryRange(EntryId(0), EntryId(5))])
+        await world.parts.ledgers.write(lost, version=stored.version)
+
+        def reason() -> str | None:
+            found = runner.progress.wait_reasons.current()
+            return None if found is None else found.code
+
+        await until(lambda: reason() == "entries_lost", DEADLINE_S, waiting_for="the reason")
+        shown = await waiting(channel, runner.topic_id)
+        assert shown is not None
+        assert "oncelog admin ledger end LEDGER" in shown["help"]
+        await world.parts.ledgers.write(lost.give_up_entries((), by="ann"), version=stored.version + 1)
+        await until(lambda: runner.core.phase is Phase.SERVING, DEADLINE_S, waiting_for="the topic to be served")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [0]))
+        assert runner.core.serving is not None
+        assert runner.core.serving.log.table.state.next_index == GIVEN_UP_INDEXES + 1
+        assert await waiting(channel, runner.topic_id) is None
 
 
 async def test_waiting_clients_get_the_cause(tmp_path: Path) -> None:

@@ -30,6 +30,15 @@ from oncelog.core.ids import (
     SequenceId,
     SessionNumber,
 )
+from oncelog.core.owner_attempts import (
+    LookUp,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+    TimerKey,
+    TimerKind,
+)
 from oncelog.core.producer.events import (
     BatchesAnswered,
     Complete,
@@ -43,16 +52,9 @@ from oncelog.core.producer.events import (
 )
 from oncelog.core.producer.opening import (
     CloseSession,
-    LookUp,
     OpenProducer,
-    OwnerFound,
     ProducerGranted,
     ProducerSettings,
-    SessionTimerFired,
-    StartSessionTimer,
-    StreamLost,
-    TimerKey,
-    TimerKind,
 )
 from oncelog.core.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.producer.sequence_ids import BatchIds

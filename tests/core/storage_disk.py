@@ -5,7 +5,7 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import AnswerAppend, AnswerRead, ReadReceived
-from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, RecordKind
+from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, LedgerOrigin, RecordKind
 from oncelog.core.storage.node import AppendReceived, StorageEffect, StorageEvent, StorageNode, Synced, WriteJournal
 from oncelog.core.storage.review import AnswerReview, CheckLedger, LedgerChecked, ReviewReceived
 from tests.core.recovery_world import LEDGER, OPEN, A, checksum, entry
@@ -90,7 +90,7 @@ def restore(node: StorageNode, record: JournalRecord) -> None:
         case RecordKind.FENCE:
             node.restore_fence(record.ledger_id)
         case RecordKind.LEDGER_ERASED:
-            node.restore_erasure(record.ledger_id)
+            node.restore_erasure(record.ledger_id, LedgerOrigin.decode(record.data))
         case RecordKind.LIMBO:
             node.restore_limbo(record.ledger_id)
         case RecordKind.LIMBO_CLEARED:

@@ -284,7 +284,7 @@ def test_trim_bound_is_the_oldest_kept_base() -> None:
     bound = cursor.serving.cursor.trim_bound()
     bases = [taken.position for taken in cursor.snapshots() if taken.is_base]
     assert bound in bases[:-1]
-    assert bound == cursor.serving.cursor.bases[cursor.ledgers()[0]]
+    assert bound == cursor.serving.cursor.bases[cursor.ledgers()[0]].log
 
 
 @pytest.mark.hazard(16)

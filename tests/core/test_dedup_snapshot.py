@@ -210,7 +210,7 @@ def test_manifest_with_a_wrong_producer_count_is_ignored() -> None:
     assert number_of(reader) == 1
 
 
-@pytest.mark.parametrize("kind", [EntryKind.MESSAGES, EntryKind.PRODUCER_OPENED, 9])
+@pytest.mark.parametrize("kind", [EntryKind.MESSAGES, EntryKind.PRODUCER_OPENED, EntryKind.ACK_STATE, 10])
 def test_foreign_entry_is_corrupt(kind: int) -> None:
     """An entry of another kind does not belong in a cursor's ledger."""
     with pytest.raises(CorruptEntry):

@@ -1,11 +1,11 @@
-"""Which open ledgers an operator may end."""
+"""Which ledgers an operator may end, or give up entries of."""
 
 import pytest
 
-from oncelog.core.errors import Conflict
+from oncelog.core.errors import Conflict, InvariantViolated
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.giving_up import members_to_give_up
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger, encode_ledger
 from tests.core.builders import TOPIC, A, B, C
 
 OPEN = LedgerMetadata(LedgerId(4), TOPIC, (A, B, C), 2)
@@ -25,6 +25,18 @@ def test_ledger_that_can_be_recovered_is_not_ended() -> None:
         members_to_give_up(OPEN, {A, B})
 
 
-def test_closed_ledger_is_not_ended() -> None:
-    with pytest.raises(Conflict, match="closed already"):
-        members_to_give_up(OPEN.in_recovery().closed(end=EntryId(3), length=9), set())
+@pytest.mark.hazard(78)
+def test_entries_of_a_closed_ledger_are_given_up_only_if_they_can_be_lost() -> None:
+    """Each has two copies: with one member away every entry is on another one."""
+    closed = OPEN.in_recovery().closed(end=EntryId(3), length=9)
+    for registered in ({A, B, C}, {A, B}):
+        with pytest.raises(Conflict, match="every entry has 2 copies"):
+            members_to_give_up(closed, registered)
+    assert members_to_give_up(closed, {C}) == (A, B)
+    lost = closed.mark_lost([EntryRange(EntryId(1), EntryId(2))])
+    assert members_to_give_up(lost, {A, B, C}) == ()
+    given_up = lost.give_up_entries((), by="ann")
+    assert (given_up.state, given_up.given_up_by, given_up.gone) == (closed.state, "ann", ())
+    assert decode_ledger(encode_ledger(given_up)) == given_up
+    with pytest.raises(InvariantViolated):
+        closed.give_up_entries((), by="ann")

@@ -75,7 +75,7 @@ def test_deleted_ledger_is_erased_only_after_a_synced_read_proved_it() -> None:
     assert disk.handle(append(5, E1)) == [answer(5, AppendStatus.ERASED, 1)]
     assert disk.handle(append(6, E1, recovery=True)) == [answer(6, AppendStatus.ERASED, 1)]
     assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.LEDGER_ERASED, DELETED)]
-    assert disk.sync() == [LedgerErased(LEDGER), reviewed(3, CopyState.ERASED)]
+    assert disk.sync() == [LedgerErased(LEDGER, deleted=True), reviewed(3, CopyState.ERASED)]
 
 
 @pytest.mark.hazard(67)
@@ -225,13 +225,15 @@ def test_erased_ledger_answers_erased_and_keeps_its_fence(restarted: bool) -> No
     disk = erased()
     if restarted:
         disk.start()
-    for _ in range(2):
+    check = 2 * (not restarted)
+    for number in (check + 1, check + 2):
         assert disk.handle(append(3, E1)) == [answer(3, AppendStatus.ERASED, 1)]
         assert disk.handle(append(4, E1, recovery=True)) == [answer(4, AppendStatus.ERASED, 1)]
         assert disk.handle(read(5, 0, 2)) == [erased_answer(5)]
         assert disk.handle(read(6, 0, 2, fence=True)) == [erased_answer(6)]
         assert disk.handle(FenceReceived(7, A, LEDGER)) == [AnswerFence(7, LEDGER, NONE, NONE, ReadStatus.ERASED)]
-        assert disk.handle(review(8)) == [reviewed(8, CopyState.ERASED)]
+        assert disk.handle(review(8)) == [CheckLedger(LEDGER, number, ORIGIN)]
+        assert disk.handle(LedgerChecked(LEDGER, number, ELSEWHERE)) == [reviewed(8, CopyState.ERASED)]
     assert disk.unsynced == []
     assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
     assert not disk.node.ledgers
@@ -241,7 +243,7 @@ def test_erased_ledger_answers_erased_and_keeps_its_fence(restarted: bool) -> No
 def test_repair_begins_a_new_life_of_an_erased_ledger(restarted: bool) -> None:
     """The tombstone erases lower numbers only. The fence stays."""
     disk = erased()
-    assert disk.handle(append(3, E0, repair=True)) == [CheckLedger(LEDGER, 3)]
+    assert disk.handle(append(3, E0, repair=True)) == [CheckLedger(LEDGER, 3, ORIGIN)]
     assert disk.handle(read(4, 0, 1)) == [erased_answer(4)]
     disk.handle(LedgerChecked(LEDGER, 3, replace(ELSEWHERE, joining=A)))
     assert disk.sync() == [answer(3, AppendStatus.OK, 0)]
@@ -249,6 +251,31 @@ def test_repair_begins_a_new_life_of_an_erased_ledger(restarted: bool) -> None:
         disk.start()
     assert disk.handle(read(5, 0, 2)) == [read_answer(5, [0], [1], last=0)]
     assert disk.handle(append(6, E1)) == [answer(6, AppendStatus.FENCED, 1)]
+
+
+@pytest.mark.hazard(67)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_tombstone_of_a_copy_learns_that_its_ledger_was_deleted(restarted: bool) -> None:
+    """By the same proof as entries. Then compaction drops the tombstone and the fence. A missing record is no proof."""
+    disk = erased()
+    if restarted:
+        disk.start()
+    disk.handle(review(5))
+    check = 3 - 2 * restarted
+    assert disk.handle(LedgerChecked(LEDGER, check, None, may_erase=True)) == [reviewed(5, CopyState.ERASED)]
+    assert disk.unsynced == []
+    disk.handle(review(6))
+    assert disk.handle(LedgerChecked(LEDGER, check + 1, None, deleted=True, may_erase=True)) == []
+    assert disk.handle(read(7, 0, 1)) == [erased_answer(7)]
+    assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.LEDGER_ERASED, DELETED)]
+    assert disk.sync() == [LedgerErased(LEDGER, deleted=True), reviewed(6, CopyState.ERASED)]
+    assert disk.handle(review(8)) == [reviewed(8, CopyState.ERASED)], "nothing is left to find out"
+    assert not disk.node.ledgers
+    disk.node.forget_deleted([LEDGER])
+    assert not disk.node.ledgers.tombstones
+    assert disk.handle(append(9, E1)) == [CheckLedger(LEDGER, check + 2)], "as for any unknown ledger"
+    disk.node.forget_deleted([LEDGER])
+    assert LEDGER in disk.node.ledgers, "the ledger is in use"
 
 
 def test_repair_add_to_an_erased_ledger_that_does_not_name_the_node_is_refused() -> None:

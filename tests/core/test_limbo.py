@@ -104,7 +104,7 @@ def test_tombstone_does_not_answer_for_a_later_life_that_may_be_in_the_hole() ->
     disk = writable()
     disk.handle(review(2))
     disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True, may_erase=True))
-    assert LedgerErased(LEDGER) in disk.sync()
+    assert LedgerErased(LEDGER, deleted=True) in disk.sync()
     disk.find_hole(N)
     assert disk.handle(read(3, 0, 1)) == [read_answer(3, [], [], unreadable=(0,))]
     assert disk.handle(append(4, E1)) == [answer(4, AppendStatus.FENCED, 1)]

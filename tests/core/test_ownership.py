@@ -3,6 +3,7 @@
 import pytest
 
 from oncelog.core.coordination.ownership import (
+    AcksLinked,
     Deposed,
     Linked,
     Owned,
@@ -33,7 +34,7 @@ MINE = TopicRecord(TOPIC, "t", A, OwnerEpoch(3), (link(1), link(2), link(3)))
 THEIRS = TopicRecord(TOPIC, "t", B, OwnerEpoch(4), MINE.ledgers)
 
 
-Outcome = OwnershipEffect | Owned | OwnershipConfirmed | Linked | Trimmed | Deposed
+Outcome = OwnershipEffect | Owned | OwnershipConfirmed | Linked | AcksLinked | Trimmed | Deposed
 
 
 class Recorded:
@@ -75,6 +76,14 @@ class Recorded:
 
     def trim(self, count: int) -> list[Outcome]:
         self.core.trim(count)
+        return self._take()
+
+    def link_acks(self, number: int) -> list[Outcome]:
+        self.core.link_acks(LedgerId(number))
+        return self._take()
+
+    def trim_acks(self, count: int) -> list[Outcome]:
+        self.core.trim_acks(count)
         return self._take()
 
     def record_read(self, event: TopicRecordRead) -> list[Outcome]:
@@ -258,6 +267,52 @@ def test_suspicion_drops_pending_writes() -> None:
     ownership = owning()
     ownership.link(link(4))
     ownership.trim(1)
+    ownership.suspect()
+    ownership.record_written(ok(8))
+    ownership.record_read(TopicRecordRead(MINE, 7))
+    assert ownership.record_read(TopicRecordRead(MINE.with_ledger(link(4)), 8)) == [Owned()]
+    assert ownership.record_written(ok(9)) == []
+
+
+# --- both chains on one record ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.hazard(53)
+def test_links_and_trims_of_both_chains_are_written_one_after_the_other() -> None:
+    """Each write is based on the record that the last one left, and a link of the log waits for none that waits."""
+    acks = MINE.with_ack_ledger(LedgerId(4)).with_ack_ledger(LedgerId(5))
+    ownership = Recorded()
+    ownership.read()
+    ownership.record_read(TopicRecordRead(acks, 7))
+    first = acks.without_first(1)
+    assert ownership.trim(1) == [WriteTopicRecord(first, 7)]
+    assert ownership.trim_acks(1) == ownership.link_acks(6) == ownership.link(link(7)) == []
+    second = first.with_ledger(link(7))
+    assert ownership.record_written(ok(8)) == [Trimmed((LedgerId(1),)), WriteTopicRecord(second, 8)]
+    third = second.with_ack_ledger(LedgerId(6))
+    assert ownership.record_written(ok(9)) == [Linked(LedgerId(7)), WriteTopicRecord(third, 9)]
+    fourth = third.without_first_acks(1)
+    assert ownership.record_written(ok(10)) == [AcksLinked(LedgerId(6)), WriteTopicRecord(fourth, 10)]
+    assert ownership.record_written(ok(11)) == [Trimmed((LedgerId(4),))]
+    assert (fourth.acks, fourth.acks_deleted_below, fourth.deleted_below) == ((5, 6), 5, 2)
+
+
+def test_trim_of_acks_requested_again_during_its_write_happens_once() -> None:
+    """Each tick asks for what the record still lists."""
+    acks = MINE.with_ack_ledger(LedgerId(4)).with_ack_ledger(LedgerId(5))
+    ownership = Recorded()
+    ownership.read()
+    ownership.record_read(TopicRecordRead(acks, 7))
+    assert len(ownership.trim_acks(1)) == 1
+    assert ownership.trim_acks(1) == []
+    assert ownership.record_written(ok(8)) == [Trimmed((LedgerId(4),))]
+
+
+def test_suspicion_drops_pending_writes_of_the_ack_chain() -> None:
+    """The next writes are decided after the record was read."""
+    ownership = owning()
+    ownership.link(link(4))
+    ownership.link_acks(5)
     ownership.suspect()
     ownership.record_written(ok(8))
     ownership.record_read(TopicRecordRead(MINE, 7))

@@ -15,17 +15,7 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.producer.events import (
-    CloseWanted,
-    Complete,
-    Fail,
-    FailProducer,
-    OpenWanted,
-    SessionDedupToggled,
-)
-from oncelog.core.producer.opening import (
-    BATCH_OVERHEAD_BYTES,
-    CloseSession,
+from oncelog.core.owner_attempts import (
     LookUp,
     OwnerFound,
     SessionTimerFired,
@@ -34,6 +24,15 @@ from oncelog.core.producer.opening import (
     TimerKey,
     TimerKind,
 )
+from oncelog.core.producer.events import (
+    CloseWanted,
+    Complete,
+    Fail,
+    FailProducer,
+    OpenWanted,
+    SessionDedupToggled,
+)
+from oncelog.core.producer.opening import BATCH_OVERHEAD_BYTES, CloseSession
 from oncelog.core.producer.pending_batches import SendBatches
 from oncelog.core.producer.session import ProducerSessionState
 from tests.core.producer_world import (

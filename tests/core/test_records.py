@@ -19,6 +19,7 @@ from oncelog.core.formats.topic_record import (
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger, encode_ledger
+from oncelog.core.process_version import PROCESS_VERSION
 from tests.core.builders import TOPIC, A, B, C, at
 
 LEDGER = LedgerMetadata(LedgerId(4), TOPIC, (A, B, C), 2)
@@ -40,7 +41,14 @@ def test_ledger_record_round_trips_through_bytes(metadata: LedgerMetadata) -> No
 @pytest.mark.hazard(17)
 def test_topic_record_round_trips_through_bytes() -> None:
     """With and without an owner, with and without ledgers."""
-    for record in (RECORD, TopicRecord(TOPIC, "t"), RECORD.without_first(1)):
+    with_acks = RECORD.with_ack_ledger(LedgerId(10)).with_ack_ledger(LedgerId(12))
+    for record in (
+        RECORD,
+        TopicRecord(TOPIC, "t"),
+        RECORD.without_first(1),
+        with_acks,
+        with_acks.without_first_acks(1),
+    ):
         assert decode_topic(encode_topic(record)) == record
 
 
@@ -57,8 +65,11 @@ def test_floor_rises_with_what_is_trimmed_and_never_falls() -> None:
     assert RECORD.without_first(1).placed_on(B).deleted_below == 9
     assert CURSOR.with_ledgers(CURSOR.ledgers[1:]).deleted_below == 6
     assert replace(CURSOR, deleted_below=LedgerId(7)).with_ledgers(CURSOR.ledgers).deleted_below == 7
+    acks = RECORD.with_ack_ledger(LedgerId(10)).with_ack_ledger(LedgerId(12)).without_first_acks(1)
+    assert (acks.acks, acks.acks_deleted_below, acks.deleted_below) == ((12,), 12, 0)
+    assert acks.placed_on(B).acks_deleted_below == 12
     topic, cursor = json.loads(encode_topic(RECORD)), json.loads(encode_cursor(CURSOR))
-    del topic["deleted_below"], cursor["deleted_below"]
+    del topic["deleted_below"], topic["acks"], topic["acks_deleted_below"], cursor["deleted_below"]
     assert decode_topic(json.dumps(topic).encode()) == RECORD
     assert decode_cursor(json.dumps(cursor).encode()) == CURSOR
 
@@ -72,6 +83,30 @@ def test_bytes_of_another_format_are_corrupt(decode: Callable[[bytes], object], 
     """Damage or a later version raises CorruptEntry, so that no process acts on a part of it."""
     with pytest.raises(CorruptEntry):
         decode(data)
+
+
+@pytest.mark.hazard(50)
+def test_first_ledger_of_an_ack_chain_raises_the_format_of_the_topic() -> None:
+    """A process of before ack chains reads format 1 only: it can neither serve the topic nor write the record back
+    without its ack chain."""
+    with_acks = RECORD.with_ack_ledger(LedgerId(10))
+    assert json.loads(encode_topic(RECORD))["format"] == 1
+    assert json.loads(encode_topic(with_acks))["format"] == 2
+    assert RECORD.can_be_served_by(1)
+    assert not with_acks.can_be_served_by(2)
+    assert with_acks.can_be_served_by(PROCESS_VERSION)
+    unknown = json.loads(encode_topic(with_acks)) | {"format": 3}
+    with pytest.raises(CorruptEntry):
+        decode_topic(json.dumps(unknown).encode())
+
+
+def test_ack_chain_ascends_and_keeps_its_last_ledger() -> None:
+    """A ledger id not above the last is refused, and a trim leaves a ledger to fence."""
+    with_acks = RECORD.with_ack_ledger(LedgerId(10))
+    with pytest.raises(InvariantViolated):
+        with_acks.with_ack_ledger(LedgerId(10))
+    with pytest.raises(InvariantViolated):
+        with_acks.without_first_acks(1)
 
 
 def test_closed_ledger_stays_closed() -> None:

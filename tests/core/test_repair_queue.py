@@ -29,7 +29,9 @@ from tests.core.repair_world import TOPIC, A, B, C, D, E, closed
 
 OWNER = Incarnation("owner")
 LOG = LedgerPurpose.LOG
-SETTINGS = RepairSettings(absent_delay_ms=1000, retry_ms=10, retry_max_ms=100, stuck_retry_ms=5000, roll_retry_ms=50)
+SETTINGS = RepairSettings(
+    absent_delay_ms=1000, retry_ms=10, retry_max_ms=100, lost_retry_ms=5000, roll_retry_ms=50, roll_retry_max_ms=150
+)
 
 
 def record(ledger_id: int, *members: Incarnation, **fields: object) -> LedgerMetadata:
@@ -96,7 +98,7 @@ def test_copies_of_an_absent_member_are_made_after_the_delay() -> None:
 
 @pytest.mark.hazard(57)
 def test_absent_member_that_returns_in_time_causes_no_copies() -> None:
-    """Its delay begins anew with each absence."""
+    """Its delay begins again with each absence."""
     world = QueueWorld(record(1))
     for _ in range(5):
         world.change(C, live=False)
@@ -141,13 +143,14 @@ def test_closed_ledger_is_read_back_once_every_member_is_live() -> None:
 
 @pytest.mark.hazard(58)
 def test_owner_of_an_open_ledger_is_asked_to_roll() -> None:
-    """Again after a while, and never by a repair."""
+    """Again after pauses that double, and never by a repair."""
     world = QueueWorld(record(1), record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
     world.lose(C)
     asked = AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))
     assert world.tick() == [asked, StartRepair(RepairJob(LedgerId(1), replace=C, target=D))]
-    assert world.tick(49) == []
-    assert world.tick(1) == [asked]
+    for pause_ms in (50, 100, 150, 150):
+        assert world.tick(pause_ms - 1) == []
+        assert world.tick(1) == [asked]
 
 
 def test_ledger_that_is_closed_after_a_roll_is_repaired_at_once() -> None:
@@ -279,11 +282,81 @@ def test_stuck_ledger_is_told_as_unavailable_until_a_node_registers() -> None:
     assessment = world.queue.assessment(LedgerId(1))
     assert assessment is not None
     assert (assessment.unavailable, assessment.waiting_for) == (gap, (E,))
-    assert world.tick(4000) == []
+    assert world.tick(9) == []
     world.change(E)
     job = world.job()
     world.end(job, RepairResult.WHOLE, record(1, A, B, D))
     assert (world.queue.counts.stuck, world.queue.counts.unavailable) == (0, 0)
+
+
+@pytest.mark.hazard(78)
+def test_stuck_repair_is_tried_again_with_short_pauses() -> None:
+    """Its source may be back although the queue saw no change: a node can restart within its session."""
+    world = QueueWorld(record(1))
+    world.lose(C)
+    for pause in (10, 20, 40, 80, 100, 100):
+        world.end(world.job(), RepairResult.STUCK, waiting_for=(A, B))
+        assert world.queue.retry_in_ms(LedgerId(1)) == pause
+        assert world.tick(pause - 1) == []
+        world.now += 1
+
+
+@pytest.mark.parametrize("result", [RepairResult.STUCK, RepairResult.WAITING, RepairResult.TARGET_FAILED])
+def test_repair_is_tried_again_at_once_when_the_node_that_it_waits_for_answers(result: RepairResult) -> None:
+    """The node was registered all the time: its process was stopped, or started again within its session."""
+    world = QueueWorld(record(1), record(2))
+    world.lose(C)
+    for _ in range(2):
+        each = world.job()
+        world.end(each, result if each.ledger_id == LedgerId(1) else RepairResult.FROZEN, waiting_for=(B,))
+    world.change(B, silent=True)
+    assert world.tick(5) == []
+    world.change(B, silent=False)
+    assert world.job().ledger_id == LedgerId(1)
+
+
+def test_repair_is_tried_again_at_once_when_another_writer_changes_the_record() -> None:
+    """The records that a repair wrote are no change for it."""
+    world = QueueWorld(record(1))
+    world.lose(C)
+    world.end(world.job(), RepairResult.TARGET_FAILED, record(1, whole=False, joining=D), waiting_for=(D,))
+    world.queue.handle(LedgerRecorded(record(1, whole=False, joining=D), 1))
+    assert world.tick(5) == []
+    world.queue.handle(LedgerRecorded(record(1, whole=False), 2))
+    assert world.job().ledger_id == LedgerId(1)
+
+
+def test_change_during_a_repair_shortens_the_pause_after_it() -> None:
+    """The repair may have looked before the change. Without the first pause it could run again and again."""
+    world = QueueWorld(record(1))
+    world.lose(C)
+    for _ in range(4):
+        world.end(world.job(), RepairResult.STUCK, waiting_for=(A, B))
+        world.now += 100
+    job = world.job()
+    world.change(B, live=False)
+    world.change(B, live=True)
+    world.end(job, RepairResult.STUCK, waiting_for=(A, B))
+    assert world.queue.retry_in_ms(LedgerId(1)) == 10
+
+
+@pytest.mark.hazard(57)
+def test_stuck_repair_is_tried_again_after_the_others() -> None:
+    """It has the fewest copies, and would hold up those that can be made whole."""
+    world = QueueWorld(record(1, A, C, E), record(2), record(3))
+    world.change(E, live=False)
+    world.lose(C)
+    first = world.job()
+    assert first.ledger_id == LedgerId(1)
+    world.end(first, RepairResult.STUCK, waiting_for=(E,))
+    world.now += 100
+    second, third = world.job(), world.tick()
+    assert (second.ledger_id, third) == (LedgerId(2), [])
+    world.end(second, RepairResult.WHOLE, record(2, A, B, D))
+    third_job = world.job()
+    assert third_job.ledger_id == LedgerId(3)
+    world.end(third_job, RepairResult.WHOLE, record(3, A, B, D))
+    assert world.job().ledger_id == LedgerId(1)
 
 
 @pytest.mark.hazard(78)

@@ -14,6 +14,17 @@ from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
+from oncelog.core.owner_attempts import (
+    EpochSeen,
+    LookUp,
+    LookUpFailed,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+    TimerKey,
+    TimerKind,
+)
 from oncelog.core.producer.events import (
     CloseWanted,
     Complete,
@@ -21,21 +32,7 @@ from oncelog.core.producer.events import (
     OpenWanted,
     ReportOpen,
 )
-from oncelog.core.producer.opening import (
-    CloseSession,
-    EpochSeen,
-    LookUp,
-    LookUpFailed,
-    OpenProducer,
-    OpenRefused,
-    OwnerFound,
-    SessionTimerFired,
-    StartSessionTimer,
-    StreamLost,
-    TimerKey,
-    TimerKind,
-    WithdrawOpening,
-)
+from oncelog.core.producer.opening import CloseSession, OpenProducer, OpenRefused, WithdrawOpening
 from oncelog.core.producer.pending_batches import SendBatches
 from oncelog.core.producer.session import ProducerSession, ProducerSessionState
 from tests.core.producer_world import (

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.dedup.state import DedupState
+from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.batch import deltas_of, peek_batch
-from oncelog.core.formats.entry import body_of, peek_header
+from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
@@ -35,6 +36,8 @@ from oncelog.core.ledger.recovery import (
     WriteLedger,
 )
 from oncelog.core.store_status import WriteStatus
+from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, StoredEntry
+from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.topic.effects import (
     AllocateProducerId,
     AnswerBatches,
@@ -102,8 +105,8 @@ class World:
     def is_below_a_floor(self, ledger_id: LedgerId) -> bool:
         """Whether the record that listed this ledger proves that it was deleted (hazard 67)."""
         cursor = self.cursor[0]
-        links = [link.ledger_id for link in self.record.ledgers]
-        floor = self.record.deleted_below
+        links = [*(link.ledger_id for link in self.record.ledgers), *self.record.acks]
+        floor = max(self.record.deleted_below, self.record.acks_deleted_below)
         if cursor is not None:
             links += [link.ledger_id for link in cursor.ledgers]
             floor = max(floor, cursor.deleted_below)
@@ -124,6 +127,17 @@ class World:
             held = self.entries_of(link.ledger_id)
             end = metadata.end if metadata.state is LedgerState.CLOSED else max(held, default=-1)
             fold(((peek_header(held[i]), held[i]) for i in range(end + 1)), into=state)
+        return state
+
+    def folded_acks(self) -> SubscriptionsState:
+        """The same of the ack chain, as far as it is still listed."""
+        state = SubscriptionsState()
+        for ledger_id in self.record.acks:
+            metadata, _ = self.ledgers[ledger_id]
+            held = self.entries_of(ledger_id)
+            end = metadata.end if metadata.state is LedgerState.CLOSED else max(held, default=-1)
+            for i in range(end + 1):
+                state.fold(peek_header(held[i]), body_of(held[i]))
         return state
 
 
@@ -226,8 +240,9 @@ class Owner:
                 status = self._compare(world.topic[1], effect.version)
                 if status is WriteStatus.OK:
                     assert effect.record.deleted_below >= world.record.deleted_below, "floors only rise"
-                    world.topic = (effect.record, effect.version + 1)
-                    world.listed |= {link.ledger_id for link in effect.record.ledgers}
+                    before, world.topic = world.record, (effect.record, effect.version + 1)
+                    assert effect.record.acks_deleted_below >= before.acks_deleted_below, "floors only rise"
+                    world.listed |= {link.ledger_id for link in effect.record.ledgers} | set(effect.record.acks)
                 return [TopicRecordWritten(status, effect.version + 1)]
             case ReadCursorRecord():
                 return [CursorRecordRead(*world.cursor)]
@@ -296,12 +311,26 @@ class Owner:
                 return [RecoveryAdded(effect.ledger_id, effect.member, tuple(ids), ok=True)]
             case ReadEntries():
                 return self._read(effect)
+            case ReadMessages():
+                return [MessagesRead(effect.number, effect.first_index, self._messages(effect))]
             case ReadEntryIds(position):
                 body = body_of(world.entries_of(position.ledger_id)[position.entry_id])
                 header = peek_batch(body)
                 return [EntryIdsRead(position, header, bytes(deltas_of(header, body)))]
             case _:
                 return []
+
+    def _messages(self, effect: ReadMessages) -> tuple[StoredEntry, ...]:
+        """The durable entries of messages from the one on that holds an index."""
+        serving = self.core.serving
+        end = serving.log.table.state.next_index if serving is not None else 0
+        found: list[StoredEntry] = []
+        for link in self.world.record.ledgers:
+            for _, data in sorted(self.world.entries_of(link.ledger_id).items()):
+                header = peek_header(data)
+                if header.kind == EntryKind.MESSAGES and effect.first_index < header.next_index <= end:
+                    found.append(StoredEntry(header.position, header.base_index, header.count, header.skip_first, data))
+        return tuple(found)
 
     def _add(self, effect: SendAdds, member: Incarnation) -> list[TopicEvent]:
         if member in self.world.silent:
@@ -318,7 +347,12 @@ class Owner:
         ledger_id = effect.metadata.ledger_id
         events: list[TopicEvent] = []
         held = self.world.entries_of(ledger_id)
+        lost = self.world.ledgers[ledger_id][0].lost
         for i in range(effect.first, effect.last + 1):
+            for first, last in lost:
+                if first <= i <= last:
+                    unreadable = EntryUnreadable(ledger_id, EntryId(i), "it is lost", (), EntriesLost.code, last)
+                    return [*events, unreadable]
             if (ledger_id, i) in self.world.unreadable or i not in held:
                 return [*events, EntryUnreadable(ledger_id, EntryId(i), "nobody holds it")]
             if self.world.away.get((ledger_id, i), 0):

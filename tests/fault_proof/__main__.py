@@ -1,6 +1,7 @@
 """`python -m tests.fault_proof [--seed N] [--seconds S] [--only PART …]`: storage faults with real processes.
 
 random: faults of a seeded plan, in rounds with a topic each. The plan of a seed is the same in every run.
+node: one of four nodes is lost and never returns; prints the copies of all entries over time.
 disks: the disks of the three nodes are replaced in turn; prints the copies of all entries over time.
 space: a topic is written and deleted again and again; prints the space on the disks over time.
 
@@ -23,6 +24,7 @@ import oncelog
 from tests.fault_proof.disk_space import SETTINGS as SPACE_SETTINGS
 from tests.fault_proof.disk_space import write_and_delete
 from tests.fault_proof.faulty_cluster import FaultyCluster
+from tests.fault_proof.lost_node import STORAGE_NODES, lose_node
 from tests.fault_proof.plan import FaultKind, plan_faults
 from tests.fault_proof.random_faults import DEADLINE_S, SETTINGS, RandomFaults
 from tests.fault_proof.three_disks import replace_all_disks
@@ -57,6 +59,12 @@ async def three_disks(cluster: FaultyCluster) -> None:
     tell((await replace_all_disks(cluster, "three-disks")).table())
 
 
+async def lost_node(cluster: FaultyCluster) -> None:
+    """Raises AssertionError."""
+    tell("one of four storage nodes is lost and never returns; entries of closed ledgers by their copies:")
+    tell((await lose_node(cluster, "lost-node")).table())
+
+
 async def disk_space(seconds: float, cluster: FaultyCluster) -> None:
     """Raises AssertionError."""
     tell(f"a topic is written and deleted for {seconds:.0f} s")
@@ -69,11 +77,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1200.0, help="duration of the random faults [1200]")
     parser.add_argument("--directory", type=Path, help="empty directory for data and logs, kept [a temporary one]")
     parser.add_argument("--space-seconds", type=float, default=150.0, help="duration of the part space [150]")
-    parts = ("random", "disks", "space")
+    parts = ("random", "node", "disks", "space")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="these parts [all]")
     given = parser.parse_args()
     proofs: dict[str, Callable[[FaultyCluster], Coroutine[None, None, None]]] = {
         "random": partial(random_faults, given.seed, given.seconds),
+        "node": lost_node,
         "disks": three_disks,
         "space": partial(disk_space, given.space_seconds),
     }
@@ -86,7 +95,8 @@ def main() -> int:
             place = directory / part
             place.mkdir(parents=True)
             settings = SETTINGS | (SPACE_SETTINGS if part == "space" else {})
-            with FaultyCluster.running(place.absolute(), metadata=2, **settings) as cluster:
+            nodes = STORAGE_NODES if part == "node" else 3
+            with FaultyCluster.running(place.absolute(), storage_nodes=nodes, metadata=2, **settings) as cluster:
                 asyncio.run(proofs[part](cluster))
     return 0
 

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import httpx
+
 import oncelog
 from tests.cluster.cluster_fixture import rest_path
 from tests.cluster.until import until
@@ -62,7 +64,7 @@ async def write_and_delete(
 
     tell(HEAD)
     while time.monotonic() - began_s < seconds and len(samples) < cycles:
-        await _cycle(cluster, len(samples))
+        await write_and_delete_once(cluster, len(samples))
         await until(lambda: max(look().node_bytes) < limit, _DEADLINE_S, waiting_for=f"less than {limit} bytes on disk")
         samples.append(look())
         tell(samples[-1].row())
@@ -70,14 +72,25 @@ async def write_and_delete(
     return samples
 
 
-async def _cycle(cluster: FaultyCluster, number: int) -> None:
+async def write_and_delete_once(cluster: FaultyCluster, number: int) -> None:
+    """One cycle; also while storage nodes are killed."""
     async with await oncelog.connect(cluster.url, operation_timeout=_DEADLINE_S) as client:
         producer = await client.create_producer("again", producer_name="importer")
         values = [_value(number, at) for at in range(_MESSAGES)]
         for first in range(0, _MESSAGES, 8):
             await producer.send_many(values[first : first + 8])
         await producer.close()
-    await cluster.change("DELETE", rest_path("again"))
+
+    async def deleted() -> bool:
+        """While too few storage nodes serve, the deletion has not finished, and the request is repeated."""
+        try:
+            answer = await cluster.request("DELETE", rest_path("again"))
+        except httpx.TransportError:
+            return False
+        assert answer.status_code in {204, 404, 503, 504}, answer.text
+        return answer.status_code in {204, 404}
+
+    await until(deleted, _DEADLINE_S, every_s=0.2, waiting_for="the topic to be deleted")
 
 
 def _value(cycle: int, at: int) -> bytes:

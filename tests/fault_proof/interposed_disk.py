@@ -8,6 +8,7 @@ whichever part of the product makes it. Calls for other files pass through. A fi
 writing in another way is an error of the layer, and is reported as such.
 
 A step is one call that changes the directory or makes it durable. Its name is the name of the call in `STEPS`. The
+product names the durable steps of a compaction (`COMPACTION_STEPS`): such a step was made when it is named. The
 test writes its orders into a file, which is read again whenever it has changed:
 
     {"rules": [rules], "power_cuts": number, "seed": number, "trace": boolean}
@@ -34,6 +35,8 @@ from tests.fault_proof.unsynced_changes import UnsyncedChanges
 FAULTS_VARIABLE = "STORAGE_NODE_FAULTS"
 STEPS = ("create", "write", "allocate", "resize", "sync", "sync_directory", "rename", "unlink", "mkdir", "rmdir")
 
+COMPACTION_STEPS = ("copies synced", "removal synced", "unlinked", "directory synced", "first segment raised")
+
 _WRITES = os.O_WRONLY | os.O_RDWR
 #: They change files, and the product does not use them.
 _UNSUPPORTED = ("link", "symlink", "truncate", "writev", "copy_file_range", "sendfile", "splice")
@@ -41,7 +44,7 @@ _UNSUPPORTED = ("link", "symlink", "truncate", "writev", "copy_file_range", "sen
 
 @dataclass(frozen=True, slots=True)
 class DiskRule:
-    """What happens at a step. step: a name of STEPS, or "*". path: pattern of the file name.
+    """What happens at a step. step: a name of STEPS or COMPACTION_STEPS, or "*". path: pattern of the file name.
 
     error: name of an errno, for example "EIO"; the call then fails and changes nothing. kill: "before" or "after": the
     process is killed there. skip: matching steps of one process that pass first. once: only once, over all starts of
@@ -289,6 +292,12 @@ class InterposedDisk:
             return original(*arguments, **options)
 
         return refuse
+
+    def named_step(self, name: str) -> None:
+        """A durable step of a compaction was made. A rule can only end the process there."""
+        rule = self._rule_for(name, self._root)
+        if rule is not None:
+            self._end()
 
     # --- one step -----------------------------------------------------------------------------------------------------
 

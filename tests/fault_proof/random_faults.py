@@ -153,12 +153,15 @@ class RandomFaults:
         """Returns whether it took effect."""
         cluster = self._cluster
         lost = 0 if fault.seed % 2 else fault.seed
+        await cluster.has_id(node)  # the fault before this one may have ended it a moment ago
         match fault.kind:
             case FaultKind.KILL:
                 await cluster.kill(node)
             case FaultKind.PAUSE:
-                with cluster.stopped(node):
+                with contextlib.suppress(ProcessLookupError), cluster.stopped(node):
                     await passed(time.monotonic() + fault.hold_s)
+                    return True
+                return False
             case FaultKind.POWER_CUT:
                 await cluster.cut_power(node, seed=lost)
             case FaultKind.POWER_CUT_OF_ALL:

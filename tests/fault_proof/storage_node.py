@@ -9,11 +9,13 @@ from tests.fault_proof.interposed_disk import FAULTS_VARIABLE, InterposedDisk
 
 def main() -> int:
     data = Path(sys.argv[sys.argv.index("--data") + 1]).absolute()
-    InterposedDisk(data, Path(os.environ[FAULTS_VARIABLE])).install()
+    disk = InterposedDisk(data, Path(os.environ[FAULTS_VARIABLE]))
+    disk.install()
     # The product binds functions of `os` when it is imported.
     from oncelog.log_storage.__main__ import main as serve
+    from oncelog.log_storage.segment_writer import DiskCalls
 
-    return serve()
+    return serve(DiskCalls(step=disk.named_step))
 
 
 if __name__ == "__main__":

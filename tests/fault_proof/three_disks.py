@@ -68,7 +68,7 @@ class CopiesOverTime:
 
 
 @asynccontextmanager
-async def _loaded(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads]:
+async def loaded(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads]:
     futures = await client.create_producer(topic, producer_name="futures")
     lists = await client.create_producer(topic, producer_name="lists")
     loads = Loads(Load("futures", paced(by_future(futures)), depth=1), Load("lists", paced(by_list(lists)), depth=1))
@@ -83,7 +83,7 @@ async def replace_all_disks(cluster: FaultyCluster, topic: str) -> CopiesOverTim
         CopiesReader.connected(cluster) as reader,
     ):
         watch = CopiesOverTime(reader)
-        async with _loaded(client, topic) as loads:
+        async with loaded(client, topic) as loads:
             await loads.answered_more(300)
             for node in cluster.storage_names:
                 await may_replace(cluster, node)

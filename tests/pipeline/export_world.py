@@ -154,7 +154,11 @@ class Export(Stepped[RunResult]):
         """The messages that the cluster has now, split into files."""
         for each in ranges:
             state = self.world.topics[each.topic]
-            rows = [(each.topic, str(state.topic_id), n) for n in range(max(each.kept, state.earliest), each.end)]
+            rows = [
+                (each.topic, str(state.topic_id), n)
+                for first, end in each.pieces()
+                for n in range(max(first, state.earliest), end)
+            ]
             yield from (rows[at : at + FILE_ROWS] for at in range(0, len(rows), FILE_ROWS))
 
 

@@ -115,9 +115,9 @@ class PlantedLog:
         self.ledger_id = self.ledger_id + 1 if ledger_id is None else ledger_id
         self.ledgers.append([self.ledger_id, self.next_index, 0, 0])
 
-    def append(self, kind: EntryKind, body: bytes) -> Position:
+    def append(self, kind: EntryKind, body: bytes, *, count: int = 0) -> Position:
         """An entry of another kind, as a cursor's ledger has them."""
-        return self._append(kind, body, 0, 0)
+        return self._append(kind, body, 0, count)
 
     def _append(self, kind: EntryKind, body: bytes, skip: int, count: int, topic_id: TopicId = TOPIC_ID) -> Position:
         ledger = self.ledgers[-1]

@@ -1,4 +1,5 @@
-"""A storage node over real gRPC that serves a planted log, and the plan of an audit of it.
+"""A storage node over real gRPC that serves a planted log, and is the metadata service that names its members; and the
+plan of an audit of it.
 
 The loop of the pipeline serves it: code that waits for something else meanwhile must use a thread.
 """
@@ -11,10 +12,13 @@ from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, AuditRange, cut, misplaced, range_behind, remembered_in
 from oncelog.pipeline.audit.topic_plan import NOT_REPORTED, OwnerReport, SnapshotDue, TopicPlan
+from oncelog.pipeline.cluster import Members
 from oncelog.pipeline.options import ConnectionOptions
+from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
+from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 
 NODE = Incarnation("a" * 32)
@@ -24,7 +28,8 @@ FLIGHTS = "public/default/flights"
 class PlantedStorage:
     """A member of every ledger of the log, the only one unless the plan names others.
 
-    spoiled: entries whose bytes it gives with a bit turned.
+    spoiled: entries whose bytes it gives with a bit turned. present: the members of every ledger now; None: as planned.
+    swapped_after: the number of entries that it gives before it has erased its copies, because it was swapped out.
     """
 
     def __init__(self, log: PlantedLog, *spoiled: Position, node: Incarnation = NODE) -> None:
@@ -32,8 +37,32 @@ class PlantedStorage:
         self._log = log
         self._spoiled = spoiled
         self.address = ""
+        self._planned: Members = ()
+        self.present: Members | None = None
+        self.swapped_after: int | None = None
+        self.lost: tuple[tuple[int, int], ...] = ()
+
+    async def ledgers(self, request: pb.LedgersRequest) -> pb.LedgersAnswer:
+        """As the metadata service names them."""
+        members = self._planned if self.present is None else self.present
+        listed = [
+            pb.TopicLedger(
+                ledger_id=ledger_id,
+                members=[pb.LedgerMember(incarnation=member, address=address) for member, address in members],
+                lost=[pb.LostEntries(first=first, last=last) for first, last in self.lost],
+            )
+            for ledger_id in request.ledger_ids
+        ]
+        snapshots = listed if request.with_snapshots else []
+        return pb.LedgersAnswer(topic_id=TOPIC_ID, ledgers=listed, snapshot_ledgers=snapshots)
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadFrame]:
+        if self.swapped_after is not None:
+            if self.swapped_after <= 0:
+                yield ReadFrame(ReadStatus.ERASED, [], [], ())
+                return
+            request = request._replace(entries_max=min(request.entries_max, self.swapped_after))
+            self.swapped_after -= request.entries_max
         held: dict[EntryId, bytes] = {}
         for position, data in self._log.entries.items():
             if position.ledger_id == request.ledger_id and position.entry_id >= request.first_entry:
@@ -51,11 +80,16 @@ class PlantedStorage:
     async def serving(self) -> AsyncIterator[None]:
         server = Server()
         server.read(READ, self.read)
+        server.unary(LEDGERS, self.ledgers)
         self.address = f"127.0.0.1:{await server.start()}"
         try:
             yield
         finally:
             await server.stop(grace_ms=0)
+
+    @property
+    def connection(self) -> ConnectionOptions:
+        return ConnectionOptions(f"oncelog://{self.address}")
 
     def plan(
         self,
@@ -70,6 +104,7 @@ class PlantedStorage:
     ) -> TopicPlan:
         """The plan of an audit. others: further members. stats: of the topic owner."""
         members = ((self.node, self.address), *((other.node, other.address) for other in others))
+        self._planned = members
         ledgers = tuple(
             AuditedLedger(
                 fact.ledger_id, fact.first_index, fact.last, fact.whole, fact.length, members,
@@ -80,11 +115,12 @@ class PlantedStorage:
         pieces = cut(ledgers, entries_max=entries_max, behind=snapshot.position if snapshot else None)
         if snapshot is not None:
             snapshot = replace_after(snapshot, range_behind(pieces, snapshot.position))
-        connection = ConnectionOptions("oncelog://127.0.0.1:1")
+        connection = self.connection
         told = OwnerReport(self._log.epoch, live or self._log.live(), stats, snapshot.number if snapshot else 0, due)
         remembered = snapshot.remembered if snapshot else ()
         ranges = tuple(
-            AuditRange(connection, TOPIC_ID, slices, remembered_in(slices, remembered), all_copies) for slices in pieces
+            AuditRange(connection, FLIGHTS, TOPIC_ID, slices, remembered_in(slices, remembered), all_copies)
+            for slices in pieces
         )
         findings = misplaced(snapshot.position, remembered, ledgers) if snapshot else ()
         return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, tuple(findings), False, ranges, all_copies)

@@ -18,22 +18,21 @@ from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_
 from oncelog.core.dedup.state import ProducerState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
-from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
+from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Incarnation, LedgerId, Position, ProducerId, SequenceId
 from oncelog.pipeline.audit.job import TopicAudit, audit_topics, check_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
 from oncelog.pipeline.audit.picture import picture_of
 from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_report, trouble_of
-from oncelog.pipeline.cluster import process_loop
-from oncelog.pipeline.options import ConnectionOptions
+from oncelog.pipeline.cluster import ClusterConnection, process_loop
 from oncelog.pipeline.source.options import source_options
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_check import LiveMap
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
-from tests.pipeline.planted_storage import NODE, PlantedStorage, without_start
+from tests.pipeline.planted_storage import FLIGHTS, NODE, PlantedStorage, without_start
 from tests.pipeline.test_source import kill_owner, publish, run
 
 IdPlaces = list[tuple[str, str | None]]
@@ -344,10 +343,11 @@ def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
             members = [
                 pb.LedgerMember(incarnation=NODE, address=storage.address), pb.LedgerMember(incarnation="b" * 32)
             ]  # fmt: skip
-            reading = SnapshotReading(
-                ConnectionOptions("oncelog://h:1"), TOPIC_ID, Position(LedgerId(1), EntryId(end)), end_patience_ms=50
-            )
-            await reading.read(pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members))
+            storage.present = tuple((Incarnation(one.incarnation), one.address) for one in members)
+            position = Position(LedgerId(1), EntryId(end))
+            async with ClusterConnection(storage.connection) as cluster:
+                reading = SnapshotReading(cluster, FLIGHTS, TOPIC_ID, position, end_patience_ms=50)
+                await reading.read(pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members))
             return reading
 
     for end, number, newer in ((9, 2, False), (8, 1, True)):

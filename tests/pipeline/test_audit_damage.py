@@ -15,11 +15,11 @@ from oncelog.pipeline.audit.job import TopicAudit, check_plan
 from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.audit.report import topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotDue, SnapshotReading, TopicPlan
-from oncelog.pipeline.cluster import process_loop
+from oncelog.pipeline.cluster import ClusterConnection, Members, process_loop
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, check_log
-from tests.pipeline.planted_storage import PlantedStorage, without_start
+from tests.pipeline.planted_storage import FLIGHTS, PlantedStorage, without_start
 
 NODES = tuple(Incarnation(letter * 32) for letter in "abc")
 Found = list[tuple[str, str | None]]
@@ -152,6 +152,66 @@ def test_ledger_that_is_lost_on_one_or_two_of_three_nodes_is_reported(all_copies
         assert "entries 0 to 1 have fewer than 2 copies" in two["violations"][2]["message"]
 
 
+@pytest.mark.hazard(61)
+@pytest.mark.parametrize("all_copies", [False, True])
+@pytest.mark.parametrize("former", ["erased", "missing"])
+def test_members_that_repair_replaces_during_an_audit_are_not_believed(all_copies: bool, former: str) -> None:
+    """The plan names nodes that are swapped out since, one of them while it is read. They have erased their copies, or
+    do not even know the ledgers any more. The present members are read, and nothing is reported as lost."""
+    log = two_ledgers()
+    old = [PlantedStorage(log if former == "erased" else PlantedLog(), node=node) for node in NODES[:2]]
+    if former == "erased":
+        old[0].swapped_after, old[1].swapped_after = 2, 0
+    new = [PlantedStorage(log, node=Incarnation(letter * 32)) for letter in "de"]
+
+    async def work() -> TopicAudit:
+        async with AsyncExitStack() as stack:
+            for storage in (*old, *new):
+                await stack.enter_async_context(storage.serving())
+            old[0].present = tuple((storage.node, storage.address) for storage in new)
+            planned = new[0].plan(others=(), all_copies=all_copies)
+            members = tuple((storage.node, storage.address) for storage in old)
+            plan = renamed(planned, members, old[0].connection)
+            summaries = [await fold_entries(range_) for range_ in plan.ranges]
+            return TopicAudit(plan, check_plan(plan, summaries, lambda _task, _ranges: []), 0)
+
+    report = topic_report(process_loop().run_until_complete(work()))
+    assert (report["verdict"], report["violations"]) == ("good", [])
+    copies = next(check for check in report["checks"] if check["check"] == "copies")
+    assert copies["compared_with"].startswith("12 copies" if all_copies else "the beginning of 3 ledgers")
+
+
+def renamed(plan: TopicPlan, members: Members, connection: ConnectionOptions) -> TopicPlan:
+    """The plan with other members of each ledger, and another metadata service."""
+    ranges = tuple(
+        replace(one, connection=connection, slices=tuple(piece._replace(members=members) for piece in one.slices))
+        for one in plan.ranges
+    )
+    ledgers = tuple(ledger._replace(members=members) for ledger in plan.ledgers)
+    return replace(plan, ledgers=ledgers, ranges=ranges)
+
+
+@pytest.mark.hazard(78)
+def test_lost_entries_are_reported_while_a_member_is_away() -> None:
+    """The ledger's record proves the loss, so the audit does not wait for the member."""
+    log = two_ledgers()
+    short = replace(log, entries={place: data for place, data in log.entries.items() if place != at(2, 1)})
+    storage = PlantedStorage(short)
+    storage.lost = ((1, 1),)
+
+    async def work() -> TopicAudit:
+        async with storage.serving():
+            plan = storage.plan()
+            away = (*plan.ledgers[0].members, (NODES[2], ""))
+            storage.present = away
+            plan = renamed(plan, away, storage.connection)
+            summaries = [await fold_entries(range_) for range_ in plan.ranges]
+            return TopicAudit(plan, check_plan(plan, summaries, lambda _task, _ranges: []), 0)
+
+    report = topic_report(process_loop().run_until_complete(work()))
+    assert ("unreadable", "2:1") in found_in(report)
+
+
 def test_diverging_replica_is_reported_when_all_copies_are_read() -> None:
     """Bytes with a right checksum that differ from the other copies, and bytes with a wrong checksum."""
     log, other = two_ledgers(), contiguous(range(5), [5, 6, 7, 99])
@@ -277,8 +337,10 @@ def test_unreadable_closed_ledger_of_snapshots_is_reported() -> None:
     async def read() -> SnapshotReading:
         async with storage.serving():
             member = pb.LedgerMember(incarnation=storage.node, address=storage.address)
-            reading = SnapshotReading(ConnectionOptions("oncelog://h:1"), TOPIC_ID, at(1, 9))
-            await reading.read(pb.TopicLedger(ledger_id=7, state=pb.LEDGER_STATE_CLOSED, end=0, members=[member]))
+            storage.present = ((storage.node, storage.address),)
+            async with ClusterConnection(storage.connection) as cluster:
+                reading = SnapshotReading(cluster, FLIGHTS, TOPIC_ID, at(1, 9))
+                await reading.read(pb.TopicLedger(ledger_id=7, state=pb.LEDGER_STATE_CLOSED, end=0, members=[member]))
             return reading
 
     reading = process_loop().run_until_complete(read())

@@ -44,6 +44,7 @@ class FakeStorage:
         self.refusal: OncelogError | None = None
         #: it lacks the entries from here on
         self.lacks_from = 2**31
+        self.erased = False
         self.address = ""
 
     async def describe(self, _request: DescribeRequest) -> DescribeAnswer:
@@ -53,6 +54,9 @@ class FakeStorage:
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadFrame]:
         self.reads.append(request)
+        if self.erased:
+            yield ReadFrame(ReadStatus.ERASED, [], [], ())
+            return
         wanted = range(request.first_entry, request.first_entry + request.entries_max)
         held = [EntryId(n) for n in wanted if n < min(self.lacks_from, len(self._topic.entries))]
         entries = [self._topic.entries[entry_id][1] for entry_id in held]
@@ -78,6 +82,7 @@ async def a_log(counts: list[int]) -> AsyncIterator[tuple[FakeCluster, FakeStora
         server.read(READ, storage.read)
         server.unary(DESCRIBE, storage.describe)
         storage.address = f"127.0.0.1:{await server.start()}"
+        cluster.knobs.members = ((NODE, storage.address),)
         try:
             yield cluster, storage
         finally:
@@ -161,6 +166,37 @@ async def test_a_caller_without_access_to_storage_nodes_reads_from_the_owner(
         with caplog.at_level(logging.WARNING):
             assert await read(cluster, 0, 10, storage.ledger(10)) == expected(0, 10, 5)
         assert storage.reads == []
+        assert "read from the topic owner" in caplog.text
+
+
+@pytest.mark.hazard(61)
+@pytest.mark.parametrize("answer", ["erased", "missing", "away"])
+async def test_members_that_repair_has_replaced_are_not_believed(answer: str) -> None:
+    """The plan of an export or a query may be older than a swap. The present member is read, not the owner."""
+    async with a_log([5, 5, 5]) as (cluster, storage):
+        former = FakeStorage(cluster.topic("flights"))
+        former.lacks_from, former.erased = 3, answer == "erased"
+        server = Server()
+        server.read(READ, former.read)
+        server.unary(DESCRIBE, former.describe)
+        former.address = "" if answer == "away" else f"127.0.0.1:{await server.start()}"
+        closed = storage.ledger(15)._replace(members=((Incarnation("b" * 32), former.address),))
+        cluster.seen.starts.clear()
+        try:
+            for first, end in ((0, 15), (7, 13)):
+                assert await read(cluster, first, end, closed) == expected(first, end, 5)
+        finally:
+            await server.stop(grace_ms=0)
+        assert cluster.seen.starts == []
+
+
+async def test_the_owner_is_read_while_storage_nodes_are_away(caplog: pytest.LogCaptureFixture) -> None:
+    """They are down, or unreachable from an executor: the metadata service has no other address for them."""
+    async with a_log([5, 5]) as (cluster, storage):
+        away = (NODE, "127.0.0.1:1")
+        cluster.knobs.members = (away,)
+        with caplog.at_level(logging.WARNING, logger="oncelog.pipeline.source.range_reader"):
+            assert await read(cluster, 0, 10, storage.ledger(10)._replace(members=(away,))) == expected(0, 10, 5)
         assert "read from the topic owner" in caplog.text
 
 

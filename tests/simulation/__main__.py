@@ -1,25 +1,31 @@
-"""`python -m tests.simulation SEED [--steps]` replays a run; `--seeds N` sweeps; `--mutants` finds each planted bug."""
+"""`python -m tests.simulation SEED [--steps]` replays a run; `--seeds N` sweeps; `--mutants` finds each planted bug.
+
+With `--consuming` these are runs of consumers, which have a smaller world (tests/simulation/consuming).
+"""
 
 import argparse
 import sys
 import time
 from multiprocessing import get_context
 
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.consuming.mutants import CONSUMING_MUTANTS, ConsumingMutant
+from tests.simulation.consuming.run import ConsumingRun
+from tests.simulation.consuming.run import run as run_consumers
+from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.run import Outcome, Run, run
 
 PROCESSES = 2
 
 
-def replay(seed: int, *, steps: bool) -> int:
+def replay(seed: int, *, steps: bool, consuming: bool) -> int:
     """One run; with `steps`, a line per step: number, tick, what happened, and the state of all processes."""
-    one = Run(seed)
+    one = ConsumingRun(seed) if consuming else Run(seed)
     if steps:
         step, state = one.world.step, [""]
 
         def told() -> bool:
             went_on = step()
-            line = one.cluster.state_line()
+            line = one.state_line() if isinstance(one, ConsumingRun) else one.cluster.state_line()
             print(f"{one.world.steps:6} {one.world.now:6} {one.world.label:50} {line if line != state[0] else ''}")
             state[0] = line
             return went_on
@@ -31,15 +37,18 @@ def replay(seed: int, *, steps: bool) -> int:
     return 1 if outcome.problem else 0
 
 
-def sweep(first: int, count: int) -> int:
+def sweep(first: int, count: int, *, consuming: bool) -> int:
     """Many runs on two processes; every failing seed with the command that replays it."""
     began, failed, steps = time.monotonic(), 0, 0
+    one = run_consumers if consuming else run
+    options = " --consuming" if consuming else ""
     with get_context("spawn").Pool(PROCESSES) as pool:
-        for done, outcome in enumerate(pool.imap_unordered(run, range(first, first + count), chunksize=8), start=1):
+        for done, outcome in enumerate(pool.imap_unordered(one, range(first, first + count), chunksize=8), start=1):
             steps += outcome.steps
             if outcome.problem:
                 failed += 1
-                print(f"seed {outcome.seed}: {outcome.problem}\n    python -m tests.simulation {outcome.seed} --steps")
+                command = f"python -m tests.simulation {outcome.seed} --steps{options}"
+                print(f"seed {outcome.seed}: {outcome.problem}\n    {command}")
             if done % 200 == 0 or done == count:
                 seconds = time.monotonic() - began
                 print(
@@ -49,12 +58,20 @@ def sweep(first: int, count: int) -> int:
     return 1 if failed else 0
 
 
-def find_mutants(limit: int, name: str) -> int:
-    """The first seed that finds each planted bug whose name contains `name`."""
+def find_mutants(first: int, limit: int, name: str) -> int:
+    """The first seed from `first` on that finds each planted bug whose name contains `name`."""
     survived = 0
-    for mutant in (m for m in MUTANTS if name in m.name):
-        with mutant.planted() as rules:
-            found: Outcome | None = next((o for o in (run(seed, rules) for seed in range(limit)) if o.problem), None)
+    mutants: tuple[Mutant | ConsumingMutant, ...] = (*MUTANTS, *CONSUMING_MUTANTS)
+    for mutant in (m for m in mutants if name in m.name):
+        found: Outcome | None
+        if isinstance(mutant, ConsumingMutant):
+            with mutant.planted() as consuming_rules:
+                consumed = (run_consumers(seed, consuming_rules) for seed in range(first, first + limit))
+                found = next((o for o in consumed if o.problem), None)
+        else:
+            with mutant.planted() as rules:
+                runs = (run(seed, rules) for seed in range(first, first + limit))
+                found = next((o for o in runs if o.problem), None)
         survived += found is None
         said = f"seed {found.seed}: {found.problem}" if found else f"survives {limit} seeds"
         print(f"{mutant.name:50} {said[:150]}", flush=True)
@@ -66,15 +83,16 @@ def main() -> int:
     parser.add_argument("seed", nargs="?", type=int, help="replay this run")
     parser.add_argument("--steps", action="store_true", help="a line for each step")
     parser.add_argument("--seeds", type=int, metavar="N", help="sweep N seeds")
-    parser.add_argument("--first", type=int, default=0, help="the first seed of a sweep")
+    parser.add_argument("--first", type=int, default=0, help="the first seed of a sweep, or of --mutants")
     parser.add_argument("--mutants", type=int, nargs="?", const=500, metavar="LIMIT", help="find each planted bug")
     parser.add_argument("--only", default="", metavar="TEXT", help="of --mutants: those whose name contains TEXT")
+    parser.add_argument("--consuming", action="store_true", help="runs of consumers")
     parser.add_argument("--traces", type=int, metavar="N", help="print the trace hash of N seeds")
     arguments = parser.parse_args()
     if arguments.mutants is not None:
-        return find_mutants(arguments.mutants, arguments.only)
+        return find_mutants(arguments.first, arguments.mutants, arguments.only)
     if arguments.seeds is not None:
-        return sweep(arguments.first, arguments.seeds)
+        return sweep(arguments.first, arguments.seeds, consuming=arguments.consuming)
     if arguments.traces is not None:
         for seed in range(arguments.traces):
             outcome = run(seed)
@@ -82,7 +100,7 @@ def main() -> int:
         return 0
     if arguments.seed is None:
         parser.error("a seed, --seeds, --mutants or --traces")
-    return replay(arguments.seed, steps=arguments.steps)
+    return replay(arguments.seed, steps=arguments.steps, consuming=arguments.consuming)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ from oncelog.core.formats.topic_record import TopicRecord, encode_topic
 from oncelog.core.ids import Incarnation, Position, TopicId
 from oncelog.core.producer.session import ProducerSession
 from oncelog.core.storage.node import StorageNode
+from oncelog.core.subscriptions.ack_log import AckLogSettings
 from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.verify.history import History
+from tests.simulation.ack_workload import AckWorkload, ChangingTopic
 from tests.simulation.byzantine_client import Stranger
 from tests.simulation.disk import Index
 from tests.simulation.end_of_log_client import Questioner
@@ -42,6 +44,8 @@ RETURN_TICKS = 1500
 REVIEW_TICKS = 700
 #: how long a takeover waits for the recovery of the cursor's last ledger
 CURSOR_TICKS = 400
+#: The runs from this seed on change subscriptions, too.
+ACK_SEEDS = 1_000_000
 
 
 def checksum(data: Buffer, value: int) -> int:
@@ -79,6 +83,8 @@ class Shape:
     #: whether the metadata replicas repair, as in every fifth run; impatient: absent nodes are soon replaced
     repair: bool = False
     impatient: bool = False
+    #: whether changes of subscriptions are appended to the ack chains
+    acks: bool = False
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -119,13 +125,41 @@ def _openings_wait(world: World) -> int:
 
 
 def draw_shape(world: World) -> Shape:
+    shape = _draw_shape(world)
+    if world.seed < ACK_SEEDS:
+        return shape
+    rng = random.Random(f"{world.seed}/acks")
+    acks = AckLogSettings(
+        ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
+    )  # fmt: skip
+    return replace(shape, acks=True, settings=replace(shape.settings, acks=acks))
+
+
+def _draw_shape(world: World) -> Shape:
     rng = world.rng
+    if world.seed % 100 in HISTORIES:
+        return HISTORIES[world.seed % 100]()
     if rng.random() < 0.06:
         return restless_shape()
     return Shape(
         owners=rng.choice((2, 2, 3)), nodes=rng.choice((3, 3, 4)), metadata=rng.choice((1, 2)),
         topics=rng.choice((1, 1, 2)), producers=rng.choice((2, 3)), readers=rng.choice((0, 1)),
         settings=small_settings(world), repair=world.seed % 5 == 4, impatient=world.seed % 10 == 9,
+    )  # fmt: skip
+
+
+def _history(
+    fault: str, *faults: str, nodes: int = 3, entries: int = 100, ledger_entries_max: int = 40, impatient: bool = False
+) -> Shape:
+    """One topic with two producers, on a good network, with these faults only."""
+    settings = TopicSettings(
+        add_timeout_ms=200, tick_ms=80, retry_ms=120, rejoin_after_ms=300, ledger_entries_max=ledger_entries_max,
+        return_grace_ms=RETURN_TICKS, cursor_timeout_ms=CURSOR_TICKS,
+    )  # fmt: skip
+    inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(entries)), 1) for n in range(2)]
+    return Shape(
+        nodes=nodes, readers=0, settings=settings, inputs=inputs, only_faults=(fault, *faults), repair=True,
+        impatient=impatient,
     )  # fmt: skip
 
 
@@ -144,6 +178,18 @@ def restless_shape() -> Shape:
     )
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(150)), 1) for n in range(3)]
     return Shape(owners=3, readers=0, settings=settings, inputs=inputs, only_faults=("long sleep",))
+
+
+#: {seed modulo 100: the shape of its run}: histories of repair that random runs hardly meet
+HISTORIES = {
+    14: lambda: _history("differing copies", "spoiled entries", "storage node crash", ledger_entries_max=8),
+    24: lambda: _history("hole while recovering", entries=250, ledger_entries_max=12),
+    34: lambda: _history("late hole", entries=20),
+    44: lambda: _history("restored record", nodes=5, impatient=True),
+    49: lambda: _history("fence in a hole", entries=400),
+    79: lambda: _history("target crash", "disk replacement", nodes=4, entries=200, ledger_entries_max=8),
+    54: lambda: _history("one holder", "spoiled everywhere", ledger_entries_max=8),
+}
 
 
 class Cluster:
@@ -171,7 +217,7 @@ class Cluster:
             shape.settings,
             self.nodes,
             self._stepped,
-            rules.topic,
+            ChangingTopic if shape.acks else rules.topic,
             rules.claim,
         )
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
@@ -179,6 +225,11 @@ class Cluster:
         repairs = self._repairer if shape.repair else None
         parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids, repairs)
         self.metadata = [MetadataServer(parts, f"metadata{n}", stale) for n in range(shape.metadata)]
+        #: {topic: what appends to its ack chain}
+        self.ack_workloads: dict[TopicId, AckWorkload] = {}
+        if shape.acks:
+            self.ack_workloads = {each: AckWorkload(world, self.owners, each) for each in topic_ids}
+            self.owner_parts.recorders = {each: load.recorder for each, load in self.ack_workloads.items()}
         #: they ask each topic's owner how far its log goes
         self.questioners: list[Questioner] = []
         self.stranger = Stranger(world, self.network, checksum)
@@ -232,6 +283,8 @@ class Cluster:
             self.revive(process)
         for questioner in self.questioners:
             questioner.start()
+        for workload in self.ack_workloads.values():
+            workload.start()
         for process in self.processes():
             if not process.alive:
                 process.post(0, "", lambda: None)

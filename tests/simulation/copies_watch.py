@@ -54,6 +54,8 @@ class CopyWatch:
         if after.whole and not before.whole:
             self._whole(after)
         self._lost(before, after)
+        if after.frozen and not before.frozen and not self._differ(after):
+            raise Violation("frozen", f"ledger {after.ledger_id} is frozen, and all of its sound copies are equal")
 
     def _swapped(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
         added = [member for member in after.members if member not in before.members]
@@ -90,6 +92,12 @@ class CopyWatch:
                 if found and not any(each.first <= found[0] <= each.last for each in before.lost):
                     raise Violation("lost", f"ledger {after.ledger_id}: {found[:5]} are called lost, {node} has them")
 
+    def _differ(self, record: LedgerMetadata) -> bool:
+        """Whether two sound copies of an entry up to the end differ (hazard 60)."""
+        held = [self.sound(server.incarnation, record.ledger_id) for server in self.nodes.values()]
+        ids = map(EntryId, range(record.end + 1))
+        return any(len({copies[e] for copies in held if e in copies}) > 1 for e in ids)
+
     # --- erasing ------------------------------------------------------------------------------------------------------
 
     def may_go(self, node: Incarnation, ledger_id: LedgerId) -> bool:
@@ -106,7 +114,9 @@ class CopyWatch:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def check_whole(self, record: LedgerMetadata) -> None:
-        """After healing: every member exists and has everything, and all copies are equal."""
+        """After healing: every member exists and has everything, and all copies are equal, unless they are frozen."""
+        if record.frozen:
+            return
         first = self.sound(record.members[0], record.ledger_id)
         for member in record.members:
             held = self.sound(member, record.ledger_id)

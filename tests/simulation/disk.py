@@ -76,9 +76,15 @@ class Index:
         self.damaged = damaged
 
     def put(self, record: JournalRecord) -> None:
+        """Add a record that was just synced. A new copy replaces a damaged one."""
+        self.restore(record)
+        if record.kind in ENTRY_KINDS:
+            self.damaged.pop((record.ledger_id, record.entry_id), None)
+
+    def restore(self, record: JournalRecord) -> None:
+        """Add a record of an earlier life. What was damaged stays damaged."""
         if record.kind in ENTRY_KINDS:
             self.entries.setdefault(record.ledger_id, {})[record.entry_id] = bytes(record.data)
-            self.damaged.pop((record.ledger_id, record.entry_id), None)
         elif record.kind is RecordKind.LEDGER_ERASED:
             self.entries.pop(record.ledger_id, None)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
 from oncelog.core.topic.events import DedupToggled, DrainRequested
-from tests.simulation import opening_faults, races, storage_faults
+from tests.simulation import copy_faults, opening_faults, races, restored_record, storage_faults
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults
 from tests.simulation.owner_server import OwnerServer
@@ -59,6 +59,8 @@ class Faults:
         #: the one place that is ever wiped
         self.wiped = self.world.rng.choice(list(cluster.nodes.values()))
         self.rotten = False
+        #: the histories that this run follows
+        self.histories: list[object] = []
         #: [from, to) in which deduplication was off at some owner
         self.dedup_off: list[tuple[int, int]] = []
 
@@ -256,7 +258,11 @@ def _rot(faults: Faults) -> None:
     rng, cluster = faults.world.rng, faults.cluster
     topic_id = rng.choice(cluster.topic_ids)
     data, _ = cluster.store.get(f"cursors/{topic_id}")
-    closed = [] if data is None else [n for n, _ in decode_cursor(data).ledgers if n in cluster.watch.closed]
+    closed = (
+        []
+        if data is None
+        else [link.ledger_id for link in decode_cursor(data).ledgers if link.ledger_id in cluster.watch.closed]
+    )
     if not closed or faults.rotten or cluster.shape.repair:
         return
     races.trim_all(faults)
@@ -371,11 +377,22 @@ KINDS = (
     Kind("unload", 0.25, _unload),
     Kind("stranger", 0.3, _stranger),
     Kind("switch", 0.1, _switch),
-    Kind("collect", 0.4, races.collect_all),
+    Kind("collect", 0.4, storage_faults.collect_all),
+    Kind("lost ledger record", 0.15, races.lose_ledger_record),
     Kind("disk replacement", 0.7, storage_faults.replace_disk),
     Kind("hole", 0.5, storage_faults.hole),
-    Kind("spoiled entries", 0.5, storage_faults.spoil),
-    Kind("lost ledger record", 0.15, races.lose_ledger_record),
+    Kind("spoiled entries", 0.5, copy_faults.spoil),
+    Kind("power cut during a repair", 0.4, storage_faults.power_cut_during_repair),
+    Kind("one holder", 0.4, copy_faults.leave_one_holder),
+    Kind("spoiled everywhere", 0.25, copy_faults.spoil_everywhere),
+    Kind("differing copies", 0.4, copy_faults.make_copies_differ),
+    Kind("old backup", 0.3, storage_faults.restore_old_backup),
+    Kind("late hole", 0.3, storage_faults.late_hole),
+    Kind("flapping node", 0.3, storage_faults.flap),
+    Kind("target crash", 0.0, storage_faults.crash_target),
+    Kind("restored record", 0.0, restored_record.restore_record),
+    Kind("fence in a hole", 0.2, races.fence_in_hole),
+    Kind("hole while recovering", 0.2, races.hole_while_recovering),
 )
 #: faults of runs with repair
-REPAIR_KINDS = [k for k in KINDS if k.name in ("disk replacement", "hole", "spoiled entries")]
+REPAIR_KINDS = KINDS[[kind.name for kind in KINDS].index("disk replacement") :]

@@ -42,8 +42,8 @@ class MemberRequests:
     def __init__(self, shell: "TopicShell") -> None:
         self.shell = shell
         self.owner = shell.owner
-        #: {member: (ledger, first id)} of the newest recovery read
-        self._newest_read: dict[Incarnation, tuple[LedgerId, EntryId]] = {}
+        #: {(member, whether of the ack chain): (ledger, first id)} of the newest recovery read
+        self._newest_read: dict[tuple[Incarnation, bool], tuple[LedgerId, EntryId]] = {}
 
     def server(self, member: Incarnation) -> StorageServer:
         return self.owner.parts.nodes[Incarnation(member.split(".")[0])]
@@ -95,10 +95,11 @@ class MemberRequests:
 
     def recovery_read(self, effect: RecoveryRead) -> None:
         key = (effect.ledger_id, effect.first)
-        self._newest_read[effect.member] = key
+        recovery = (effect.member, effect.ledger_id in self.shell.core.ownership.record.acks)
+        self._newest_read[recovery] = key
 
         def answered(reply: Reply) -> bool:
-            if self._newest_read.get(effect.member) != key:
+            if self._newest_read.get(recovery) != key:
                 return True
             if isinstance(reply, ReadReply) and reply.answer.status is ReadStatus.ERASED:
                 return self._erased(effect)

@@ -105,12 +105,16 @@ class Stream:
 
         target.post(due - world.now, label, deliver, life=life)
 
-    def sever(self) -> None:
-        """Break the stream. Both ends notice it, each after a delay of its own."""
+    def sever(self, *, at_once: bool = False) -> None:
+        """Break the stream. Both ends notice it, each after a delay of its own.
+
+        at_once: both notice it after one tick, without a draw, so that the runs of other seeds do not change.
+        """
         if not self.open:
             return
         self.open = False
         for process, life in zip(self.ends, self.lives, strict=True):
             notice = self.on_broken.get(process.name)
             if notice is not None:
-                process.post(self.network.delay("network", process.name), "notices a broken stream", notice, life=life)
+                delay = 1 if at_once else self.network.delay("network", process.name)
+                process.post(delay, "notices a broken stream", notice, life=life)

@@ -29,6 +29,7 @@ from oncelog.core.topic.events import ReceivedBatch, TopicAssigned
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.verify.violation import Violation
+from tests.simulation.ack_workload import Recorder
 from tests.simulation.network import Network, Stream
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
@@ -70,6 +71,8 @@ class OwnerParts:
     claim_class: type[IdClaim] = IdClaim
     pid_block: int = 3
     dedup_enabled: bool = True
+    #: {topic: creates the recorder of changes for each life of a topic at an owner}
+    recorders: dict[TopicId, Callable[[], Recorder]] = field(default_factory=dict)
     #: ids that are granted before this tick are told then
     ids_stalled_until: int = 0
     #: {(counter, id)}: every id that was ever allocated

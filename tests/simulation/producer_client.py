@@ -30,6 +30,17 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
+from oncelog.core.owner_attempts import (
+    LookUp,
+    LookUpFailed,
+    OpeningPhase,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+    TimerKey,
+    TimerKind,
+)
 from oncelog.core.producer.events import (
     BatchesAnswered,
     Complete,
@@ -42,19 +53,10 @@ from oncelog.core.producer.events import (
 )
 from oncelog.core.producer.opening import (
     CloseSession,
-    LookUp,
-    LookUpFailed,
-    OpeningPhase,
     OpenProducer,
     OpenRefused,
-    OwnerFound,
     ProducerGranted,
     ProducerSettings,
-    SessionTimerFired,
-    StartSessionTimer,
-    StreamLost,
-    TimerKey,
-    TimerKind,
     WithdrawOpening,
 )
 from oncelog.core.producer.pending_batches import BatchReady, SendBatches
@@ -132,6 +134,8 @@ class ProducerClient(Process):
         self.instances = 0
         self.core = self._new_core()
         self.link: Link | None = None
+        #: of this life; a grant may still be on its way on an earlier one
+        self.links: list[Link] = []
         self.app = AnswerProgress()
 
     def _new_core(self) -> ProducerSession:
@@ -158,8 +162,9 @@ class ProducerClient(Process):
 
     def crash(self) -> None:
         super().crash()
-        if self.link is not None:
-            self.link.stream.sever()
+        links, self.links = self.links, []
+        for link in links:
+            link.stream.sever(at_once=link is not self.link)
 
     def handle(self, event: ProducerEvent) -> None:
         for effect in self.core.handle(event):
@@ -296,6 +301,7 @@ class ProducerClient(Process):
             def arrive() -> None:
                 if link is not None:
                     self.link = link
+                    self.links = [each for each in self.links if each.stream.open] + [link]
                 self.handle(event)
 
             if self.life == life:

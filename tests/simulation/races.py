@@ -17,6 +17,7 @@ from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from tests.simulation.cluster import CURSOR_TICKS
 from tests.simulation.owner_server import OwnerServer
+from tests.simulation.storage_faults import collect_all, make_hole, may_lose_open, open_ledgers
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.topic_shell import TopicShell
 
@@ -163,6 +164,56 @@ def restart_after_fence(faults: "Faults") -> None:
     watch_for(faults, 140, look)
 
 
+def fence_in_hole(faults: "Faults") -> None:
+    """A fenced member starts with a hole where the fence was, the late one is never fenced, and then the old owner's
+    entries reach both (hazard 62)."""
+    split = _split(faults) if faults.cluster.shape.repair else None
+    if split is None:
+        return
+    faults.world.count("fence in a hole")
+    # The old owner adds nothing until the node is back, and so does not learn that it was deposed.
+    for client in faults.cluster.producers:
+        split.clogs[client.name, split.owner.name] = faults.world.now + 150
+    split.cuts[split.owner.name, split.lost] = faults.world.now + 900
+    for other in faults.cluster.owners.values():
+        if other is not split.owner:
+            split.cuts[other.name, split.late] = faults.world.now + 900
+    server = faults.cluster.nodes[split.holder]
+    life = server.life
+
+    def look() -> None:
+        if server.life == life and split.others(RecoveryPhase.CLOSING) and may_lose_open(faults, server):
+            faults.world.count("fence lost in a hole")
+            make_hole(faults, server, lambda record: record.kind is RecordKind.FENCE, 3)
+
+    watch_for(faults, 140, look)
+
+
+def hole_while_recovering(faults: "Faults") -> None:
+    """A node that held one of two copies of the newest entries starts without them. The recovering owner does not reach
+    the other node for a while, and the third one never had them (hazard 62)."""
+    cluster, world = faults.cluster, faults.world
+    serving = [o for o in cluster.owners.values() if o.alive and any(_serves(s) for s in o.topics.values())]
+    if not serving or not cluster.shape.repair:
+        return
+    owner = world.rng.choice(serving)
+    hurt, holder, lost = world.rng.sample(list(cluster.nodes.values()), 3)
+    world.count("hole while recovering")
+    cluster.network.cuts[owner.name, lost.name] = world.now + 150
+    for other in cluster.owners.values():
+        if other is not owner:
+            cluster.network.cuts[other.name, holder.name] = world.now + 700
+
+    def lose_and_crash() -> None:
+        if faults.on and may_lose_open(faults, hurt):
+            world.count("entries of an open ledger lost in a hole")
+            unclosed = dict.fromkeys(open_ledgers(faults))
+            make_hole(faults, hurt, lambda record: record.ledger_id in unclosed, 20)
+            faults.crash(owner, 600)
+
+    world.after(60, "a node loses entries and an owner crashes", lose_and_crash)
+
+
 def unreachable_snapshot(faults: "Faults") -> None:
     """Two members of the cursor's last ledger are not reached from the moment at which its recovery begins."""
     split = _split(faults)
@@ -258,13 +309,6 @@ def lose_ledger_record(faults: "Faults") -> None:
     world.after(ticks, "a lost record is restored", cluster.store.lose(rng.choice(lost)))
     for _ in range(3):
         world.after(rng.randint(1, ticks), "collects", lambda: collect_all(faults))
-
-
-def collect_all(faults: "Faults") -> None:
-    """Every storage node looks for ledgers that are no longer needed."""
-    for node in faults.cluster.nodes.values():
-        if node.alive and not node.paused:
-            node.collect()
 
 
 def _recovery_phase(owner: OwnerServer) -> RecoveryPhase | None:

@@ -1,20 +1,33 @@
 """Planted bugs of repair: each takes one rule from the cores of repair or of a storage node."""
 
+from dataclasses import replace
 from typing import Any
 
+from oncelog.core.ids import LedgerId
+from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import ReadRecord, RepairResult, WriteRecord
 from oncelog.core.repair.ledger_repair import LedgerRepair
+from oncelog.core.repair.lost_proof import LostProof
+from oncelog.core.repair.repair_queue import RepairQueue
+from oncelog.core.storage.answers import StorageAnswers
+from oncelog.core.storage.node import StorageNode
 from oncelog.core.storage.review import LedgerReviews
 from oncelog.core.store_status import WriteStatus
 
 _take_record = LedgerReviews.take_record
 _lacking = RangeCopies.lacking
+_pause_ms = RepairQueue._pause_ms
+_read, _start = StorageAnswers._read, LostProof.start
 _record_read, _record_written = LedgerRepair._record_read, LedgerRepair._record_written
 
 
 def _always_needless(*_: Any) -> bool:
     return True
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 def _named_by_members_only(reviews: LedgerReviews, event: Any) -> Any:
@@ -55,16 +68,69 @@ def _read_for_the_version(repair: LedgerRepair, event: Any) -> None:
         repair._effects.append(WriteRecord(repair._writing[0], event.version))
 
 
+def _ten_minutes(*_: Any) -> int:
+    return 600_000
+
+
+def _ten_minutes_when_stuck(queue: RepairQueue, result: RepairResult, attempts: int) -> int:
+    return 600_000 if result is RepairResult.STUCK else _pause_ms(queue, result, attempts)
+
+
+def _none(*_: Any) -> dict[LedgerId, None]:
+    return {}
+
+
+def _absent(nodes: StorageNodes, node: Any) -> bool:
+    """Replaces an absent member without a delay."""
+    view = nodes.views.get(node)
+    return view is not None and view.absent_since_ms is not None
+
+
+def _missing_in_limbo(answers: StorageAnswers, event: Any, ledger: Any) -> Any:
+    """An entry that a hole may have taken is called missing."""
+    answer = _read(answers, event, ledger)
+    gone = tuple(entry_id for entry_id in answer.unreadable if entry_id not in ledger.damaged)
+    kept = tuple(entry_id for entry_id in answer.unreadable if entry_id in ledger.damaged)
+    return replace(answer, missing=(*answer.missing, *gone), unreadable=kept)
+
+
+def _never_found(proof: LostProof) -> None:
+    """What the record calls lost stays lost."""
+    if proof.ranges == proof._record.lost:
+        proof.ended = True
+    else:
+        _start(proof)
+
+
+def _registered_and_silent(proof: LostProof, node: Any) -> bool:
+    """An absent node counts as a node without the entry."""
+    return node in proof._nodes.registered and node not in proof._copies.answered
+
+
 #: (name, hazard, first seed, swaps)
 REPAIR_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     (
-        "a joining copy is erased", 54, 54,
+        "a joining copy is erased", 54, 89,
         ((LedgerReviews, "take_record", _named_by_members_only), (LedgerReviews, "_may_go", _always_needless)),
     ),
     ("whole without every member", 55, 9, ((LedgerRepair, "_end", _whole_at_once),)),
     ("copies of one source only", 56, 19, ((RangeCopies, "lacking", _of_one_source),)),
     (
-        "swap written again after a conflict", 59, 29,
+        "stuck repair sleeps although its source is back", 78, 9,
+        ((RepairQueue, "_pause_ms", _ten_minutes_when_stuck), (RepairQueue, "_waiting_for", _none)),
+    ),
+    ("repair that fails sleeps for ten minutes", 57, 239, ((RepairQueue, "_pause_ms", _ten_minutes),)),
+    (
+        "swap written again after a conflict", 59, 119,
         ((LedgerRepair, "_record_written", _write_again), (LedgerRepair, "_record_read", _read_for_the_version)),
     ),
+    ("an absent member replaced at once", 57, 64, ((StorageNodes, "long_absent", _absent),)),
+    ("a member replaced after its return", 57, 89, ((LedgerRepair, "_has_returned", _never),)),
+    ("owners not asked to roll", 58, 34, ((RepairQueue, "_rolls", lambda _: ()),)),
+    ("differing copies ignored", 60, 14, ((RangeCopies, "differing", lambda _: None),)),
+    ("an erased copy called missing", 61, 44, ((StorageAnswers, "is_erased", lambda _, ledger: ledger.erasing),)),
+    ("ordinary adds in limbo", 62, 49, ((StorageNode, "_in_limbo", _never),)),
+    ("missing in limbo", 62, 24, ((StorageAnswers, "_read", _missing_in_limbo),)),
+    ("lost entries never asked for again", 78, 54, ((LostProof, "start", _never_found),)),
+    ("lost while a holder is absent", 78, 54, ((LostProof, "_may_hold", _registered_and_silent),)),
 )  # fmt: skip

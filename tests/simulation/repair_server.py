@@ -4,7 +4,7 @@ Every replica repairs at the same time: an election is only a hint, and the comp
 paused replica goes on with what it knew; one that crashes between two effects leaves its repairs where they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -55,6 +55,7 @@ from oncelog.core.repair.queue_events import (
 from oncelog.core.repair.repair_queue import RepairQueue
 from oncelog.core.storage.answers import AnswerAppend
 from oncelog.core.storage.review import AnswerReview
+from oncelog.verify.violation import Violation
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 from tests.simulation.store import Store
 
@@ -77,20 +78,54 @@ def queue_settings(*, impatient: bool) -> RepairSettings:
         jobs_max=3,
         retry_ms=100,
         retry_max_ms=500,
-        stuck_retry_ms=800,
+        lost_retry_ms=800,
         roll_retry_ms=500,
+        roll_retry_max_ms=8_000,
     )
 
 
-def directory_views(store: Store) -> tuple[DirectoryView, ...]:
-    """Every directory that ever joined: one with a successor at its place is retired."""
+def directory_views(store: Store, silent: Container[Incarnation] = ()) -> tuple[DirectoryView, ...]:
+    """Every directory that ever joined: one with a successor at its place is retired. silent: did not answer lately."""
     known = store.children("storage_cookies")
     latest = {name.split(".")[0]: name for name in known}
     live = dict.fromkeys(store.children("storage"))
     return tuple(
-        DirectoryView(Incarnation(name), live=name in live, retired=latest[name.split(".")[0]] != name)
+        DirectoryView(
+            Incarnation(name),
+            live=name in live,
+            retired=latest[name.split(".")[0]] != name,
+            silent=name in live and Incarnation(name) in silent,
+        )
         for name in known
     )
+
+
+class Replacements:
+    """The oracle of hazard 57, by what one replica has seen: a member that is only absent is replaced after a delay,
+    and not after it was seen again."""
+
+    def __init__(self, absent_delay: int) -> None:
+        self.absent_delay = absent_delay
+        self._views: dict[Incarnation, DirectoryView] = {}
+        #: {node that is not registered: since when this replica has seen it so}
+        self._absent: dict[Incarnation, int] = {}
+
+    def see(self, views: tuple[DirectoryView, ...], now: int) -> None:
+        self._views = {view.incarnation: view for view in views}
+        self._absent = {v.incarnation: self._absent.get(v.incarnation, now) for v in views if not v.live}
+
+    def check_job(self, job: RepairJob, now: int) -> None:
+        old = job.replace
+        if old is None or self._views[old].retired:
+            return
+        away = now - self._absent.get(old, now)
+        if away < self.absent_delay:
+            raise Violation("replacement", f"{old} of ledger {job.ledger_id} is replaced after {away} ticks of absence")
+
+    def check_write(self, repair: LedgerRepair, record: LedgerMetadata) -> None:
+        for old in repair.record.members if repair.record is not None else ():
+            if old not in record.members and old not in self._absent and not self._views[old].retired:
+                raise Violation("replacement", f"{old} of ledger {record.ledger_id} is replaced, although it is back")
 
 
 @dataclass(slots=True)
@@ -113,8 +148,13 @@ class Repairer:
         self.nodes = nodes
         self.queue = RepairQueue(settings)
         self.repairs: dict[LedgerId, LedgerRepair] = {}
+        self.replacements = Replacements(settings.absent_delay_ms)
         self._life = server.life
+        #: {open ledger: how often its owner was asked to roll}
+        self._rolls: dict[LedgerId, int] = {}
         self._seen: dict[LedgerId, None] = {}
+        #: the nodes that did not answer the last question
+        self._silent: dict[Incarnation, None] = {}
         self._chains: dict[tuple[TopicId, LedgerPurpose], None] = {}
         self._later()
 
@@ -128,7 +168,9 @@ class Repairer:
         self._see_records()
         store, now = self.store, self.world.now
         owners = tuple(map(Incarnation, store.children("owners")))
-        self.queue.handle(ClusterSeen(directory_views(store), owners, PROCESS_VERSION, now))
+        views = directory_views(store, self._silent)
+        self.queue.handle(ClusterSeen(views, owners, PROCESS_VERSION, now))
+        self.replacements.see(views, now)
         nodes = self.queue.nodes.for_repair()
         for repair in list(self.repairs.values()):
             repair.handle(RepairNodesChanged(nodes))
@@ -141,8 +183,7 @@ class Repairer:
                 case PlaceTopic(topic_id):
                     self.server.place(topic_id)
                 case AskOwnerToRoll():
-                    # An owner rolls by itself when a member is superseded or absent.
-                    self.world.count("owner asked to roll")
+                    self._end_open_ledger(effect)
             if self.server.burn():
                 return
 
@@ -162,6 +203,7 @@ class Repairer:
         self._seen = present
         for name in store.children("topics"):
             self._see_chain(TopicId(name), LedgerPurpose.LOG)
+            self._see_chain(TopicId(name), LedgerPurpose.ACKS)
         for name in store.children("cursors"):
             self._see_chain(TopicId(name), LedgerPurpose.DEDUP)
 
@@ -178,11 +220,24 @@ class Repairer:
         self._call(node, "damage", ask, lambda found: self._damage(node, found))
 
     def _damage(self, node: Incarnation, found: tuple[LedgerId, ...] | None) -> None:
-        if found is not None:
+        if found is None:
+            self._silent[node] = None
+        else:
+            self._silent.pop(node, None)
             self.queue.handle(DamageReported(node, found))
+
+    def _end_open_ledger(self, effect: AskOwnerToRoll) -> None:
+        """As the real shell does: an owner rolls by itself when a member is superseded or absent. It does not notice
+        the damage of a member to which it sends nothing, so from the second request on the topic is handed over."""
+        self.world.count("owner asked to roll")
+        asked = self._rolls[effect.ledger_id] = self._rolls.get(effect.ledger_id, 0) + 1
+        if asked > 1:
+            self.world.count("topic handed over to end a ledger")
+            self.server.unload(effect.topic_id, effect.owner)
 
     def _start(self, job: RepairJob) -> None:
         self.world.count("repair begun")
+        self.replacements.check_job(job, self.world.now)
         repair = self.repairs[job.ledger_id] = LedgerRepair(job, self.queue.nodes.for_repair(), LIMITS)
         self._handle(repair, RepairStarted())
 
@@ -224,7 +279,8 @@ class Repairer:
                 return
 
             def log_read(topic: bytes | None, _: int) -> None:
-                if topic is not None and any(k.ledger_id == ledger_id for k in decode_topic(topic).ledgers):
+                named = None if topic is None else decode_topic(topic)
+                if named and (ledger_id in named.acks or any(k.ledger_id == ledger_id for k in named.ledgers)):
                     self._handle(repair, RepairRecordRead(record, version))
                 else:
                     self.store.read(self.server, f"cursors/{record.topic_id}", cursor_read)
@@ -238,6 +294,7 @@ class Repairer:
         self.store.read(self.server, f"ledgers/{ledger_id}", ledger_read)
 
     def _write(self, repair: LedgerRepair, record: LedgerMetadata, version: int) -> None:
+        self.replacements.check_write(repair, record)
         path = f"ledgers/{record.ledger_id}"
         self.store.write(
             self.server,
@@ -253,7 +310,7 @@ class Repairer:
         self, node: Incarnation, label: str, ask: Callable[[StorageServer, Callable[[T], None]], None],
         answered: Callable[[T | None], None],
     ) -> None:  # fmt: skip
-        """answered: called once, with None after the deadline."""
+        """answered: called once, with None after the deadline, or at once if the node's process is down."""
         server, network, call = self.nodes[Incarnation(node.split(".")[0])], self.server.parts.network, _Call()
 
         def settle(answer: T | None) -> None:
@@ -266,6 +323,9 @@ class Repairer:
                 network.send(server.name, self.server, f"{label} answered", lambda: settle(answer))
 
         network.send(self.server.name, server, label, lambda: ask(server, reply))
+        if not server.alive:
+            delay = network.delay(self.server.name, server.name)
+            self.server.post(delay, f"{label} refused", lambda: settle(None))
         self.server.post(CALL_TICKS, f"{label} waited for", lambda: settle(None))
 
     def _verify(self, repair: LedgerRepair, effect: VerifyCopy) -> None:
@@ -343,22 +403,24 @@ class Repairer:
 def chain_of(
     store: Store, topic_id: TopicId, purpose: LedgerPurpose
 ) -> tuple[tuple[LedgerId, ...], Incarnation | None]:
-    """(the listed ledgers, the owner) of a log or a cursor, as of now."""
-    if purpose is LedgerPurpose.LOG:
-        data, _ = store.get(f"topics/{topic_id}")
-        if data is None:
-            return (), None
-        record = decode_topic(data)
-        return tuple(link.ledger_id for link in record.ledgers), record.owner
-    data, _ = store.get(f"cursors/{topic_id}")
-    return (() if data is None else tuple(link.ledger_id for link in decode_cursor(data).ledgers)), None
+    """(the listed ledgers, the owner) of a log, an ack chain or a cursor, as of now."""
+    if purpose is LedgerPurpose.DEDUP:
+        data, _ = store.get(f"cursors/{topic_id}")
+        return (() if data is None else tuple(link.ledger_id for link in decode_cursor(data).ledgers)), None
+    data, _ = store.get(f"topics/{topic_id}")
+    if data is None:
+        return (), None
+    record = decode_topic(data)
+    ledgers = tuple(link.ledger_id for link in record.ledgers)
+    return (ledgers if purpose is LedgerPurpose.LOG else record.acks), record.owner
 
 
 def listed_ledgers_of(store: Store) -> dict[LedgerId, None]:
     """Every ledger that a topic or a cursor names now."""
     listed: dict[LedgerId, None] = {}
     for name in store.children("topics"):
-        listed.update(dict.fromkeys(chain_of(store, TopicId(name), LedgerPurpose.LOG)[0]))
+        for purpose in (LedgerPurpose.LOG, LedgerPurpose.ACKS):
+            listed.update(dict.fromkeys(chain_of(store, TopicId(name), purpose)[0]))
     for name in store.children("cursors"):
         listed.update(dict.fromkeys(chain_of(store, TopicId(name), LedgerPurpose.DEDUP)[0]))
     return listed

@@ -19,7 +19,8 @@ from tests.simulation.storage_faults import not_whole
 from tests.simulation.world import World
 
 FAULTY_TICKS = 4000
-#: after the last fault: producers open again after a second at most, owners take over after a session's length
+#: after the last fault: producers open again after a second at most, owners take over after a session's length, and
+#: every listed ledger is whole
 HEALED_TICKS = 20_000
 STEPS_MAX = 60_000
 
@@ -78,6 +79,8 @@ class Run:
     def heal(self) -> None:
         """Faults stop; all pending work completes, and then every topic is closed cleanly."""
         self.faults.heal()
+        for workload in self.cluster.ack_workloads.values():
+            workload.stop()
         healed = self.world.now
         deadline = healed + HEALED_TICKS
         while not (
@@ -120,7 +123,9 @@ class Run:
     def _served(self, record: TopicRecord) -> bool:
         owner = next((o for o in self.cluster.owners.values() if o.alive and o.incarnation == record.owner), None)
         shell = owner.topics.get(record.topic_id) if owner is not None else None
-        return shell is not None and shell.core.phase is Phase.SERVING and shell.epoch == record.owner_epoch
+        if shell is None or shell.core.phase is not Phase.SERVING or shell.epoch != record.owner_epoch:
+            return False
+        return shell.core.serving is None or shell.core.serving.acks.idle
 
     def _close_topics(self) -> None:
         """Topics are no longer placed; each owner drains those that it serves."""
@@ -141,7 +146,8 @@ class Run:
 
     def _closed(self, topic_id: str) -> bool:
         watch = next(w for w in self.cluster.watch.topics.values() if w.topic_id == topic_id)
-        return bool(watch.ledgers) and watch.ledgers[-1] in self.cluster.watch.closed
+        last = [*watch.ledgers[-1:], *watch.acks.ledgers[-1:]]
+        return bool(watch.ledgers) and all(ledger_id in self.cluster.watch.closed for ledger_id in last)
 
     # --- the judgement ------------------------------------------------------------------------------------------------
 
@@ -158,6 +164,8 @@ class Run:
                 other = owners.setdefault(pid, (topic_id, producer.name))
                 if other != (topic_id, producer.name):
                     raise Violation("ids never repeat", f"producer id {pid} is {other} and {(topic_id, producer.name)}")
+            if topic_id in self.cluster.ack_workloads:
+                topic.acks.judge(self.cluster.ack_workloads[topic_id].history, watch.closed)
             for client in producers:
                 self._check_input(client.source.name, client.source.ids, topic_id)
 

@@ -1,9 +1,10 @@
-"""Faults of storage directories in runs with repair: disks replaced in turn, holes, and spoiled entries.
+"""Faults of storage in runs with repair: disks replaced in turn, holes, spoiled and differing entries, old backups.
 
 A directory loses something only where the rule that operators follow allows it (`core.repair.replacement`), so that the
 faults alone explain no lost entry.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
@@ -12,14 +13,23 @@ from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.replacement import may_replace
 from oncelog.core.storage.ledger import JournalRecord, RecordKind
 from oncelog.core.storage.node import DamageFound
+from tests.simulation.cluster import SESSION_TICKS
 from tests.simulation.repair_server import directory_views, listed_ledgers_of
 from tests.simulation.storage_server import StorageServer
 
 if TYPE_CHECKING:
     from tests.simulation.faults import Faults
 
+#: how often, and for how long, a fault waits for a repair that runs
+LOOK_TICKS = 10
+LOOKS_MAX = 60
 
-def _listed_records(faults: "Faults") -> list[LedgerMetadata]:
+
+#: the tick after which most inputs are done
+LATE = 3000
+
+
+def listed_records(faults: "Faults") -> list[LedgerMetadata]:
     store = faults.cluster.store
     found = [store.get(f"ledgers/{ledger_id}")[0] for ledger_id in listed_ledgers_of(store)]
     return [decode_ledger(data) for data in found if data is not None]
@@ -38,7 +48,7 @@ def may_lose(faults: "Faults", server: StorageServer) -> bool:
         return limbo + [node for node, found in damage.items() if any(each == ledger_id for each, _ in found)]
 
     nodes = StorageNodes(directory_views(cluster.store))
-    records = _listed_records(faults)
+    records = listed_records(faults)
     if len(records) < len(listed_ledgers_of(cluster.store)):
         return False  # a record is missing for a while
     return may_replace(server.incarnation, records, nodes, damaged, ()).allowed
@@ -70,39 +80,130 @@ def hole(faults: "Faults") -> None:
     if not may_lose(faults, server):
         return
     faults.world.count("hole in a directory")
-    cluster.crash(server)
-    disk = server.disk
-    ledgers = list(dict.fromkeys(record.ledger_id for record in disk.records if record.ledger_id))
+    ledgers = list(dict.fromkeys(record.ledger_id for record in server.disk.records if record.ledger_id))
     lost = dict.fromkeys(rng.sample(ledgers, rng.randint(0, len(ledgers))))
-    kept = [r for r in disk.records if r.ledger_id not in lost or rng.random() < 0.3]
-    disk.taken += [r for r in disk.records if r not in kept]
-    disk.records = kept
+    make_hole(faults, server, lambda record: record.ledger_id in lost and rng.random() >= 0.3, rng.randint(20, 300))
+
+
+def late_hole(faults: "Faults") -> None:
+    """A node starts with a hole that took nothing, when most topics are idle: their owners notice nothing, and each
+    open ledger of the node stays in limbo until its owner is asked to roll (hazard 58)."""
+    server = faults.world.rng.choice(list(faults.cluster.nodes.values()))
+    if faults.cluster.shape.repair and faults.world.now > LATE and server.alive and may_lose_open(faults, server):
+        faults.world.count("hole in a directory of idle topics")
+        make_hole(faults, server, lambda _: False, 20)
+
+
+def flap(faults: "Faults") -> None:
+    """A node is away until the replacement of its copies has begun, and returns in the middle of it (hazard 57)."""
+    world, cluster = faults.world, faults.cluster
+    server = world.rng.choice(list(cluster.nodes.values()))
+    if not cluster.shape.repair or not server.alive or server.paused:
+        return
+    world.count("storage node flaps")
+    incarnation, ticks = server.incarnation, world.rng.randint(400, 2500)
+    cluster.crash(server)
+    cluster.expire(f"storage/{incarnation}", server)
+
+    def look(left: int) -> None:
+        repairs = [r for replica in cluster.metadata if replica.repairer for r in replica.repairer.repairs.values()]
+        if not left or any(repair.job.replace == incarnation for repair in repairs):
+            world.count("storage node returned during its replacement", left > 0)
+            cluster.revive(server)
+        else:
+            world.after(1, "looks for a replacement", lambda: look(left - 1))
+
+    look(ticks)
+
+
+def crash_target(faults: "Faults", looks: int = LOOKS_MAX) -> None:
+    """A node that is being filled restarts within its session."""
+    joining = [record.joining for record in listed_records(faults) if record.joining is not None]
+    server = faults.cluster.watch.copies.existing(joining[0]) if joining else None
+    if server is not None:
+        faults.world.count("joining storage node crashed")
+        faults.crash(server, faults.world.rng.randint(200, SESSION_TICKS))
+    elif looks and faults.on:
+        faults.world.after(LOOK_TICKS, "looks for a joining node", lambda: crash_target(faults, looks - 1))
+
+
+def make_hole(faults: "Faults", server: StorageServer, loses: Callable[[JournalRecord], bool], ticks: int) -> None:
+    """The node ends, loses these records, and starts with a hole."""
+    cluster, disk = faults.cluster, server.disk
+    cluster.crash(server)
+    ledgers = list(dict.fromkeys(record.ledger_id for record in disk.records if record.ledger_id))
+    lost = [record for record in disk.records if loses(record)]
+    disk.taken += lost
+    kept = dict.fromkeys(map(id, lost))
+    disk.records = [record for record in disk.records if id(record) not in kept]
     # Above every ledger that exists: what the synced ledger counter shows at the start.
     below = LedgerId(1 + max((int(name) for name in cluster.store.children("ledgers")), default=0))
     disk.records.append(JournalRecord(0, RecordKind.LIMBO, max(below, *ledgers, LedgerId(1)), EntryId(0), b""))
     disk.synced = len(disk.records)
-    for ledger_id in lost:
-        cluster.watch.copies.spoiled.setdefault(ledger_id, {})[server.incarnation] = None
-    faults.world.after(rng.randint(20, 300), f"{server.name} starts with a hole", lambda: cluster.revive(server))
+    for record in lost:
+        cluster.watch.copies.spoiled.setdefault(record.ledger_id, {})[server.incarnation] = None
+    faults.world.after(ticks, f"{server.name} starts with a hole", lambda: cluster.revive(server))
 
 
-def spoil(faults: "Faults") -> None:
-    """The medium spoils entries of a whole ledger at one member; a scrubber finds them later."""
-    rng, cluster = faults.world.rng, faults.cluster
-    whole = [r for r in _listed_records(faults) if r.whole and r.end >= 0] if cluster.shape.repair else []
-    if not whole:
+def open_ledgers(faults: "Faults") -> list[LedgerId]:
+    """The listed ledgers that are not CLOSED."""
+    return [record.ledger_id for record in listed_records(faults) if record.state is not LedgerState.CLOSED]
+
+
+def may_lose_open(faults: "Faults", server: StorageServer) -> bool:
+    """Whether this directory can do without what it holds of ledgers that are not CLOSED: every other member is live,
+    and has lost nothing."""
+    cluster = faults.cluster
+    for record in listed_records(faults):
+        if record.state is LedgerState.CLOSED:
+            continue
+        for member in record.members:
+            other = cluster.watch.copies.existing(member)
+            if member != server.incarnation and (other is None or not other.alive or _is_hurt(other, record.ledger_id)):
+                return False
+    return True
+
+
+def _is_hurt(server: StorageServer, ledger_id: LedgerId) -> bool:
+    return server.core.ledgers.limbo.covers(ledger_id) or any(each == ledger_id for each, _ in server.disk.damaged)
+
+
+def restore_old_backup(faults: "Faults") -> None:
+    """The reviews of storage nodes see ZooKeeper as of an earlier time, for a while (hazard 67)."""
+    rng, world, store = faults.world.rng, faults.world, faults.cluster.store
+    if not faults.cluster.shape.repair:
         return
-    record = rng.choice(whole)
-    member = rng.choice(record.members)
-    server = cluster.watch.copies.existing(member)
-    if server is None or not may_lose(faults, server):
+    world.count("old backup restored")
+    store.backup_of = rng.randint(0, world.now)
+    ticks = rng.randint(100, 500)
+    for _ in range(4):
+        world.after(rng.randint(1, ticks), "collects", lambda: collect_all(faults))
+
+    def replaced() -> None:
+        store.backup_of = None
+
+    world.after(ticks, "the backup is replaced", replaced)
+
+
+def collect_all(faults: "Faults") -> None:
+    """Every storage node looks for ledgers that are no longer needed."""
+    for node in faults.cluster.nodes.values():
+        if node.alive and not node.paused:
+            node.collect()
+
+
+def power_cut_during_repair(faults: "Faults", looks: int = LOOKS_MAX) -> None:
+    """Every storage node is down for a while, but not long enough to end its session: a repair finds all registered,
+    and none answers."""
+    cluster, world = faults.cluster, faults.world
+    if not cluster.shape.repair:
         return
-    faults.world.count("entries spoiled")
-    ids = tuple(EntryId(n) for n in sorted(rng.sample(range(record.end + 1), rng.randint(1, min(3, record.end + 1)))))
-    for entry_id in ids:
-        server.disk.damaged[record.ledger_id, entry_id] = None
-    cluster.watch.copies.spoiled.setdefault(record.ledger_id, {})[member] = None
-    server.post(rng.randint(1, 400), "scrubs", lambda: server.handle(DamageFound(record.ledger_id, ids)))
+    if any(replica.alive and replica.repairer and replica.repairer.repairs for replica in cluster.metadata):
+        world.count("power cut during a repair")
+        for node in cluster.nodes.values():
+            faults.crash(node, world.rng.randint(20, SESSION_TICKS))
+    elif looks and faults.on:
+        world.after(LOOK_TICKS, "looks for a repair", lambda: power_cut_during_repair(faults, looks - 1))
 
 
 def scrub_all(faults: "Faults") -> None:
@@ -117,12 +218,17 @@ def scrub_all(faults: "Faults") -> None:
 
 
 def not_whole(faults: "Faults") -> list[LedgerMetadata]:
-    """The listed CLOSED ledgers that are not whole by their record, or not on the disks of their members."""
+    """The listed ledgers that need repair: CLOSED ones that are not whole by their record, or not on the disks of their
+    members; others with a member in limbo. A frozen ledger waits for an operator."""
     nodes, copies = faults.cluster.nodes, faults.cluster.watch.copies
-    live = {node.incarnation for node in nodes.values() if _answers(faults, node)}
+    live = {node.incarnation: node for node in nodes.values() if _answers(faults, node)}
 
     def well(record: LedgerMetadata) -> bool:
+        if record.frozen:
+            return True
+        if record.state is not LedgerState.CLOSED:
+            return not any(m in live and live[m].core.ledgers.limbo.covers(record.ledger_id) for m in record.members)
         members = all(member in live and not copies.lacking(record, member) for member in record.members)
         return record.whole and record.joining is None and members
 
-    return [r for r in _listed_records(faults) if r.state is LedgerState.CLOSED and not well(r)]
+    return [record for record in listed_records(faults) if not well(record)]

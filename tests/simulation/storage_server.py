@@ -40,18 +40,18 @@ from oncelog.core.storage.review import (
 from oncelog.core.store_status import WriteStatus
 from tests.simulation.disk import Disk, Index
 from tests.simulation.network import Network
-from tests.simulation.store import Store
+from tests.simulation.store import OLD, Store
 from tests.simulation.world import Process, World
-
-SESSION_TICKS = 300
 
 
 def floor_of(data: bytes | None, origin: LedgerOrigin | None) -> LedgerId:
-    """`deleted_below` in the record of a chain; 0 without a record."""
+    """The floor of a chain in its record; 0 without a record."""
     if data is None or origin is None:
         return LedgerId(0)
-    record = decode_topic(data) if origin.purpose is LedgerPurpose.LOG else decode_cursor(data)
-    return record.deleted_below
+    if origin.purpose is LedgerPurpose.DEDUP:
+        return decode_cursor(data).deleted_below
+    record = decode_topic(data)
+    return record.deleted_below if origin.purpose is LedgerPurpose.LOG else record.acks_deleted_below
 
 
 class ReadReply(NamedTuple):
@@ -124,7 +124,7 @@ class StorageServer(Process):
         self.calls = (0, {})
         self._base = (len(self.disk.records), False)
         for record in self.disk.records:
-            self.index.put(record)
+            self.index.restore(record)
             self._restore(record)
         self.register()
         if self.parts.review_ticks:
@@ -139,7 +139,7 @@ class StorageServer(Process):
             case RecordKind.FENCE:
                 self.core.restore_fence(record.ledger_id)
             case RecordKind.LEDGER_ERASED:
-                self.core.restore_erasure(record.ledger_id)
+                self.core.restore_erasure(record.ledger_id, LedgerOrigin.decode(record.data))
             case RecordKind.LIMBO:
                 self.core.restore_limbo(record.ledger_id)
             case RecordKind.LIMBO_CLEARED:
@@ -274,18 +274,31 @@ class StorageServer(Process):
         may_erase = self.parts.may_erase
 
         def checked(data: bytes | None, version: int) -> None:
+            data, version = self._as_restored(ledger_id, f"ledgers/{ledger_id}", data, version)
             if data is None and origin is not None:
-                chain = "topics" if origin.purpose is LedgerPurpose.LOG else "cursors"
-                self.parts.store.read(self, f"{chain}/{origin.topic_id}", looked)
+                chain = "cursors" if origin.purpose is LedgerPurpose.DEDUP else "topics"
+                path = f"{chain}/{origin.topic_id}"
+                self.parts.store.read(self, path, lambda d, v: looked(self._as_restored(ledger_id, path, d, v)[0]))
                 return
             metadata = None if data is None else decode_ledger(data)
             self.handle(LedgerChecked(ledger_id, effect.check, metadata, version=version, may_erase=may_erase))
 
-        def looked(data: bytes | None, _version: int) -> None:
+        def looked(data: bytes | None) -> None:
             deleted = was_deleted(ledger_id, deleted_below=floor_of(data, origin), topic_deleted=False)
             self.handle(LedgerChecked(ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase))
 
         self.parts.store.read(self, f"ledgers/{ledger_id}", checked)
+
+    def _as_restored(
+        self, ledger_id: LedgerId, path: str, data: bytes | None, version: int
+    ) -> tuple[bytes | None, int]:
+        """What a review reads while an old backup is in the place of the store. Adds see the store as it is: what an
+        old record would let them do belongs to the restore of ZooKeeper (hazard 68)."""
+        if self.parts.store.backup_of is None or self.core.ledgers.peek(ledger_id).queued:
+            return data, version
+        old = self.parts.store.get_at(path, self.parts.store.backup_of)
+        self.world.count("review of an old backup", old != data)
+        return (data, version) if old == data else (old, OLD)
 
     def _verify(self, effect: VerifyLedger) -> None:
         """The disk is read some time later, and the answer comes some time after that."""
@@ -323,7 +336,9 @@ class StorageServer(Process):
             data = self.parts.store.get_lagging(f"ledgers/{ledger_id}")
             if data is None:
                 self.world.count("ledger seems to be gone")
-            elif decode_ledger(data).names(self.incarnation) and not limbo.covers(ledger_id):
+            elif decode_ledger(data).names(self.incarnation) and not (
+                limbo.covers(ledger_id) or self.core.ledgers.peek(ledger_id).damaged
+            ):
                 continue
             self.review(self.incarnation, ledger_id, lambda _: None)
             if not self.alive:

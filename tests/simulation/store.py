@@ -13,6 +13,8 @@ from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 
 ABSENT = -1
+#: The version of a record from a backup. No write from it succeeds.
+OLD = -2
 Observer = Callable[[str, "bytes | None", "bytes | None"], None]
 
 
@@ -36,6 +38,8 @@ class Store:
         self.faults = StoreFaults()
         self.records: dict[str, tuple[bytes, int]] = {}
         self.stalled_until = 0
+        #: reviews of storage nodes see the records of this tick; None: the present ones
+        self.backup_of: int | None = None
         #: told of every change: (path, before, after)
         self.observers: list[Observer] = []
         #: {path: [(tick, bytes or None)]}, ascending
@@ -82,14 +86,22 @@ class Store:
     def get_lagging(self, path: str) -> bytes | None:
         """The value at a follower that lags behind."""
         lag = self.world.rng.randint(0, self.faults.lag_max) if self.faults.lag_max else 0
-        then, value = self.world.now - lag, None
-        for tick, data in self._past.get(path, ()):
-            if tick > then:
-                if data != value:
-                    self.world.count("stale read")
+        value = self.get_at(path, self.world.now - lag)
+        self.world.count("stale read", value != self.get(path)[0])
+        return value
+
+    def get_at(self, path: str, tick: int) -> bytes | None:
+        """The value after all changes of this tick and of the ticks before it."""
+        value = None
+        for changed, data in self._past.get(path, ()):
+            if changed > tick:
                 break
             value = data
         return value
+
+    def past(self, path: str) -> list[bytes]:
+        """Every value that the record ever had, oldest first."""
+        return [data for _, data in self._past.get(path, ()) if data is not None]
 
     def children(self, parent: str) -> list[str]:
         """Names under `parent`, as of now."""
@@ -145,3 +157,4 @@ class Store:
     def heal(self) -> None:
         self.faults = StoreFaults()
         self.stalled_until = 0
+        self.backup_of = None

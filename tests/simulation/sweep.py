@@ -3,9 +3,12 @@
 from functools import cache
 from pathlib import Path
 
+from tests.simulation.cluster import ACK_SEEDS
 from tests.simulation.run import Outcome, run
 
 SEEDS = 300
+#: of the runs that change subscriptions, too
+ACK_RUNS = range(ACK_SEEDS, ACK_SEEDS + 100)
 CHUNK = 50
 
 
@@ -23,7 +26,7 @@ def kept_seeds() -> list[int]:
 def counts() -> dict[str, int]:
     """{what happened in the sweep: how often}."""
     total: dict[str, int] = {}
-    for seed in range(SEEDS):
+    for seed in (*range(SEEDS), *ACK_RUNS):
         for what, times in outcome_of(seed).counts.items():
             total[what] = total.get(what, 0) + times
     return total

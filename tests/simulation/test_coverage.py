@@ -19,6 +19,18 @@ FAULTS = (
     "stale ids among others sent", "ids wasted",
     "name taken without fencing", "openings slow", "openings delayed", "opening asked again", "opening withdrawn",
 )  # fmt: skip
+STORAGE_FAULTS = (
+    "disk replaced in turn", "disk not replaced, because a ledger needs it", "storage node flaps",
+    "storage node returned during its replacement", "hole in a directory", "hole in a directory of idle topics",
+    "fence lost in a hole", "entries of an open ledger lost in a hole", "entries spoiled",
+    "entries spoiled everywhere", "only holder of entries away", "sound copies differ", "old backup restored",
+    "review of an old backup", "ledger record restored", "power cut during a repair", "joining storage node crashed",
+)  # fmt: skip
+REPAIR = (
+    "repair begun", "repair whole", "repair waiting", "repair stuck", "repair lost", "repair frozen", "repair gone",
+    "repair target_failed", "entries copied", "limbo of a ledger ended", "owner asked to roll",
+    "topic handed over to end a ledger",
+)  # fmt: skip
 VERDICTS = (
     "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",
     "answer STALE_SEQUENCE at unknown position",
@@ -32,6 +44,7 @@ QUESTIONS = (
     "question answered", "owner proved by fences", "owner proved by the record", "owner refuted by a fence",
     "answer of a lower epoch refused",
 )  # fmt: skip
+ACKS = ("change settled", "change dropped")
 MARKS = (
     "takeover",
     "SnapshotTaken",
@@ -45,7 +58,7 @@ MARKS = (
 )
 
 
-@pytest.mark.parametrize("what", FAULTS + VERDICTS + QUESTIONS + MARKS)
+@pytest.mark.parametrize("what", FAULTS + STORAGE_FAULTS + REPAIR + VERDICTS + QUESTIONS + ACKS + MARKS)
 def test_sweep_reaches_each_condition(what: str) -> None:
     """Each occurs at least three times, so that a small change of the schedule does not lose it."""
     assert counts().get(what, 0) >= 3

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.simulation.sweep import CHUNK, SEEDS, kept_seeds, outcome_of
+from tests.simulation.sweep import ACK_RUNS, CHUNK, SEEDS, kept_seeds, outcome_of
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", [*range(0, SEEDS, CHUNK), *ACK_RUNS[::CHUNK]])
 def test_no_seed_violates_an_invariant(first: int) -> None:
     """The failure shows the command that replays the seed, step by step."""
     failed = [outcome_of(seed) for seed in range(first, first + CHUNK) if outcome_of(seed).problem]

@@ -63,6 +63,7 @@ from oncelog.core.topic.events import (
 from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from oncelog.verify.violation import Violation
+from tests.simulation.ack_workload import AppendChanges, ChangingTopic
 from tests.simulation.member_requests import MemberRequests
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class TopicShell:
             topic_id, owner.incarnation, parts.settings, parts.checksum, first_session=first_session,
             nodes=owner.storage_nodes(), dedup_enabled=parts.dedup_enabled,
         )  # fmt: skip
+        if isinstance(self.core, ChangingTopic):
+            self.core.recorder = parts.recorders[topic_id]()
         self.requests = MemberRequests(self)
         #: readers may go up to here
         self.confirmed = BEFORE_ALL
@@ -145,9 +148,9 @@ class TopicShell:
             if not self.owner.alive:
                 return
 
-    def handle(self, event: TopicEvent) -> None:
+    def handle(self, event: TopicEvent | AppendChanges) -> None:
         """One step of the core, and its effects; a process may crash between two of them."""
-        effects = self.core.handle(event, now_ms=self.owner.world.now)
+        effects = self.core.handle(event, now_ms=self.owner.world.now)  # type: ignore[arg-type]
         self._check_grants()
         self._check_cursor_timeout(event)
         for effect in effects:
@@ -157,7 +160,7 @@ class TopicShell:
         self.core.check_invariants()
         self.owner.parts.watch(self.owner, self)
 
-    def _check_cursor_timeout(self, event: TopicEvent) -> None:
+    def _check_cursor_timeout(self, event: TopicEvent | AppendChanges) -> None:
         """No takeover waits for its snapshot longer than it may.
 
         Counted in ticks of the core: they and the timer reach a process that was paused in the same order as others.

@@ -15,6 +15,7 @@ from oncelog.core.topic.topic import Phase
 from oncelog.verify.fold import LogFold
 from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation
+from tests.simulation.ack_chain_watch import AckChainWatch
 from tests.simulation.copies_watch import CopyWatch
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
@@ -46,6 +47,7 @@ class TopicWatch:
         self.ledgers: list[LedgerId] = []
         self.trimmed: dict[LedgerId, None] = {}
         self.folded = 0
+        self.acks = AckChainWatch()
         #: {ledger: highest last_add_confirmed that an owner told}
         self.confirmed: dict[LedgerId, EntryId] = {}
         #: {owner: the last `Serving` that was compared at its beginning}
@@ -55,6 +57,7 @@ class TopicWatch:
         before, self.record = self.record, record
         if record.owner_epoch < before.owner_epoch:
             raise Violation("owner epochs", f"the record went from {before.owner_epoch} to {record.owner_epoch}")
+        self.acks.record_changed(before, record, closed)
         listed = [link.ledger_id for link in record.ledgers]
         for link in record.ledgers:
             if not self.ledgers or link.ledger_id > self.ledgers[-1]:
@@ -106,8 +109,8 @@ class Watch:
         if after is None:
             assert before is not None
             gone = decode_ledger(before)
-            listed = [link.ledger_id for link in self.topics[gone.topic_id].record.ledgers]
-            if gone.ledger_id in listed:
+            record = self.topics[gone.topic_id].record
+            if gone.ledger_id in record.acks or gone.ledger_id in [link.ledger_id for link in record.ledgers]:
                 raise Violation("trim", f"ledger {gone.ledger_id} is deleted and in its topic's list")
             return
         metadata = decode_ledger(after)
@@ -128,7 +131,10 @@ class Watch:
         ]
         for path, data in lists:
             record = decode_topic(data) if path.startswith("topics/") else decode_cursor(data)
-            if any(link.ledger_id == ledger_id for link in record.ledgers):
+            listed = [link.ledger_id for link in record.ledgers]
+            if isinstance(record, TopicRecord):
+                listed += record.acks
+            if ledger_id in listed:
                 raise Violation("erasing", f"a node erased ledger {ledger_id}, which {path} lists")
 
     # --- owners -------------------------------------------------------------------------------------------------------
@@ -150,6 +156,7 @@ class Watch:
         if phase is not Phase.OPENING or serving is None or watch.compared.get(owner.incarnation) is serving:
             return
         watch.compared[owner.incarnation] = serving
+        watch.acks.compare(shell.core.ownership.record.acks, serving, self.closed)
         ledgers = shell.core.ownership.record.ledgers
         last = ledgers[-1].ledger_id if ledgers else LedgerId(-1)
         self.fold_closed(watch, last)

@@ -18,6 +18,7 @@ from tests.kubernetes.chart import CHART, HELM
 RELEASE = "oncelog"
 VALUES = Path(__file__).parent / "values.yaml"
 CALL_TIMEOUT_S = 300.0
+CHAOS_TIMEOUT_S = 600.0
 
 
 def run(command: Sequence[str], *, timeout_s: float = CALL_TIMEOUT_S, stdin: bytes = b"") -> str:
@@ -48,8 +49,9 @@ class Release:
         files = [str(VALUES), *filter(None, [os.environ.get("IMAGES")])]
         return [word for file in files for word in ("--values", file)]
 
-    def install(self) -> None:
-        self.helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "180s", *self.values())
+    def install(self, *words: str) -> None:
+        command = ["install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "180s"]
+        self.helm(*command, *self.values(), *words)
 
     def upgrade(self) -> list[str]:
         """The command that upgrades the release to the same chart and values, and waits."""
@@ -63,6 +65,18 @@ class Release:
     def pods(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
         return found
+
+    def chaos(self, *words: str) -> None:
+        """Faults under load with the local kubectl: each planned fault was injected, and nothing was lost.
+
+        words: of `oncelog chaos run`, --kinds first."""
+        oncelog = str(CHART.parents[2] / ".venv/bin/oncelog")
+        place = ("--namespace", self.namespace, "--release", RELEASE, "-o", "json")
+        verdict = json.loads(run([oncelog, "chaos", "run", *words, *place], timeout_s=CHAOS_TIMEOUT_S).splitlines()[-1])
+        assert (verdict["lost"], verdict["duplicated"], verdict["out_of_order"]) == (0, 0, 0), verdict
+        assert verdict["acked"] > 0
+        assert {fault["kind"] for fault in verdict["faults"]} == set(words[1].split(",")), verdict
+        assert json.loads(self.oncelog("admin", "topics", "list", "public/chaos", "-o", "json")) == []
 
     def kinds_left(self) -> set[str]:
         """Kinds of objects with the release's label."""

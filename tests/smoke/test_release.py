@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.until import until_sync
-from tests.kubernetes.chart import CHART
 from tests.smoke.release import RELEASE, Release, run
 from tests.smoke.rest_examples import run_examples
 
@@ -68,7 +67,7 @@ def test_examples_of_the_rest_guide_get_the_documented_responses(release: Releas
 
 def test_kills_of_every_kind_lose_no_message(release: Release) -> None:
     """At least one kill of each component, sometimes two at once."""
-    chaos(release, "--kinds", KINDS, "--seconds", "60", "--seed", "7")
+    release.chaos("--kinds", KINDS, "--seconds", "60", "--seed", "7")
 
 
 def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
@@ -77,7 +76,7 @@ def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
     grown, shrunk = ["--set", "owner.replicaCount=3,storage.replicaCount=4"], ["--set", "storage.replicaCount=4"]
     upgrades = [shlex.join([*release.upgrade(), *annotated, *sizes]) for sizes in (grown, shrunk)]
     command = shlex.join(["sh", "-c", " && ".join(upgrades)])
-    chaos(release, "--kinds", "rollout", "--seconds", "20", "--seed", "7", "--rollout-command", command)
+    release.chaos("--kinds", "rollout", "--seconds", "20", "--seed", "7", "--rollout-command", command)
     nodes = json.loads(release.oncelog("admin", "storage-nodes", "list", "-o", "json"))
     assert len(nodes) == 4
 
@@ -87,17 +86,6 @@ def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
 
     # Helm does not wait for a terminating pod, and this one serves until all others are ready.
     until_sync(two_owners, GRACE_S, every_s=1.0, waiting_for="the third owner to end")
-
-
-def chaos(release: Release, *words: str) -> None:
-    """Faults under load with the local kubectl: each planned fault was injected, and nothing was lost."""
-    oncelog = str(CHART.parents[2] / ".venv/bin/oncelog")
-    place = ("--namespace", release.namespace, "--release", RELEASE, "-o", "json")
-    verdict = json.loads(run([oncelog, "chaos", "run", *words, *place], timeout_s=600.0).splitlines()[-1])
-    assert (verdict["lost"], verdict["duplicated"], verdict["out_of_order"]) == (0, 0, 0), verdict
-    assert verdict["acked"] > 0
-    assert {fault["kind"] for fault in verdict["faults"]} == set(words[1].split(",")), verdict
-    assert json.loads(release.oncelog("admin", "topics", "list", "public/chaos", "-o", "json")) == []
 
 
 def test_uninstall_keeps_only_volumes_and_the_zookeeper_password(release: Release) -> None:

@@ -31,9 +31,10 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def core_is_pure(source: Source) -> Iterator[str]:
-    """The core imports itself and the pure part of the standard library."""
+    """The core imports itself and the pure part of the standard library; `subscriptions` also compressed bitmaps."""
+    allowed = _CORE_MODULES | {"pyroaring"} if source.inside(f"{_CORE}/subscriptions") else _CORE_MODULES
     for name in imported(source.tree) if source.is_python and source.inside(_CORE) else ():
-        if name.split(".")[0] not in _CORE_MODULES and not f"{name}.".startswith("oncelog.core."):
+        if name.split(".")[0] not in allowed and not f"{name}.".startswith("oncelog.core."):
             yield f"the core must not import {name}"
 
 
@@ -115,8 +116,12 @@ RULES = (
             _in("core", "from random import choice"),
             _in("core", "from oncelog.rpc import codec"),
             _in("core", "import crc32c"),
+            _in("core/dedup", "import pyroaring"),
         ),
-        _in("core", "import struct\nfrom oncelog.core.ids import LedgerId"),
+        (
+            *_in("core", "import struct\nfrom oncelog.core.ids import LedgerId"),
+            *_in("core/subscriptions", "from pyroaring import BitMap64"),
+        ),
     ),
     Rule(
         "tests of the core are pure",

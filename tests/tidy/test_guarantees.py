@@ -1,7 +1,6 @@
 """Every hazard of what is built has a test, and the document of hazards and planted bugs is current."""
 
-from tests.simulation.mutants import MUTANTS
-from tests.tidy.guarantees import DOCUMENT, document, marked, marked_tests
+from tests.tidy.guarantees import DOCUMENT, PLANTED, document, marked, marked_tests
 from tests.tidy.hazards import HAZARDS, UNBUILT
 from tests.tidy.source import Source
 
@@ -9,7 +8,7 @@ from tests.tidy.source import Source
 def test_every_hazard_has_a_test() -> None:
     """A marker names a hazard of the registry, and no hazard is without a marker."""
     assert set(marked_tests()) == set(HAZARDS)
-    assert {mutant.hazard for mutant in MUTANTS} <= {0, *HAZARDS}
+    assert {mutant.hazard for mutant in PLANTED} <= {0, *HAZARDS}
 
 
 def test_every_number_is_accounted_for() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, LedgerUnavailable, OncelogError
-from oncelog.core.producer.opening import retry_pause_ms
+from oncelog.core.owner_attempts import retry_pause_ms
 from oncelog.runtime.backoff import Backoff
 
 ResultT = TypeVar("ResultT")

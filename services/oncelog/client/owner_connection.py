@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError, SessionEnded
 from oncelog.core.ids import OwnerEpoch, SessionNumber
+from oncelog.core.owner_attempts import StreamLost
 from oncelog.core.producer.events import BatchesAnswered, ProducerEvent, SessionClosedByOwner, SessionDedupToggled
-from oncelog.core.producer.opening import OpenRefused, ProducerGranted, StreamLost
+from oncelog.core.producer.opening import OpenRefused, ProducerGranted
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET

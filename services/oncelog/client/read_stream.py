@@ -30,7 +30,7 @@ from oncelog.core.errors import (
     TopicNotFound,
     UnreadableEntry,
 )
-from oncelog.core.formats.entry import EntryHeader, peek_header
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryHeader, peek_header
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.core.names import TopicName
@@ -49,6 +49,35 @@ from oncelog.rpc.reader_codec import (
 WINDOW_BYTES = 4 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
+
+
+#: Gaps that a reader keeps; older ones are only counted.
+GAPS_MAX = 1000
+
+
+class Gap(NamedTuple):
+    """Indexes of a topic without a message, between two messages that a reader received.
+
+    Attributes:
+        first_index, last_index: the first and the last index that is missing.
+        given_up: whether an operator has given up a ledger (`oncelog admin ledger end`), so that acknowledged messages
+            may be lost; otherwise the messages were trimmed.
+    """
+
+    first_index: int
+    last_index: int
+    given_up: bool
+
+    def __str__(self) -> str:
+        why = "an operator has given up a ledger" if self.given_up else "they were trimmed"
+        return f"messages {self.first_index} to {self.last_index} are gone: {why}"
+
+
+class Gaps(NamedTuple):
+    """total: the number of gaps that a reader met. newest: the last 1000 of them, oldest first."""
+
+    total: int
+    newest: tuple[Gap, ...]
 
 
 class _Arrived(NamedTuple):
@@ -153,6 +182,11 @@ class ReadStream:
         """How many entries were skipped, and the newest of them; also those behind an entry that was not taken yet."""
         return self._state.corruption.skipped
 
+    @property
+    def gaps(self) -> Gaps:
+        """How many gaps were met, and the newest of them; also those behind an entry that was not taken yet."""
+        return Gaps(self._state.gaps_count, tuple(self._state.gaps))
+
     def close(self, error: OncelogError) -> None:
         self._task.cancel()
         self._arrived.clear()
@@ -255,18 +289,16 @@ class ReadStream:
         self._state.received.set()
 
     def _note_gap(self, entry: EntryHeader) -> None:
-        """Log when messages before this entry are gone. Skipped entries were logged when they were skipped."""
+        """Note and log when messages before this entry are gone. Skipped entries were logged when they were skipped."""
         corruption, before = self._state.corruption, self._state.last
         expected, passed = corruption.next_index, corruption.passed
         self._state.last = entry.position
         if expected is None or before is None or entry.base_index <= expected or (passed and passed > before):
             return
-        logger.warning(
-            "%s: messages %d to %d are gone: they were trimmed, or an operator has given up a ledger",
-            self._topic,
-            expected,
-            entry.base_index - 1,
-        )
+        gap = Gap(expected, entry.base_index - 1, entry.base_index - expected >= GIVEN_UP_INDEXES)
+        self._state.gaps.append(gap)
+        self._state.gaps_count += 1
+        logger.warning("%s: %s", self._topic, gap)
 
     def _open(self, data: memoryview, first_batch_index: int) -> StoredBatch | None:
         """None: the entry holds no batch, and was skipped. Raises CorruptEntry."""
@@ -298,6 +330,8 @@ class _StreamState:
         self.last: Position | None = None
         #: reported by the owner, and not raised to the application yet
         self.unavailable: LedgerUnavailable | None = None
+        self.gaps: deque[Gap] = deque(maxlen=GAPS_MAX)
+        self.gaps_count = 0
         self.due_bytes = 0
         self._granted = asyncio.Event()
 

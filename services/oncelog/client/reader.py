@@ -11,7 +11,7 @@ from oncelog.client.backoff import persist
 from oncelog.client.corruption import Corruption, OnCorrupt, SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
-from oncelog.client.read_stream import ReadStream
+from oncelog.client.read_stream import Gaps, ReadStream
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
 from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
@@ -201,6 +201,11 @@ class AsyncReader:
     def skipped(self) -> SkippedEntries:
         """The number of skipped entries, and the newest 1000 of them."""
         return self._corruption.skipped
+
+    @property
+    def gaps(self) -> Gaps:
+        """The number of gaps in the topic's indexes that the reader met, and the newest 1000 of them."""
+        return self._open_stream.gaps
 
     async def _fetch(self, timeout: float | None) -> MessageBatch:
         batch = await self._next(timeout, up_to=None)

@@ -16,19 +16,21 @@ from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
-from oncelog.core.producer.events import Complete, Fail, FailProducer, ProducerEffect, ProducerEvent, ReportOpen
-from oncelog.core.producer.opening import (
-    CloseSession,
+from oncelog.core.owner_attempts import (
     EpochSeen,
     LookUp,
     LookUpFailed,
-    OpenProducer,
-    OpenRefused,
     OwnerFound,
-    ProducerSettings,
     SessionTimerFired,
     StartSessionTimer,
     StreamLost,
+)
+from oncelog.core.producer.events import Complete, Fail, FailProducer, ProducerEffect, ProducerEvent, ReportOpen
+from oncelog.core.producer.opening import (
+    CloseSession,
+    OpenProducer,
+    OpenRefused,
+    ProducerSettings,
     WithdrawOpening,
 )
 from oncelog.core.producer.pending_batches import SendBatches

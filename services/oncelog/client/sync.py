@@ -18,6 +18,7 @@ from oncelog.client.corruption import SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.portal import Portal
 from oncelog.client.producer import AsyncProducer
+from oncelog.client.read_stream import Gaps
 from oncelog.client.reader import AsyncReader
 from oncelog.client.results import SendResult
 from oncelog.core.errors import DeadlineExceeded, OncelogError, ReaderClosed
@@ -139,6 +140,11 @@ class Reader(_Wrapper[AsyncReader]):
     def skipped(self) -> SkippedEntries:
         """See AsyncReader.skipped."""
         return self._inner.skipped
+
+    @property
+    def gaps(self) -> Gaps:
+        """See AsyncReader.gaps."""
+        return self._inner.gaps
 
     @property
     def _has_rest(self) -> bool:

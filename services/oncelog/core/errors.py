@@ -7,6 +7,7 @@
     │   ├── SequenceGap           an earlier batch is missing: resend from `expected`
     │   ├── UnknownProducer       open by name again, presenting producer id and generation
     │   ├── ProducerBusy          the name is in use and the caller asked not to fence
+    │   ├── ConsumerBusy          the subscription, or the consumer's name in it, is in use
     │   ├── TopicLoading          the topic is moving to another owner
     │   ├── NotEnoughStorageNodes fewer live storage nodes than the ack quorum
     │   ├── LedgerUnavailable     no live storage node has a copy now; names the nodes that are waited for
@@ -26,8 +27,12 @@
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── ModeMismatch          the name is bound to the other sequence mode
-    │   ├── ProducerClosed · ReaderClosed · ClientClosed
-    │   ├── NotFound · TopicNotFound · NamespaceNotFound
+    │   ├── ProducerClosed · ReaderClosed · ConsumerClosed · ClientClosed
+    │   ├── ConsumerFenced        another consumer is active since; final for a cumulative acknowledgement
+    │   ├── SubscriptionGone      the subscription was deleted; final for this consumer
+    │   ├── SubscriptionTypeMismatch  the subscription has another type while it has consumers
+    │   ├── StaleSeekEpoch        the subscription was sought since; final for this acknowledgement
+    │   ├── NotFound · TopicNotFound · NamespaceNotFound · SubscriptionNotFound
     │   ├── Conflict              another write came first; read again and decide
     │   │   └── PreconditionFailed  the version that the caller named has changed: nothing was written
     │   ├── Unauthenticated · PermissionDenied
@@ -123,6 +128,10 @@ class UnknownProducer(Retriable):
 
 class ProducerBusy(Retriable):
     """The name is held by a connected instance and the caller asked not to fence it."""
+
+
+class ConsumerBusy(Retriable):
+    """Another consumer is connected: to an exclusive subscription, or under the same name (hazard 32)."""
 
 
 class TopicLoading(Retriable):
@@ -238,6 +247,26 @@ class ReaderClosed(Fatal):
     """The reader was closed."""
 
 
+class ConsumerClosed(Fatal):
+    """The consumer was closed."""
+
+
+class ConsumerFenced(Fatal):
+    """Another consumer of the subscription became active since: the cumulative acknowledgement is void (hazard 33)."""
+
+
+class SubscriptionGone(Fatal):
+    """The subscription was deleted; one of the same name is another one (hazard 30). Final for this consumer."""
+
+
+class SubscriptionTypeMismatch(Fatal):
+    """The subscription has consumers of another type; details: type."""
+
+
+class StaleSeekEpoch(Fatal):
+    """The subscription was sought since: the acknowledgement is void (hazard 28). details: seek_epoch."""
+
+
 class ClientClosed(Fatal):
     """The client was closed."""
 
@@ -255,6 +284,10 @@ class TopicNotFound(NotFound):
 
 class NamespaceNotFound(NotFound):
     """The namespace does not exist."""
+
+
+class SubscriptionNotFound(NotFound):
+    """The topic has no subscription of this name."""
 
 
 class Conflict(Fatal):

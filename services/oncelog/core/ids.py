@@ -17,6 +17,12 @@ Incarnation = NewType("Incarnation", str)
 #: UUID hex of a topic; a topic that was deleted and created again has another one (hazard 3).
 TopicId = NewType("TopicId", str)
 SessionNumber = NewType("SessionNumber", int)
+#: Number of a subscription in its topic; ascends, and is never given to another subscription.
+SubscriptionNumber = NewType("SubscriptionNumber", int)
+#: Counts the seeks of a subscription. Deliveries and acknowledgements of a lower one are void (hazard 28).
+SeekEpoch = NewType("SeekEpoch", int)
+#: Number of one attachment of a consumer at one owner process; a reconnected consumer has another one.
+ConsumerNumber = NewType("ConsumerNumber", int)
 #: 16 random bytes that identify one producer instance for its whole life; empty: none.
 InstanceId = NewType("InstanceId", bytes)
 

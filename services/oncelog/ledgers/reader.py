@@ -8,7 +8,7 @@
                  --silent, away, replaced, ERASED--> it has not refused: ask another member, and it again later
     every member has refused, or was asked in vain --> read the record again, after a sync
         --other members--> ask them
-        --the entry is listed as lost--> EntriesLost
+        --the entry is listed as lost, or an operator has given up the members that may have it--> EntriesLost
         --every member has refused--> UnreadableEntry
         --a member is still waited for--> another round; after `timeout_ms` without progress LedgerUnavailable
 
@@ -235,6 +235,8 @@ class _EntryReading:
                     first=self.following,
                     last=min(last, self.last),
                 )
+        if set(self.metadata.members) - self.refusals.keys() <= set(self.metadata.gone):
+            self._given_up()
         if len(self.refusals) == len(self.metadata.members):
             error = UnreadableEntry(
                 f"entry {self.description()}: every storage node of its ledger has refused it",
@@ -243,6 +245,22 @@ class _EntryReading:
             )
             error.members = {str(member): answers for member, answers in self.refusals.items()}
             raise error
+
+    def _given_up(self) -> None:
+        """Only members that an operator has given up may have the entry. Raises EntriesLost, unless they all answer."""
+        if not self.metadata.survivors:
+            last = self.last
+        elif len(self.refusals) < len(self.metadata.members):
+            last = self.following
+        else:
+            return
+        raise EntriesLost(
+            f"entries {self.ledger_id}:{self.following} to {self.ledger_id}:{last} are lost: the storage nodes that "
+            f"may have a copy were given up by {self.metadata.given_up_by}",
+            ledger_id=self.ledger_id,
+            first=self.following,
+            last=last,
+        )
 
     def require_available(self) -> None:
         """Raises LedgerUnavailable after too long a time without progress."""

@@ -5,13 +5,15 @@ import os
 import sys
 from pathlib import Path
 
+from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.log_storage.storage_process import StorageProcess
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import run
 from oncelog.runtime.settings import LogStorageSettings, load
 
 
-def main() -> int:
+def main(disk: DiskCalls | None = None) -> int:
+    """disk: the system calls, if not the real ones."""
     parser = argparse.ArgumentParser(prog="oncelog.log_storage", description="Run a storage node.")
     parser.add_argument("--data", dest="data_directory", type=Path, help="data directory of this node alone")
     parser.add_argument("--zookeeper", dest="zookeeper_hosts", help="host:port[,host:port…]")
@@ -24,7 +26,7 @@ def main() -> int:
     arguments = vars(parser.parse_args())
     settings = load(LogStorageSettings, os.environ, **arguments)
     set_up_logs(settings.log_level)
-    return run(StorageProcess(settings).run, drain_timeout_ms=settings.drain_timeout_ms)
+    return run(StorageProcess(settings, disk).run, drain_timeout_ms=settings.drain_timeout_ms)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from oncelog.core.ids import LedgerId
 from oncelog.core.storage.compaction_choice import SegmentSpace, next_segment
+from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.journal import Journal
 from oncelog.log_storage.segment_format import ENTRY_KINDS, RECORD, SegmentRecord, StoredRecord
@@ -50,17 +52,22 @@ class Compactor:
         *,
         disk_full: Callable[[], bool] = lambda: False,
         holes_settled: Callable[[], bool] = lambda: False,
+        forgotten: Callable[[Sequence[LedgerId]], None] = lambda _: None,
         bytes_per_s: int = BYTES_PER_S,
         disk: DiskCalls | None = None,
     ) -> None:
         """disk_full: whether ordinary adds are refused for lack of space.
 
-        holes_settled: whether every ledger that was in limbo is whole again.
+        holes_settled: whether every ledger that was in limbo is whole again. forgotten: called with deleted ledgers of
+        which no file holds a record any more.
         """
         self._directory = directory
         self._journal = journal
         self._disk_full = disk_full
         self._holes_settled = holes_settled
+        self._forgotten = forgotten
+        #: deleted ledgers whose tombstones were not copied out of the segment that goes
+        self._dropped: set[int] = set()
         self._bytes_per_s = bytes_per_s
         self._disk = disk or DiskCalls()
         #: segments that turned out to be damaged in this run
@@ -120,6 +127,7 @@ class Compactor:
     async def _copy(self, segment_id: int) -> bool:
         """Copy what is live. False if the segment holds something that cannot be read, or that is still used then."""
         journal, first = self._journal, self._directory.identity.first_segment_id
+        self._dropped.clear()
         fd = os.open(self._directory.segment_path(segment_id), os.O_RDONLY)
         try:
             scan = SegmentScan(fd, self._directory.header(segment_id), self._disk)
@@ -143,7 +151,11 @@ class Compactor:
     def _is_live(self, record: StoredRecord, first_segment_id: int) -> bool:
         if record.kind in ENTRY_KINDS:
             return self._journal.index.location(record.ledger_id, record.entry_id) == record.location
-        return self._journal.control.is_needed(record, first_segment_id=first_segment_id)
+        control = self._journal.control
+        needed = control.is_needed(record, first_segment_id=first_segment_id)
+        if not needed and record.kind is RecordKind.LEDGER_ERASED and record.ledger_id in control.deleted:
+            self._dropped.add(record.ledger_id)
+        return needed
 
     @staticmethod
     def _copied(record: StoredRecord) -> SegmentRecord:
@@ -167,6 +179,7 @@ class Compactor:
         directory.forget_segment(segment_id)
         journal.index.live_bytes.pop(segment_id, None)
         journal.control.segment_removed(segment_id)
+        self._forgotten([LedgerId(ledger_id) for ledger_id in journal.control.forget(self._dropped)])
         await asyncio.to_thread(directory.raise_first_segment, self._disk)
         self.reclaimed_bytes += segment.file_bytes
         logger.info(

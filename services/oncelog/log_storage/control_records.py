@@ -1,14 +1,20 @@
 """What the records without an entry state, and which of them compaction must copy.
 
 Rules (hazards 63-65)
-- The last tombstone of a ledger stays. That of a deleted ledger goes when no file holds a record that it erases.
+- The last tombstone of a ledger stays. That of a deleted ledger goes when no other file holds a record of the ledger.
 - The fence of a ledger stays until the ledger is deleted. Then no recovery and no repair asks for it again.
+- When the tombstone of a deleted ledger has gone with its file, nothing is kept of the ledger (`forget`).
 - The last LIMBO record stays, with what was cleared after it. It lists every hole, also those of earlier ones.
 - A SEGMENT_REMOVED record stays until no lower segment has a file.
 """
 
+from collections.abc import Iterable
+
 from oncelog.core.storage.ledger import DELETED, RecordKind
 from oncelog.log_storage.segment_format import StoredRecord
+
+#: The kinds without an entry that concern one ledger.
+_OF_LEDGERS = frozenset({RecordKind.FENCE, RecordKind.LEDGER_ERASED, RecordKind.LIMBO_CLEARED})
 
 
 class ControlRecords:
@@ -23,11 +29,13 @@ class ControlRecords:
         self.limbo_below = 0
         #: {ledger_id: the highest number of a LIMBO_CLEARED}
         self.cleared: dict[int, int] = {}
-        #: {segment_id: ledgers of which it holds entries, erased or not}
+        #: {segment_id: ledgers of which it holds records, needed or not}
         self._ledgers: dict[int, set[int]] = {}
 
-    def note(self, kind: int, ledger_id: int, entry_id: int, number: int) -> None:
-        """A record without an entry is stored."""
+    def note(self, kind: int, ledger_id: int, entry_id: int, number: int, segment_id: int = 0) -> None:
+        """A record without an entry is stored. segment_id 0: its place does not matter."""
+        if segment_id and kind in _OF_LEDGERS:
+            self.note_stored(ledger_id, segment_id)
         if kind == RecordKind.FENCE:
             self.fences.add(ledger_id)
         elif kind == RecordKind.LEDGER_ERASED:
@@ -39,8 +47,8 @@ class ControlRecords:
         elif kind == RecordKind.LIMBO_CLEARED:
             self.cleared[ledger_id] = max(number, self.cleared.get(ledger_id, 0))
 
-    def note_entry(self, ledger_id: int, segment_id: int) -> None:
-        """An entry of the ledger is stored in that segment."""
+    def note_stored(self, ledger_id: int, segment_id: int) -> None:
+        """A record of the ledger is stored in that segment."""
         ledgers = self._ledgers.get(segment_id)
         if ledgers is None:
             ledgers = self._ledgers[segment_id] = set()
@@ -49,6 +57,16 @@ class ControlRecords:
     def segment_removed(self, segment_id: int) -> None:
         """Its file is gone, durably."""
         self._ledgers.pop(segment_id, None)
+
+    def forget(self, ledger_ids: Iterable[int]) -> list[int]:
+        """Deleted ledgers whose tombstones have gone. Returns those of which no file holds a record."""
+        gone = [each for each in ledger_ids if not any(each in ledgers for ledgers in self._ledgers.values())]
+        for ledger_id in gone:
+            self.tombstones.pop(ledger_id, None)
+            self.cleared.pop(ledger_id, None)
+            self.deleted.discard(ledger_id)
+            self.fences.discard(ledger_id)
+        return gone
 
     def is_needed(self, record: StoredRecord, *, first_segment_id: int) -> bool:
         """Whether a record without an entry must be copied before its file goes."""
@@ -64,7 +82,8 @@ class ControlRecords:
             case RecordKind.LIMBO:
                 return number == self.limbo_number
             case RecordKind.LIMBO_CLEARED:
-                return number > self.limbo_number and number == self.cleared[ledger_id]
+                last = number > self.limbo_number and number == self.cleared[ledger_id]
+                return last and ledger_id not in self.deleted
             case RecordKind.SEGMENT_REMOVED:
                 return record.entry_id >= first_segment_id
             case _:

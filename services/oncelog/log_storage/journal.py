@@ -360,7 +360,7 @@ class Journal:
         ):
             if kind in ENTRY_KINDS:
                 if ledger_id != noted:
-                    control.note_entry(ledger_id, location.segment_id)
+                    control.note_stored(ledger_id, location.segment_id)
                     noted = ledger_id
                 if source is not None:
                     self._own_synced += 1
@@ -373,10 +373,12 @@ class Journal:
             elif own_number or kind == RecordKind.SEGMENT_REMOVED:
                 self._own_synced += 1
                 number += not own_number
+                if kind != RecordKind.SEGMENT_REMOVED:
+                    control.note_stored(ledger_id, location.segment_id)
                 continue
             else:
                 lsn += 1
-                control.note(kind, ledger_id, entry_id, number)
+                control.note(kind, ledger_id, entry_id, number, location.segment_id)
                 if kind == RecordKind.LEDGER_ERASED:
                     index.drop(ledger_id)
                     self.damage.erased(ledger_id)

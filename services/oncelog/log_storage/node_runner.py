@@ -180,8 +180,8 @@ class NodeRunner:
     def _restore(self, replayed: Replayed) -> None:
         core = self.core
         self.index.entries = replayed.index
-        for ledger_id in replayed.erased:
-            core.restore_erasure(ledger_id)
+        for ledger_id, origin in replayed.erased.items():
+            core.restore_erasure(ledger_id, origin)
         for header, ordinary in replayed.entries():
             core.restore_entry(header, ordinary=ordinary)
         for ledger_id in replayed.fenced:

@@ -174,7 +174,7 @@ def _hole(hole: Hole, *, known: bool) -> dict[str, Any]:
 def _ledgers(replayed: Replayed) -> Iterator[dict[str, Any]]:
     index = replayed.index
     held = set(index.ledgers())
-    for ledger_id in sorted(held | replayed.fenced | replayed.erased):
+    for ledger_id in sorted(held | replayed.fenced | replayed.erased.keys()):
         entries = [(entry_id, location.length) for entry_id, location in index.entries(ledger_id)]
         yield {
             "ledger_id": ledger_id,

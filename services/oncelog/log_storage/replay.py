@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import LedgerId
-from oncelog.core.storage.ledger import RecordKind
+from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
 from oncelog.log_storage.control_records import ControlRecords
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerEntries, LedgerIndex
@@ -36,8 +36,8 @@ class Replayed:
     #: ordinary add is held
     heads: list[tuple[bytes, bool]]
     fenced: set[LedgerId]
-    #: ledgers with a tombstone; entries that were stored after it may be held again
-    erased: set[LedgerId]
+    #: {ledger with a tombstone: its origin, unless it is deleted}; entries that were stored later may be held again
+    erased: dict[LedgerId, LedgerOrigin | None]
     #: those of the erased ledgers that are known to be deleted
     deleted: set[LedgerId]
     limbo_below: LedgerId
@@ -68,14 +68,18 @@ class DirectoryReplay:
         self.index = LedgerIndex()
         self.control = ControlRecords()
         self._ledgers: dict[int, _Ledger] = {}
+        #: {erased ledger: the origin that its last tombstone names}
+        self._origins: dict[int, LedgerOrigin | None] = {}
 
     def take(self, record: StoredRecord) -> None:
         if record.kind in ENTRY_KINDS:
-            self.control.note_entry(record.ledger_id, record.location.segment_id)
+            self.control.note_stored(record.ledger_id, record.location.segment_id)
             self._take_entry(record)
             return
-        self.control.note(record.kind, record.ledger_id, record.entry_id, record.number)
+        self.control.note(record.kind, record.ledger_id, record.entry_id, record.number, record.location.segment_id)
         if record.kind is RecordKind.LEDGER_ERASED:
+            if record.number == self.control.tombstones[record.ledger_id]:
+                self._origins[record.ledger_id] = LedgerOrigin.decode(record.body)
             self._erase(record.ledger_id, self.control.tombstones[record.ledger_id])
 
     def _take_entry(self, record: StoredRecord) -> None:
@@ -125,7 +129,7 @@ class DirectoryReplay:
             control,
             heads,
             {LedgerId(ledger_id) for ledger_id in control.fences},
-            {LedgerId(ledger_id) for ledger_id in control.tombstones},
+            {LedgerId(each): None if each in control.deleted else self._origins[each] for each in control.tombstones},
             {LedgerId(ledger_id) for ledger_id in control.deleted},
             LedgerId(control.limbo_below),
             # A tombstone ends limbo, too: all that the holes may have held of its ledger has lower numbers.

@@ -9,14 +9,16 @@ Rules
 - The other ledgers are looked at one after another, at most LOOKS_MAX in an interval. One is reviewed if its record
   does not name this node, or if the copy is in limbo or damaged and may be complete.
 - In limbo, listed ledgers of which nothing is held are looked at, too: everything of them may have been lost here.
+  A start in limbo looks at these first, and all at once. Before that the node does not know which ledgers it lacks: it
+  must not report its damage, or another node would count as replaceable.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Protocol
 
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.log_storage.node_runner import NodeRunner
@@ -26,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: Ledgers whose records are read in one interval.
 LOOKS_MAX = 500
+#: Ledgers that are looked at concurrently at a start in limbo, and the pause before that is tried again.
+LOOKS_AT_ONCE = 64
+RETRY_S = 1.0
 
 #: The ledgers that have a record in this cluster, after a sync. Raises StoreUnavailable, NotFound, WrongCluster.
 ListLedgers = Callable[[], Awaitable[Collection[LedgerId]]]
@@ -53,6 +58,8 @@ class LedgerReviewer:
         self._after = LedgerId(-1)
         #: whether every ledger was looked at since the start
         self.passed = False
+        #: whether this node knows which ledgers it may lack
+        self.damage_known = not runner.core.ledgers.limbo.below
 
     @property
     def all_whole(self) -> bool:
@@ -64,6 +71,10 @@ class LedgerReviewer:
         return self.passed and not ledgers.in_limbo and not ledgers.damaged
 
     async def watch(self) -> None:
+        await self.find_lost()
+        while not self.damage_known:
+            await asyncio.sleep(RETRY_S)
+            await self.find_lost()
         while True:
             await asyncio.sleep(self._interval_ms / 1000)
             await self.review()
@@ -79,7 +90,9 @@ class LedgerReviewer:
             return
         runner.counts.orphaned -= listed
         held = {LedgerId(ledger_id) for ledger_id in runner.index.entries.ledgers()}
-        missing = held - listed
+        # An erased copy of a deleted ledger leaves a tombstone, until a review has proved the deletion.
+        tombstones = runner.core.ledgers.tombstones.items()
+        missing = (held | {ledger_id for ledger_id, origin in tombstones if origin is not None}) - listed
         twice, self._missing = sorted(missing & self._missing), missing
         limbo = runner.core.ledgers.limbo
         possible = (held | {ledger_id for ledger_id in listed if limbo.covers(ledger_id)}) & listed
@@ -89,6 +102,30 @@ class LedgerReviewer:
             await self._look(sorted(possible))
         except OncelogError as error:
             logger.warning("cannot review the ledgers now; will retry: %s", error.message)
+
+    async def find_lost(self) -> None:
+        """Review the ledgers in limbo of which nothing is left here and whose records name this node."""
+        if self.damage_known:
+            return
+        ledgers = self._runner.core.ledgers
+        try:
+            listed = await self._list_ledgers()
+            unknown = iter([each for each in sorted(listed) if ledgers.limbo.covers(each) and each not in ledgers])
+            async with asyncio.TaskGroup() as looks:
+                for _ in range(LOOKS_AT_ONCE):
+                    looks.create_task(self._review_named(unknown))
+            self.damage_known = True
+        except* OncelogError as errors:
+            logger.warning("cannot look for lost ledgers now; will retry: %s", errors.exceptions[0])
+
+    async def _review_named(self, ledgers: Iterator[LedgerId]) -> None:
+        for ledger_id in ledgers:
+            try:
+                stored = await self._read_unsynced(ledger_id)
+            except CorruptEntry:
+                continue  # counted and logged; repair cannot read it either
+            if stored is not None and stored.value.names(self._runner.incarnation) and not _is_empty(stored.value):
+                await self._runner.review(self._runner.incarnation, ledger_id)
 
     async def _look(self, ledgers: list[LedgerId]) -> None:
         """Read the next records, and review the ledgers that need it."""
@@ -111,3 +148,7 @@ class LedgerReviewer:
             complete = runner.index.entries.entries_count(ledger_id) > metadata.end
             return ledger.named is None or (closed and complete)
         return closed and bool(ledger.damaged)
+
+
+def _is_empty(metadata: LedgerMetadata) -> bool:
+    return metadata.state is LedgerState.CLOSED and metadata.end < 0

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from oncelog.log_storage.journal import Journal
+from oncelog.log_storage.reader import Verified
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,11 @@ class Scrubber:
         """Time since everything was read once; -1: not yet."""
         return -1 if self.finished_ms is None else max(0, self._now_ms() - self.finished_ms)
 
+    def verified_ms_ago(self, ledger_id: int) -> int:
+        """Time since the last sound reading of the ledger began; -1: not yet."""
+        verified_ms = self.verified_ms.get(ledger_id)
+        return -1 if verified_ms is None else max(0, self._now_ms() - verified_ms)
+
     async def watch(self) -> None:
         while True:
             began_ms = self._now_ms()
@@ -70,11 +76,7 @@ class Scrubber:
         journal, began_ms, sound, following = self._journal, self._now_ms(), True, 0
         last = journal.index.last_entry(ledger_id)
         while last is not None and following <= last:
-            plan = journal.plan_verify(
-                ledger_id=ledger_id, first=following, entries_max=BATCH_ENTRIES, bytes_max=BATCH_BYTES
-            )
-            verified = await asyncio.to_thread(journal.reader.verify, plan)
-            damaged = [entry_id for entry_id in verified.unreadable if entry_id not in plan.unsynced]
+            verified, damaged = await self._verify(ledger_id, following)
             if damaged and journal.index.last_entry(ledger_id) is not None:
                 sound = False
                 logger.error(
@@ -87,3 +89,14 @@ class Scrubber:
             await asyncio.sleep(min(1.0, verified.bytes / total_bytes) * self._interval_ms / 1000)
         if sound:
             self.verified_ms[ledger_id] = began_ms
+
+    async def _verify(self, ledger_id: int, first: int) -> tuple[Verified, list[int]]:
+        """The next entries of the ledger, and those of them that are damaged.
+
+        The plan ends with this call: compaction waits for it, and the pause that follows may take hours.
+        """
+        plan = self._journal.plan_verify(
+            ledger_id=ledger_id, first=first, entries_max=BATCH_ENTRIES, bytes_max=BATCH_BYTES
+        )
+        verified = await asyncio.to_thread(self._journal.reader.verify, plan)
+        return verified, [entry_id for entry_id in verified.unreadable if entry_id not in plan.unsynced]

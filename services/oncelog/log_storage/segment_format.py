@@ -11,8 +11,9 @@ A segment is the journal and the store at once: every record is written exactly 
                               | number u64, then the body; the checksum is over all but itself
     the rest                  zeros, up to file_bytes (or, in a reused file, groups of another seed)
 
-Kinds, see `RecordKind`: the three that store an entry have it as their body, verbatim. FENCE, LEDGER_ERASED,
-LIMBO_CLEARED and SEGMENT_REMOVED (entry_id: the segment) have no body. LIMBO (ledger_id: the first ledger that is not
+Kinds, see `RecordKind`: the three that store an entry have it as their body, verbatim. FENCE, LIMBO_CLEARED and
+SEGMENT_REMOVED (entry_id: the segment) have no body. LEDGER_ERASED has the origin of the ledger as its body, 17 bytes,
+or none. LIMBO (ledger_id: the first ledger that is not
 in limbo) has the known holes as its body, see `holes`. SEAL is alone in the last group. A group without records is a
 durability marker.
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from oncelog.core.errors import InvalidArgument, TooManyRequests
+from oncelog.core.errors import InvalidArgument, StoreUnavailable, TooManyRequests
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import READ_ENTRIES_MAX
@@ -48,10 +48,19 @@ _AppendStream = ServerStream[ReceivedAppend, Sequence[AppendAnswer]]
 class StorageService:
     """All calls of one node."""
 
-    def __init__(self, runner: NodeRunner, describe: Describe, *, queue_bytes_max: int) -> None:
+    def __init__(
+        self,
+        runner: NodeRunner,
+        describe: Describe,
+        *,
+        queue_bytes_max: int,
+        damage_known: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """damage_known: whether the node knows which ledgers it may lack."""
         self._runner = runner
         self._describe = describe
         self._queue_bytes_max = queue_bytes_max
+        self._damage_known = damage_known
         self._reads = 0
         self._verifications = 0
         self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
@@ -124,8 +133,13 @@ class StorageService:
         return ReviewLedgerAnswer(answer.status, answer.state if answer.status is ReadStatus.OK else None)
 
     async def damage(self, request: DamageRequest) -> DamageAnswer:
+        """Raises StoreUnavailable while the node does not know which ledgers it may lack."""
         if request.target != self._runner.incarnation:
             return DamageAnswer(ReadStatus.WRONG_INCARNATION)
+        if not self._damage_known():
+            raise StoreUnavailable(
+                "after damage, this storage node has not read yet which ledgers it should hold: retry"
+            )
         ledgers = self._runner.core.ledgers
         limbo, damaged = ledgers.in_limbo, ledgers.damaged
         both = [ledger_id for ledger_id in sorted({*limbo, *damaged}) if ledger_id > request.after_ledger]

@@ -3,8 +3,9 @@
 It owes
 - the ledgers of the directory that it replaces: the repairer counts in that directory's cookie (`debt`) what live nodes
   can copy and have not copied yet. Open ledgers do not count, because their owners roll them.
-- the CLOSED ledgers that are in limbo here. One that nothing can be done about now does not count: the record is frozen
-  or has lost entries, its repair is stuck, no other member is registered, or this node takes no copies.
+- the CLOSED ledgers with entries that are in limbo here. One that nothing can be done about now does not count: the
+  record is frozen or has lost entries, its repair is stuck, no other member is registered, or this node takes no
+  copies.
 
 Rules
 - A node that has paid stays ready. Damage that is found later does not count, because nodes that are not ready may be
@@ -16,7 +17,7 @@ Rules
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from oncelog.core.errors import CorruptEntry, OncelogError
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 #: How long the node waits without a repairer.
 REPAIR_WAIT_MS = 60_000
 LOOK_INTERVAL_MS = 1_000
+#: Ledger records that are read concurrently.
+RECORDS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +130,36 @@ class StartDebt:
         if len(stuck) >= STUCK_MAX:
             return []  # perhaps more are stuck than the progress names: do not wait for what cannot come
         live = (await self._sources.registry.storage_nodes.live()).keys() - {self._incarnation}
-        records = [await self._record(ledger_id) for ledger_id in covered if ledger_id not in stuck]
-        self._owed = {
-            record.ledger_id
-            for record in records
-            if record is not None
-            and record.state is LedgerState.CLOSED
-            and self._incarnation in record.members
-            and not (record.frozen or record.lost)
-            and not live.isdisjoint(record.members)
-        }
+        self._owed = await self._owed_of([ledger_id for ledger_id in covered if ledger_id not in stuck], live)
         if not self._owed:
             return []
         owed = f"{len(self._owed)} ledgers may lack entries here that other nodes can give"
         return [f"waits for repair: after damage that was found at the start, {owed}"]
+
+    async def _owed_of(self, ledgers: Sequence[LedgerId], live: Container[str]) -> set[LedgerId]:
+        """Those of the ledgers that live nodes can complete here. Raises StoreUnavailable."""
+        left, owed = iter(ledgers), set[LedgerId]()
+
+        async def read() -> None:
+            for ledger_id in left:
+                record = await self._record(ledger_id)
+                if (
+                    record is not None
+                    and record.state is LedgerState.CLOSED
+                    and record.end >= 0
+                    and self._incarnation in record.members
+                    and not (record.frozen or record.lost)
+                    and any(member in live for member in record.members)
+                ):
+                    owed.add(ledger_id)
+
+        try:
+            async with asyncio.TaskGroup() as reads:
+                for _ in range(min(RECORDS_AT_ONCE, len(ledgers))):
+                    reads.create_task(read())
+        except* OncelogError as errors:
+            raise errors.exceptions[0] from errors
+        return owed
 
     async def _record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         try:

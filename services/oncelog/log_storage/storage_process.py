@@ -23,6 +23,7 @@ from oncelog.log_storage.node_registration import NodeRegistration, refuse_decom
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.scrubber import Scrubber
+from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.log_storage.service import StorageService
 from oncelog.log_storage.start_debt import DebtSources, StartDebt
 from oncelog.log_storage.volume_mount import has_own_filesystem, refuse_unmounted
@@ -42,6 +43,9 @@ from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+#: Ledgers whose verification one description tells.
+DESCRIBED_LEDGERS_MAX = 1024
+
 #: Streams of adds do not end by themselves. Received entries are synced and answered in much less time.
 STOP_GRACE_MS = 200
 #: The journal's thread needs the interpreter for microseconds before and after each write and sync. With Python's
@@ -55,8 +59,9 @@ ABSENT_SESSIONS_MAX = 2
 class StorageProcess:
     """`run` returns when the process is to end."""
 
-    def __init__(self, settings: LogStorageSettings) -> None:
+    def __init__(self, settings: LogStorageSettings, disk: DiskCalls | None = None) -> None:
         self._settings = settings
+        self._disk = disk
         #: why this node gets no new work; None while it serves
         self._unready: str | None = "starting"
 
@@ -81,18 +86,25 @@ class StorageProcess:
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
             await refuse_decommissioned(directory.path, Incarnation(directory.identity.incarnation), Registry(session))
             lookup = LedgerLookup(session)
-            runner = await NodeRunner.open(directory, lookup, on_failed=_end, ledger_counter=lookup.ledger_counter)
+            runner = await NodeRunner.open(
+                directory, lookup, on_failed=_end, disk=self._disk, ledger_counter=lookup.ledger_counter
+            )
             stack.push_async_callback(runner.close)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
             listed = _ledger_lister(session, directory.identity.cluster_id)
             read_unsynced = LedgerStore(session).read_unsynced
             reviewer = LedgerReviewer(runner, listed, read_unsynced, interval_ms=settings.collect_interval_ms)
             compactor = Compactor(
-                directory, runner.journal, disk_full=lambda: runner.read_only, holes_settled=lambda: reviewer.all_whole
+                directory,
+                runner.journal,
+                disk_full=lambda: runner.read_only,
+                holes_settled=lambda: reviewer.all_whole,
+                forgotten=runner.core.forget_deleted,
+                disk=self._disk,
             )
             scrubber = Scrubber(runner.journal, interval_ms=settings.scrub_interval_ms)
             observe(telemetry, runner, space, compactor, scrubber)
-            port = await self._serve(directory, runner, space, compactor, scrubber, security, stack)
+            port = await self._serve(directory, runner, reviewer, space, compactor, scrubber, security, stack)
 
             address = settings.grpc_address(port)
             host, _, advertised_port = address.rpartition(":")
@@ -166,6 +178,7 @@ class StorageProcess:
         self,
         directory: StorageDirectory,
         runner: NodeRunner,
+        reviewer: LedgerReviewer,
         space: FreeSpace,
         compactor: Compactor,
         scrubber: Scrubber,
@@ -176,7 +189,7 @@ class StorageProcess:
         settings = self._settings
         cluster_id = directory.identity.cluster_id
 
-        async def describe(_request: pb.DescribeRequest) -> pb.DescribeAnswer:
+        async def describe(request: pb.DescribeRequest) -> pb.DescribeAnswer:
             return pb.DescribeAnswer(
                 incarnation=runner.incarnation,
                 cluster_id=cluster_id,
@@ -190,9 +203,15 @@ class StorageProcess:
                 orphaned_ledgers=len(runner.counts.orphaned),
                 dead_bytes=compactor.dead_bytes,
                 scrubbed_ms_ago=scrubber.finished_ms_ago,
+                verified_ms_ago=map(scrubber.verified_ms_ago, request.ledger_ids[:DESCRIBED_LEDGERS_MAX]),
             )
 
-        service = StorageService(runner, describe, queue_bytes_max=settings.queue_bytes_max)
+        service = StorageService(
+            runner,
+            describe,
+            queue_bytes_max=settings.queue_bytes_max,
+            damage_known=lambda: reviewer.damage_known,
+        )
         stack.callback(service.close)
         server = Server(security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max)
         service.add_to(server)

@@ -14,6 +14,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -24,14 +25,17 @@ from oncelog.client.network import Network
 from oncelog.client.read_stream import WINDOW_BYTES, ReadStream
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.names import parse_topic
+from oncelog.ledgers.reader import ReadRecord
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.rpc.reader_codec import StartAt
 from oncelog.runtime.credentials import Credentials
+from oncelog.wire import metadata_pb2 as pb
 
 PATIENCE_MS = 60_000
 _CALL_TIMEOUT_MS = 10_000
@@ -67,12 +71,16 @@ class ClusterConnection:
         self._channels: dict[str, Channel] = {}
 
     async def ask_metadata(
-        self, method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT], request: RequestT
+        self,
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        request: RequestT,
+        *,
+        patience_ms: int | None = None,
     ) -> ReceivedAnswerT:
         """One call to any metadata service. Raises its fatal error, DeadlineExceeded."""
         return await persist(
             lambda _again: self._network.lookup.ask(method, request, timeout_ms=_CALL_TIMEOUT_MS),
-            timeout_ms=self.patience_ms,
+            timeout_ms=self.patience_ms if patience_ms is None else patience_ms,
             what="the metadata services",
         )
 
@@ -160,7 +168,7 @@ async def storage_of(credentials: Credentials, members: Members) -> AsyncIterato
         """The same."""
 
     storage = StorageLinks(no_answer, no_loss, credentials=credentials)
-    storage.update_addresses({member: address for member, address in members if address})
+    storage.update_addresses(addresses_of(members))
     try:
         yield storage
     finally:
@@ -172,6 +180,55 @@ def closed_ledger(
 ) -> LedgerMetadata:
     """A ledger as `ledgers.reader` takes it, with this last entry."""
     return LedgerMetadata(ledger_id, topic_id, tuple(members), 1, LedgerState.CLOSED, last)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentLedgers:
+    """The members that ledgers of one topic have now: repair replaces members, and a former one gives nothing.
+
+    of_snapshots: of the topic's snapshots, not of its log. addresses: of all storage nodes that are read from.
+    """
+
+    cluster: ClusterConnection
+    topic: str
+    storage: StorageLinks
+    addresses: dict[Incarnation, str]
+    of_snapshots: bool = False
+
+    async def members(self, ledger_id: LedgerId) -> pb.TopicLedger | None:
+        """The ledger as it is listed now, None if it is not; `storage` learns the addresses. Raises OncelogError."""
+        request = pb.LedgersRequest(topic=self.topic, with_snapshots=self.of_snapshots, ledger_ids=[ledger_id])
+        answer = await self.cluster.ask_metadata(LEDGERS, request, patience_ms=_CALL_TIMEOUT_MS)
+        for ledger in answer.snapshot_ledgers if self.of_snapshots else answer.ledgers:
+            if ledger.ledger_id == ledger_id:
+                self.addresses.update(
+                    {Incarnation(one.incarnation): one.address for one in ledger.members if one.address}
+                )
+                self.storage.update_addresses(self.addresses)
+                return ledger
+        return None
+
+    def record_of(self, metadata: LedgerMetadata) -> ReadRecord:
+        """Reads the record of this ledger again, for `ledgers.reader`; its end stays."""
+
+        async def read(ledger_id: LedgerId) -> LedgerMetadata | None:
+            ledger = await self.members(ledger_id)
+            if ledger is None:
+                return None
+            return replace(
+                metadata,
+                members=tuple(Incarnation(one.incarnation) for one in ledger.members),
+                lost=tuple(EntryRange(EntryId(each.first), EntryId(each.last)) for each in ledger.lost),
+                given_up_by=ledger.given_up_by,
+                gone=tuple(map(Incarnation, ledger.gone)),
+            )
+
+        return read
+
+
+def addresses_of(members: Members) -> dict[Incarnation, str]:
+    """Without those that are not registered."""
+    return {member: address for member, address in members if address}
 
 
 def run_connected(

@@ -35,8 +35,9 @@ from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 class Deletion:
     """The remaining work. owner: the process that may still serve the topic; None: there never was one.
 
-    ledgers: of its log and its cursors. last: the last ledger of its log, the only one that may be open; None: no
-    ledger. partitions: if above 0, its partitions must be deleted, too; there is then neither an owner nor a ledger.
+    ledgers: of its log, its ack chain and its cursors. last: the last ledger of its log, the only one of the log that
+    may be open; None: no ledger. last_acks: the same for its ack chain. partitions: if above 0, its partitions must be
+    deleted, too; there is then neither an owner nor a ledger.
     """
 
     topic_id: TopicId
@@ -45,6 +46,7 @@ class Deletion:
     owner: Incarnation | None = None
     ledgers: tuple[LedgerId, ...] = ()
     last: LedgerId | None = None
+    last_acks: LedgerId | None = None
 
 
 class DeletionStore:
@@ -104,7 +106,10 @@ class DeletionStore:
         cursors = await self._cursors(topic_id)
         policies = await self._session.read(paths.topic_policies(topic_id))
         last = record.ledgers[-1].ledger_id if record.ledgers else None
-        deletion = Deletion(topic_id, str(name), partitions, record.owner, _ledgers(record, cursors), last)
+        deletion = Deletion(
+            topic_id, str(name), partitions, record.owner, _ledgers(record, cursors), last,
+            record.acks[-1] if record.acks else None,
+        )  # fmt: skip
         steps: list[Step] = [DeleteStep(path, cursor.version) for path, cursor in cursors.items()]
         steps += [DeleteStep(paths.cursors(topic_id), folder.version), DeleteStep(paths.topic(topic_id), node.version)]
         if policies is not None:
@@ -130,7 +135,7 @@ class DeletionStore:
 
 
 def _ledgers(record: TopicRecord, cursors: dict[str, Znode]) -> tuple[LedgerId, ...]:
-    ledgers = [link.ledger_id for link in record.ledgers]
+    ledgers = [*(link.ledger_id for link in record.ledgers), *record.acks]
     for node in cursors.values():
         ledgers += [link.ledger_id for link in decoded("a cursor record", node.data, decode_cursor).ledgers]
     return tuple(ledgers)
@@ -143,6 +148,7 @@ def _encode(deletion: Deletion) -> bytes:
         "owner": deletion.owner,
         "ledgers": list(deletion.ledgers),
         "last": deletion.last,
+        "last_acks": deletion.last_acks,
     }
     return encode_record(fields)
 
@@ -158,5 +164,6 @@ def _decode(topic_id: TopicId, data: bytes) -> Deletion:
             None if f["owner"] is None else Incarnation(text(f, "owner")),
             tuple(map(LedgerId, numbers(f, "ledgers"))),
             None if f["last"] is None else LedgerId(number(f, "last")),
+            None if f.get("last_acks") is None else LedgerId(number(f, "last_acks")),
         ),
     )

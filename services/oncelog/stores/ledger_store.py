@@ -99,8 +99,11 @@ class LedgerLookup:
 
     async def _floor(self, origin: LedgerOrigin) -> LedgerId:
         """`deleted_below` of this managed ledger; 0 if there is no such record."""
-        if origin.purpose is LedgerPurpose.LOG:
-            topic = await self._topics.read(origin.topic_id)
-            return LedgerId(0) if topic is None else topic.value.deleted_below
-        cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)
-        return LedgerId(0) if cursor is None else cursor.value.deleted_below
+        if origin.purpose is LedgerPurpose.DEDUP:
+            cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)
+            return LedgerId(0) if cursor is None else cursor.value.deleted_below
+        topic = await self._topics.read(origin.topic_id)
+        if topic is None:
+            return LedgerId(0)
+        record = topic.value
+        return record.deleted_below if origin.purpose is LedgerPurpose.LOG else record.acks_deleted_below

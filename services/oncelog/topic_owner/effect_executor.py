@@ -216,7 +216,8 @@ class EffectExecutor:
             details = {"entry_id": effect.first, "first": effect.first} | error.details
             at = details["first"] if isinstance(error, EntriesLost) else details["entry_id"]
             members = tuple(error.members.items()) if isinstance(error, UnreadableEntry) else ()
-            self._post(EntryUnreadable(ledger_id, EntryId(int(at or 0)), error.message, members, error.code))
+            first, last = EntryId(int(at or 0)), EntryId(int(error.details.get("last") or at or 0))
+            self._post(EntryUnreadable(ledger_id, first, error.message, members, error.code, last))
 
     # --- ZooKeeper ----------------------------------------------------------------------------------------------------
 

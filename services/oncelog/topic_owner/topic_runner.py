@@ -10,7 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from oncelog.core.access import Grants
 from oncelog.core.errors import (
@@ -31,6 +31,7 @@ from oncelog.core.ledger.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.subscriptions.events import ConsumerEffect
 from oncelog.core.topic.effects import (
     AnswerBatches,
     AnswerOpen,
@@ -127,6 +128,7 @@ class TopicRunner:
             TopicFailed: self._failed,
             TopicDeposed: self._deposed,
             TopicClosed: self._closed,
+            **dict.fromkeys(get_args(ConsumerEffect), self._consumer_effect),
         }
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
@@ -245,6 +247,9 @@ class TopicRunner:
     def _notify_dedup_toggled(self, effect: NotifyDedupToggled) -> None:
         for session, sink in self.sinks.items():
             sink.switched(session, on=effect.enabled)
+
+    def _consumer_effect(self, effect: ConsumerEffect) -> None:
+        raise InvariantViolated(f"topic {self.topic_id}: no consumer can attach yet, but {type(effect).__name__}")
 
     def _start_timer(self, effect: StartTopicTimer) -> None:
         asyncio.get_running_loop().call_later(effect.after_ms / 1000, self._fire, effect.key)

@@ -103,7 +103,10 @@ def _snapshot(serving: Serving) -> Json:
         "entries_max": cursor.settings.entries_max,
         "interval_ms": cursor.settings.interval_ms,
         "ledgers": [
-            {"ledger_id": link.ledger_id, "base": _shown(cursor.bases.get(link.ledger_id))}
+            {
+                "ledger_id": link.ledger_id,
+                "base": _shown(base.log if (base := cursor.bases.get(link.ledger_id)) else None),
+            }
             for link in cursor.record.ledgers
         ],
         "trim_bound": _shown(cursor.trim_bound()),

@@ -32,9 +32,10 @@ _MOVING = "the topic is moving to another owner"
 #: {error code: what helps}
 _HELP: dict[str, str] = {
     UnreadableEntry.code: "start the storage nodes of this ledger with their directories, or restore one directory",
-    LedgerUnavailable.code: "start the listed storage nodes with their directories; if they are gone for ever and the "
-    "ledger is open, end it: oncelog admin ledger end LEDGER",
-    EntriesLost.code: "start a storage node that still has a copy in its directory; without one the entries are gone",
+    LedgerUnavailable.code: "start the listed storage nodes with their directories; if they are gone for ever, give up "
+    "what only they have: oncelog admin ledger end LEDGER",
+    EntriesLost.code: "start a storage node that still has a copy in its directory; if there is none, give the entries "
+    "up: oncelog admin ledger end LEDGER",
     LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from the same backup",
     CorruptEntry.code: "restore the damaged record or entry from a backup",
     StoreUnavailable.code: "check the ZooKeeper servers and the network to them",
@@ -139,7 +140,7 @@ class WaitReasons:
         if takeover is None or waits is None:
             return None
         ledger_id, entry_id, asked = waits
-        entries = takeover.unavailable
+        entries = takeover.acks.unavailable if takeover.acks.owns(ledger_id) else takeover.unavailable
         if entries is not None and entries.ledger_id == ledger_id:
             members = dict.fromkeys(entries.waiting_for, "is waited for")
             return WaitReason(

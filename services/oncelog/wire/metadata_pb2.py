@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/metadata.proto\x12\x0foncelog.wire.v1\"g\n\rLookupRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x19\n\x11\x63reate_if_missing\x18\x02 \x01(\x08\x12\x18\n\x10owner_epoch_seen\x18\x03 \x01(\x04\x12\x12\n\ncluster_id\x18\x04 \x01(\t\"\xaf\x01\n\x0cLookupAnswer\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x15\n\rowner_address\x18\x04 \x01(\t\x12\x19\n\x11owner_incarnation\x18\x05 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x06 \x01(\x04\x12\x1e\n\x16owner_internal_address\x18\x07 \x01(\t\"{\n\nOwnerHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0btopic_count\x18\x04 \x01(\x04\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x0c\n\x04\x62\x65\x61t\x18\x06 \x01(\x04\"\xcd\x01\n\x0cOwnerCommand\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.oncelog.wire.v1.WelcomeH\x00\x12.\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x1c.oncelog.wire.v1.AssignTopicH\x00\x12.\n\x06unload\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.UnloadTopicH\x00\x12%\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x15.oncelog.wire.v1.BeatH\x00\x42\t\n\x07\x63ommand\"\x16\n\x04\x42\x65\x61t\x12\x0e\n\x06number\x18\x01 \x01(\x04\"\x1d\n\x07Welcome\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"4\n\x0b\x41ssignTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x04\"\x1f\n\x0bUnloadTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"7\n\x0eLedgersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0ewith_snapshots\x18\x02 \x01(\x08\"\x88\x01\n\rLedgersAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12-\n\x07ledgers\x18\x02 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x36\n\x10snapshot_ledgers\x18\x03 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\"\xce\x01\n\x0bTopicLedger\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.oncelog.wire.v1.LedgerState\x12\x18\n\x10\x66irst_base_index\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x14\n\x0clength_bytes\x18\x05 \x01(\x04\x12.\n\x07members\x18\x06 \x03(\x0b\x32\x1d.oncelog.wire.v1.LedgerMember\x12\x12\n\nack_quorum\x18\x07 \x01(\r\"4\n\x0cLedgerMember\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\"\n\rTopicsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\";\n\x0cTopicsAnswer\x12+\n\x06topics\x18\x01 \x03(\x0b\x32\x1b.oncelog.wire.v1.NamedTopic\"/\n\nNamedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\"i\n\x0bRestRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12,\n\x07headers\x18\x03 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\")\n\nRestHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"X\n\nRestAnswer\x12\x0e\n\x06status\x18\x01 \x01(\r\x12,\n\x07headers\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c*y\n\x0bLedgerState\x12\x1c\n\x18LEDGER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11LEDGER_STATE_OPEN\x10\x01\x12\x1c\n\x18LEDGER_STATE_IN_RECOVERY\x10\x02\x12\x17\n\x13LEDGER_STATE_CLOSED\x10\x03\x32\xfa\x02\n\x08Metadata\x12G\n\x06Lookup\x12\x1e.oncelog.wire.v1.LookupRequest\x1a\x1d.oncelog.wire.v1.LookupAnswer\x12M\n\x0bOwnerStream\x12\x1b.oncelog.wire.v1.OwnerHello\x1a\x1d.oncelog.wire.v1.OwnerCommand(\x01\x30\x01\x12J\n\x07Ledgers\x12\x1f.oncelog.wire.v1.LedgersRequest\x1a\x1e.oncelog.wire.v1.LedgersAnswer\x12G\n\x06Topics\x12\x1e.oncelog.wire.v1.TopicsRequest\x1a\x1d.oncelog.wire.v1.TopicsAnswer\x12\x41\n\x04Rest\x12\x1c.oncelog.wire.v1.RestRequest\x1a\x1b.oncelog.wire.v1.RestAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/metadata.proto\x12\x0foncelog.wire.v1\"g\n\rLookupRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x19\n\x11\x63reate_if_missing\x18\x02 \x01(\x08\x12\x18\n\x10owner_epoch_seen\x18\x03 \x01(\x04\x12\x12\n\ncluster_id\x18\x04 \x01(\t\"\xaf\x01\n\x0cLookupAnswer\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x15\n\rowner_address\x18\x04 \x01(\t\x12\x19\n\x11owner_incarnation\x18\x05 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x06 \x01(\x04\x12\x1e\n\x16owner_internal_address\x18\x07 \x01(\t\"{\n\nOwnerHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0btopic_count\x18\x04 \x01(\x04\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x0c\n\x04\x62\x65\x61t\x18\x06 \x01(\x04\"\xcd\x01\n\x0cOwnerCommand\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.oncelog.wire.v1.WelcomeH\x00\x12.\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x1c.oncelog.wire.v1.AssignTopicH\x00\x12.\n\x06unload\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.UnloadTopicH\x00\x12%\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x15.oncelog.wire.v1.BeatH\x00\x42\t\n\x07\x63ommand\"\x16\n\x04\x42\x65\x61t\x12\x0e\n\x06number\x18\x01 \x01(\x04\"\x1d\n\x07Welcome\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"4\n\x0b\x41ssignTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x04\"\x1f\n\x0bUnloadTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"K\n\x0eLedgersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0ewith_snapshots\x18\x02 \x01(\x08\x12\x12\n\nledger_ids\x18\x03 \x03(\x04\"\x88\x01\n\rLedgersAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12-\n\x07ledgers\x18\x02 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x36\n\x10snapshot_ledgers\x18\x03 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\"\x9d\x02\n\x0bTopicLedger\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.oncelog.wire.v1.LedgerState\x12\x18\n\x10\x66irst_base_index\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x14\n\x0clength_bytes\x18\x05 \x01(\x04\x12.\n\x07members\x18\x06 \x03(\x0b\x32\x1d.oncelog.wire.v1.LedgerMember\x12\x12\n\nack_quorum\x18\x07 \x01(\r\x12*\n\x04lost\x18\x08 \x03(\x0b\x32\x1c.oncelog.wire.v1.LostEntries\x12\x13\n\x0bgiven_up_by\x18\t \x01(\t\x12\x0c\n\x04gone\x18\n \x03(\t\"*\n\x0bLostEntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"4\n\x0cLedgerMember\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\"\n\rTopicsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\";\n\x0cTopicsAnswer\x12+\n\x06topics\x18\x01 \x03(\x0b\x32\x1b.oncelog.wire.v1.NamedTopic\"/\n\nNamedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\"i\n\x0bRestRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12,\n\x07headers\x18\x03 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\")\n\nRestHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"X\n\nRestAnswer\x12\x0e\n\x06status\x18\x01 \x01(\r\x12,\n\x07headers\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c*y\n\x0bLedgerState\x12\x1c\n\x18LEDGER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11LEDGER_STATE_OPEN\x10\x01\x12\x1c\n\x18LEDGER_STATE_IN_RECOVERY\x10\x02\x12\x17\n\x13LEDGER_STATE_CLOSED\x10\x03\x32\xfa\x02\n\x08Metadata\x12G\n\x06Lookup\x12\x1e.oncelog.wire.v1.LookupRequest\x1a\x1d.oncelog.wire.v1.LookupAnswer\x12M\n\x0bOwnerStream\x12\x1b.oncelog.wire.v1.OwnerHello\x1a\x1d.oncelog.wire.v1.OwnerCommand(\x01\x30\x01\x12J\n\x07Ledgers\x12\x1f.oncelog.wire.v1.LedgersRequest\x1a\x1e.oncelog.wire.v1.LedgersAnswer\x12G\n\x06Topics\x12\x1e.oncelog.wire.v1.TopicsRequest\x1a\x1d.oncelog.wire.v1.TopicsAnswer\x12\x41\n\x04Rest\x12\x1c.oncelog.wire.v1.RestRequest\x1a\x1b.oncelog.wire.v1.RestAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oncelog.wire.metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEDGERSTATE']._serialized_start=1651
-  _globals['_LEDGERSTATE']._serialized_end=1772
+  _globals['_LEDGERSTATE']._serialized_start=1794
+  _globals['_LEDGERSTATE']._serialized_end=1915
   _globals['_LOOKUPREQUEST']._serialized_start=48
   _globals['_LOOKUPREQUEST']._serialized_end=151
   _globals['_LOOKUPANSWER']._serialized_start=154
@@ -50,25 +50,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UNLOADTOPIC']._serialized_start=773
   _globals['_UNLOADTOPIC']._serialized_end=804
   _globals['_LEDGERSREQUEST']._serialized_start=806
-  _globals['_LEDGERSREQUEST']._serialized_end=861
-  _globals['_LEDGERSANSWER']._serialized_start=864
-  _globals['_LEDGERSANSWER']._serialized_end=1000
-  _globals['_TOPICLEDGER']._serialized_start=1003
-  _globals['_TOPICLEDGER']._serialized_end=1209
-  _globals['_LEDGERMEMBER']._serialized_start=1211
-  _globals['_LEDGERMEMBER']._serialized_end=1263
-  _globals['_TOPICSREQUEST']._serialized_start=1265
-  _globals['_TOPICSREQUEST']._serialized_end=1299
-  _globals['_TOPICSANSWER']._serialized_start=1301
-  _globals['_TOPICSANSWER']._serialized_end=1360
-  _globals['_NAMEDTOPIC']._serialized_start=1362
-  _globals['_NAMEDTOPIC']._serialized_end=1409
-  _globals['_RESTREQUEST']._serialized_start=1411
-  _globals['_RESTREQUEST']._serialized_end=1516
-  _globals['_RESTHEADER']._serialized_start=1518
-  _globals['_RESTHEADER']._serialized_end=1559
-  _globals['_RESTANSWER']._serialized_start=1561
-  _globals['_RESTANSWER']._serialized_end=1649
-  _globals['_METADATA']._serialized_start=1775
-  _globals['_METADATA']._serialized_end=2153
+  _globals['_LEDGERSREQUEST']._serialized_end=881
+  _globals['_LEDGERSANSWER']._serialized_start=884
+  _globals['_LEDGERSANSWER']._serialized_end=1020
+  _globals['_TOPICLEDGER']._serialized_start=1023
+  _globals['_TOPICLEDGER']._serialized_end=1308
+  _globals['_LOSTENTRIES']._serialized_start=1310
+  _globals['_LOSTENTRIES']._serialized_end=1352
+  _globals['_LEDGERMEMBER']._serialized_start=1354
+  _globals['_LEDGERMEMBER']._serialized_end=1406
+  _globals['_TOPICSREQUEST']._serialized_start=1408
+  _globals['_TOPICSREQUEST']._serialized_end=1442
+  _globals['_TOPICSANSWER']._serialized_start=1444
+  _globals['_TOPICSANSWER']._serialized_end=1503
+  _globals['_NAMEDTOPIC']._serialized_start=1505
+  _globals['_NAMEDTOPIC']._serialized_end=1552
+  _globals['_RESTREQUEST']._serialized_start=1554
+  _globals['_RESTREQUEST']._serialized_end=1659
+  _globals['_RESTHEADER']._serialized_start=1661
+  _globals['_RESTHEADER']._serialized_end=1702
+  _globals['_RESTANSWER']._serialized_start=1704
+  _globals['_RESTANSWER']._serialized_end=1792
+  _globals['_METADATA']._serialized_start=1918
+  _globals['_METADATA']._serialized_end=2296
 # @@protoc_insertion_point(module_scope)

@@ -277,18 +277,24 @@ class LedgersRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     WITH_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    LEDGER_IDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     with_snapshots: _builtins.bool
     """True: also the ledgers of its snapshots."""
+    @_builtins.property
+    def ledger_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Only these ledgers, from their records as they are now: repair may have replaced a member. Empty: all."""
+
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         with_snapshots: _builtins.bool = ...,
+        ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic", "with_snapshots", b"with_snapshots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_ids", b"ledger_ids", "topic", b"topic", "with_snapshots", b"with_snapshots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -336,6 +342,9 @@ class TopicLedger(_message.Message):
     LENGTH_BYTES_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     ACK_QUORUM_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_BY_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
     ledger_id: _builtins.int
     state: Global___LedgerState.ValueType
     first_base_index: _builtins.int
@@ -345,8 +354,16 @@ class TopicLedger(_message.Message):
     length_bytes: _builtins.int
     ack_quorum: _builtins.int
     """Copies that an entry has before it is acknowledged."""
+    given_up_by: _builtins.str
+    """The operator who has given up members, and these members. Empty: none."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerMember]: ...
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostEntries]:
+        """Entries that are proved lost."""
+
+    @_builtins.property
+    def gone(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -357,14 +374,41 @@ class TopicLedger(_message.Message):
         length_bytes: _builtins.int = ...,
         members: _abc.Iterable[Global___LedgerMember] | None = ...,
         ack_quorum: _builtins.int = ...,
+        lost: _abc.Iterable[Global___LostEntries] | None = ...,
+        given_up_by: _builtins.str = ...,
+        gone: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_quorum", b"ack_quorum", "end", b"end", "first_base_index", b"first_base_index", "ledger_id", b"ledger_id", "length_bytes", b"length_bytes", "members", b"members", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_quorum", b"ack_quorum", "end", b"end", "first_base_index", b"first_base_index", "given_up_by", b"given_up_by", "gone", b"gone", "ledger_id", b"ledger_id", "length_bytes", b"length_bytes", "lost", b"lost", "members", b"members", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicLedger: _TypeAlias = TopicLedger  # noqa: Y015
+
+@_typing.final
+class LostEntries(_message.Message):
+    """Both inclusive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    last: _builtins.int
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostEntries: _TypeAlias = LostEntries  # noqa: Y015
 
 @_typing.final
 class LedgerMember(_message.Message):

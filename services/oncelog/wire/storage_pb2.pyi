@@ -584,12 +584,19 @@ Global___DamageAnswer: _TypeAlias = DamageAnswer  # noqa: Y015
 class DescribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    LEDGER_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ledger_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ledgers of which the time of the last verification is requested; at most 1024."""
+
     def __init__(
         self,
+        *,
+        ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_ids", b"ledger_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -611,6 +618,7 @@ class DescribeAnswer(_message.Message):
     ORPHANED_LEDGERS_FIELD_NUMBER: _builtins.int
     DEAD_BYTES_FIELD_NUMBER: _builtins.int
     SCRUBBED_MS_AGO_FIELD_NUMBER: _builtins.int
+    VERIFIED_MS_AGO_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     cluster_id: _builtins.str
     ledger_count: _builtins.int
@@ -625,6 +633,12 @@ class DescribeAnswer(_message.Message):
     """Bytes that a compaction can give back."""
     scrubbed_ms_ago: _builtins.int
     """Time since every byte was read once; -1: not yet."""
+    @_builtins.property
+    def verified_ms_ago(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each requested ledger: time since its entries here were last read from the disk, all of them sound; -1: not
+        yet since the node's start.
+        """
+
     def __init__(
         self,
         *,
@@ -640,10 +654,11 @@ class DescribeAnswer(_message.Message):
         orphaned_ledgers: _builtins.int = ...,
         dead_bytes: _builtins.int = ...,
         scrubbed_ms_ago: _builtins.int = ...,
+        verified_ms_ago: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "damaged_ledgers", b"damaged_ledgers", "dead_bytes", b"dead_bytes", "erased_ledgers", b"erased_ledgers", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "ledger_count", b"ledger_count", "limbo_ledgers", b"limbo_ledgers", "orphaned_ledgers", b"orphaned_ledgers", "read_only", b"read_only", "scrubbed_ms_ago", b"scrubbed_ms_ago", "stored_bytes", b"stored_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "damaged_ledgers", b"damaged_ledgers", "dead_bytes", b"dead_bytes", "erased_ledgers", b"erased_ledgers", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "ledger_count", b"ledger_count", "limbo_ledgers", b"limbo_ledgers", "orphaned_ledgers", b"orphaned_ledgers", "read_only", b"read_only", "scrubbed_ms_ago", b"scrubbed_ms_ago", "stored_bytes", b"stored_bytes", "verified_ms_ago", b"verified_ms_ago"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

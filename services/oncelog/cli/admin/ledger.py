@@ -27,7 +27,7 @@ def show_ledger(api: AdminApi, ledger_id: LedgerArgument) -> Answer:
 
 @admin_command(ledger, "end")
 def end_ledger(api: AdminApi, ledger_id: LedgerArgument, yes: YesOption = False) -> Answer:
-    """End an open ledger that cannot be closed, because too few of its storage nodes are left.
+    """End an open ledger that cannot be closed, or give up the lost entries of a closed one that hold up its topic.
 
     Acknowledged messages may be lost. The topic goes on within seconds, and its log says what was given up.
     """
@@ -37,4 +37,5 @@ def end_ledger(api: AdminApi, ledger_id: LedgerArgument, yes: YesOption = False)
     assert isinstance(gone, list)
     assert isinstance(survivors, list)
     kept = ", ".join(map(str, survivors)) or "no storage node: all of it is given up"
-    return f"ledger {ledger_id} ends at what is left on {kept}; given up: {', '.join(map(str, gone))}"
+    given_up = ", ".join(map(str, gone)) or "the entries that are lost"
+    return f"ledger {ledger_id} goes on with what is left on {kept}; given up: {given_up}"

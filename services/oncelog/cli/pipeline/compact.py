@@ -33,7 +33,8 @@ _HELP = f"""Publish the last message of each key to a new topic, each once, howe
 Reads the source up to its end when the command begins. Messages keep the order of the log. A message with an empty
 value deletes its key; with --empty-value keep it is kept like any other. A message without a key is an error; with
 --without-key drop such messages are dropped. A partitioned topic is compacted as a whole. A key in two partitions is an
-error, because there is no order between partitions: compact each partition.
+error, because there is no order between partitions: compact each partition. A topic of which an operator has given up a
+ledger is an error without --allow-data-loss: the last message of a key may be lost.
 
 The job is identified by its source and options. Run it again after it was killed, and it continues; run it again after
 it finished, and it adds nothing. A target with messages of other programs is refused. With --admin-url the staging
@@ -54,6 +55,9 @@ def compact(
     empty_value: Annotated[
         str | None, typer.Option(help="What an empty value does: delete its key, or keep the message [delete].")
     ] = None,
+    allow_data_loss: Annotated[
+        bool, typer.Option("--allow-data-loss", help="Compact a topic of which an operator has given up a ledger.")
+    ] = False,
     closed_ledgers: Annotated[
         str | None,
         typer.Option(
@@ -81,6 +85,7 @@ def compact(
         target=to,
         withoutKey=without_key,
         emptyValue=empty_value,
+        allowDataLoss=allow_data_loss or None,
         closedLedgers=closed_ledgers,
         sendTimeoutSeconds=send_timeout,
         adminUrl=admin_url,
@@ -116,7 +121,7 @@ def result_of(found: "CompactionResult", target: str) -> dict[str, object]:
     return {
         "source": source,
         "target": target,
-        "read": sum(state.next - state.earliest for state in found.source),
+        "read": sum(state.rows_between(state.earliest, state.next) for state in found.source),
         "kept": found.kept,
         "repeated": found.repeated,
         "others": found.others,

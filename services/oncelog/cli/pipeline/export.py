@@ -54,13 +54,13 @@ So read the files that manifests name:
     from oncelog.pipeline.export.reading import read_export; frame = read_export(spark, "/data/flights")
 
 DIR is a path, which driver and executors must share, or hdfs://; other schemes are refused. Messages that were trimmed
-before they were exported, and topics that were deleted, are errors without --allow-data-loss. A topic that was deleted
-and created anew needs another directory.
+before they were exported or given up with a ledger, and topics that were deleted, are errors without --allow-data-loss.
+A topic that was deleted and created again needs another directory.
 
 -o json prints: manifest (null: nothing was new), run, rows, files, bytes, topics (topic, topic_id, from, to,
-kept_from), gone, leftovers (run, files, bytes), seconds; with --verify: manifests, files, rows, bytes, topics
-(topic, next), problems, ok; with --clean: removed, bytes, foreign (directories that begin with run= but do not belong
-to this export; they are kept).
+kept_from; given_up, if there is any behind kept_from: a list of first number and end), gone, leftovers (run, files,
+bytes), seconds; with --verify: manifests, files, rows, bytes, topics (topic, next), problems, ok; with --clean:
+removed, bytes, foreign (directories that begin with run= but do not belong to this export; they are kept).
 
 {EXIT_CODES}"""
 
@@ -177,6 +177,7 @@ def result_of(outcome: "ExportResult") -> dict[str, object]:
         "bytes": 0 if made is None else made.size_bytes,
         "topics": [
             {"topic": r.topic, "topic_id": r.topic_id, "from": r.first, "to": r.end, "kept_from": r.kept}
+            | ({"given_up": [list(gap) for gap in r.given_up]} if r.given_up else {})
             for r in ranges
         ],
         "gone": list(outcome.gone),

@@ -21,7 +21,7 @@ from oncelog.cli.options import (
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
-    from oncelog.cli.read.skips import SkipReport
+    from oncelog.cli.read.skips import GapReport, SkipReport
     from oncelog.client.messages import MessageBatch
     from oncelog.client.reader import AsyncReader
     from oncelog.core.errors import LedgerUnavailable
@@ -40,12 +40,14 @@ class CorruptChoice(StrEnum):
 _HELP = f"""Print the messages of a topic: those that are stored now, or with --follow also new ones.
 
 With -o raw each value is printed with a newline. With -o json each message is an object with: value (value_base64 if it
-is not UTF-8), producer_name, sequence_id, message_id, publish_time, index (number of the message in the topic, without
-gaps), and, if set, key, event_time_ms and properties. Reading acknowledges nothing: to continue later, pass the last
+is not UTF-8), producer_name, sequence_id, message_id, publish_time, index (number of the message in the topic), and, if
+set, key, event_time_ms and properties. Reading acknowledges nothing: to continue later, pass the last
 message_id to --from.
 
 An entry that cannot be read ends the command with an error. With --on-corrupt skip, the command skips it and reports it
 on standard error; with -o json also as an object with the only field skipped (position, first_index, count, reason).
+Where messages were trimmed or given up, their indexes are left out; the command reports that on standard error, and
+with -o json also as an object with the only field gap (first_index, last_index, given_up).
 
     oncelog read flights -o json --limit 3
 
@@ -94,7 +96,7 @@ def read(
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
-        from oncelog.cli.read.skips import SkipReport, WaitingReport
+        from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport
         from oncelog.cli.read.start import parse_start
         from oncelog.client.client import connect
         from oncelog.core.formats.message_id import Index
@@ -117,7 +119,7 @@ def read(
                 from oncelog.cli.read.whole import batches_up_to_now
 
                 batches = batches_up_to_now(client, reader, timeout_s=timeout, unavailable=waiting.tell)
-            return await _print(batches, SkipReport(reader, errors), form, limit)
+            return await _print(batches, SkipReport(reader, errors), GapReport(reader, errors), form, limit)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
 
@@ -137,14 +139,16 @@ async def _batches(
             unavailable(error)
 
 
-async def _print(batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", form: Form, limit: int | None) -> Exit:
+async def _print(
+    batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", gaps: "GapReport", form: Form, limit: int | None
+) -> Exit:
     from oncelog.cli.read.lines import json_lines, raw_lines
-    from oncelog.cli.read.skips import skip_lines
+    from oncelog.cli.read.skips import gap_lines, skip_lines
 
     def report_skipped() -> None:
-        skipped = skips.new()
+        skipped, missing = skips.new(), gaps.new()
         if form is Form.JSON:
-            output.write(skip_lines(skipped))
+            output.write(skip_lines(skipped) + gap_lines(missing))
 
     left = limit
     output = sys.stdout.buffer

@@ -1,10 +1,11 @@
-"""Reports entries that a read skipped: on standard error and, with -o json, between the messages."""
+"""Reports entries that a read skipped, and gaps: on standard error and, with -o json, between the messages."""
 
 import json
 
 from rich.console import Console
 
 from oncelog.client.corruption import Skipped
+from oncelog.client.read_stream import Gap
 from oncelog.client.reader import AsyncReader
 from oncelog.core.errors import LedgerUnavailable
 
@@ -37,6 +38,24 @@ class SkipReport:
         return skipped
 
 
+class GapReport:
+    """Tracks which gaps in a topic's indexes were reported."""
+
+    def __init__(self, reader: AsyncReader, errors: Console) -> None:
+        self._reader = reader
+        self._errors = errors
+        self._reported = 0
+
+    def new(self) -> list[Gap]:
+        """Report and return the gaps since the last call; if there are very many, only the newest."""
+        total, newest = self._reader.gaps
+        found = newest[max(0, len(newest) - (total - self._reported)) :]
+        self._reported = total
+        for each in found:
+            self._errors.print(str(each), markup=False, soft_wrap=True)
+        return list(found)
+
+
 class WaitingReport:
     """Says on standard error that the read waits for storage nodes, once for each reason."""
 
@@ -48,6 +67,11 @@ class WaitingReport:
         if error.message != self._told:
             self._told = error.message
             self._errors.print(f"waiting: {error.message}", markup=False, soft_wrap=True)
+
+
+def gap_lines(gaps: list[Gap]) -> bytes:
+    """A JSON object per gap."""
+    return b"".join(json.dumps({"gap": gap._asdict()}).encode() + b"\n" for gap in gaps)
 
 
 def skip_lines(skipped: list[Skipped]) -> bytes:

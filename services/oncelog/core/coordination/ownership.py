@@ -12,6 +12,8 @@ Rules
 - Every write is a compare-and-set. It names the version that was read when the record named this owner, or the version
   that its own last write returned. After a conflict or a lost reply nothing is written until the record was read, and
   then the takeover starts again at its recovery.
+- Both chains of the topic, the log and the ack chain, are in the one record. Of the writes that wait, a link of the log
+  goes first, because producers wait for it; then a link of the ack chain, a trim of the log, a trim of the ack chain.
 - Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
 
@@ -74,12 +76,21 @@ class OwnershipConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
+    """The record lists this ledger of the log."""
+
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class AcksLinked:
+    """The record lists this ledger of the ack chain."""
+
     ledger_id: LedgerId
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """These ledgers left the list. They may be deleted now, not before."""
+    """These ledgers left the list of the log or of the ack chain. They may be deleted now, not before."""
 
     ledger_ids: tuple[LedgerId, ...]
 
@@ -105,6 +116,16 @@ class OwnershipState(Enum):
 _LOST = (OwnershipState.DEPOSED, OwnershipState.DELETED)
 
 
+@dataclass(slots=True)
+class _PendingWrites:
+    """What the next writes add to each list, and how many ledgers they remove from its front."""
+
+    link: LedgerLink | None = None
+    link_acks: LedgerId | None = None
+    trim: int = 0
+    trim_acks: int = 0
+
+
 class Ownership:
     """The record of one topic as its owner has it, for one owner_epoch."""
 
@@ -120,9 +141,8 @@ class Ownership:
         self._read_again = False
         #: the record that is being written; None when no write is in flight
         self._writing: TopicRecord | None = None
-        #: what is written next; a link is written before a trim
-        self._link: LedgerLink | None = None
-        self._trim_count = 0
+        #: what is written next
+        self._next = _PendingWrites()
 
     @property
     def epoch(self) -> OwnerEpoch:
@@ -148,26 +168,41 @@ class Ownership:
         """Another process may own the topic: write nothing until the record was read."""
         if self.state is OwnershipState.OWNED:
             self.state = OwnershipState.SUSPECT
-            self._link, self._trim_count = None, 0
+            self._next = _PendingWrites()
             self._read_again = self._reading
         self.read()
 
     def link(self, link: LedgerLink) -> None:
-        self._link = link
+        self._next.link = link
+        self._write_next()
+
+    def link_acks(self, ledger_id: LedgerId) -> None:
+        """Add a ledger to the ack chain."""
+        self._next.link_acks = ledger_id
         self._write_next()
 
     def trim(self, count: int) -> None:
-        """Remove the first `count` ledgers from the list."""
-        self._trim_count = count
+        """Remove the first `count` ledgers from the list of the log."""
+        self._next.trim = count
+        self._write_next()
+
+    def trim_acks(self, count: int) -> None:
+        """Remove the first `count` ledgers from the ack chain."""
+        self._next.trim_acks = count
         self._write_next()
 
     def _write_next(self) -> None:
         if self._writing is not None or self.state is not OwnershipState.OWNED:
             return
-        if self._link is not None:
-            self._writing = self.record.with_ledger(self._link)
-        elif self._trim_count:
-            self._writing = self.record.without_first(self._trim_count)
+        following = self._next
+        if following.link is not None:
+            self._writing = self.record.with_ledger(following.link)
+        elif following.link_acks is not None:
+            self._writing = self.record.with_ack_ledger(following.link_acks)
+        elif following.trim:
+            self._writing = self.record.without_first(following.trim)
+        elif following.trim_acks:
+            self._writing = self.record.without_first_acks(following.trim_acks)
         else:
             return
         self._emit(WriteTopicRecord(self._writing, self.version))
@@ -194,10 +229,10 @@ class Ownership:
             return None
         self.state = OwnershipState.OWNED
         self.record, self.version = record, event.version
-        self._link, self._trim_count = None, 0
+        self._next = _PendingWrites()
         return Owned()
 
-    def record_written(self, event: TopicRecordWritten) -> Linked | Trimmed | None:
+    def record_written(self, event: TopicRecordWritten) -> Linked | AcksLinked | Trimmed | None:
         """Take the response to the write in flight."""
         written, self._writing = self._writing, None
         if written is None or self.state in _LOST:
@@ -210,15 +245,19 @@ class Ownership:
             self.suspect()
             return None
         before, self.record, self.version = self.record, written, event.version
-        # `_link` and `_trim_count` may have changed since the write began. What it did is in the record that was
-        # written.
-        trimmed = len(before.ledgers) - len(written.ledgers)
-        done: Linked | Trimmed
+        # `_next` may have changed since the write began. What it did is in the record that was written.
+        done: Linked | AcksLinked | Trimmed
+        trimmed, trimmed_acks = len(before.ledgers) - len(written.ledgers), len(before.acks) - len(written.acks)
         if trimmed < 0:
-            done, self._link = Linked(written.ledgers[-1].ledger_id), None
-        else:
+            done, self._next.link = Linked(written.ledgers[-1].ledger_id), None
+        elif trimmed_acks < 0:
+            done, self._next.link_acks = AcksLinked(written.acks[-1]), None
+        elif trimmed:
             done = Trimmed(tuple(link.ledger_id for link in before.ledgers[:trimmed]))
-            self._trim_count -= trimmed
+            self._next.trim -= trimmed
+        else:
+            done = Trimmed(before.acks[:trimmed_acks])
+            self._next.trim_acks -= trimmed_acks
         self._write_next()
         return done
 

@@ -5,19 +5,21 @@
     READING --the topic must move--> WRITING (CAS: a live owner, owner_epoch + 1)
     WRITING --OK--> IDLE: TopicPlaced, NotifyOwner           --CONFLICT | UNKNOWN--> READING: decide again
 
-    a topic must move   when its owner has no session; when an unload named this owner at this epoch;
+    a topic must move   when its owner has no session, or is of a version that cannot serve the topic's format;
+                        when an unload named this owner at this epoch;
                         when its owner is suspected (see `owner_suspicion`) and no takeover was seen within the back-off
 
 Rules
 - Any metadata replica may run this at any time; the record orders them (hazards 1 and 5). A write is never repeated:
   after a conflict or a lost reply, the decision is made again from the current record, sessions and suspicions.
+- Only an owner whose registered version can serve the format of the topic's record gets the topic (hazard 50).
 - A silent owner keeps its topics until its session ends. A wrong suspicion costs one takeover, never a message.
 - Choices use rendezvous hashing: every replica with the same view makes the same choice, and few topics move when the
   view changes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
 
@@ -25,6 +27,7 @@ from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecor
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.rendezvous import ranked
 from oncelog.core.store_status import WriteStatus
 
@@ -41,14 +44,22 @@ def pick_owner(topic_id: TopicId, live: Sequence[Incarnation]) -> Incarnation | 
 
 @dataclass(frozen=True, slots=True)
 class OwnersView:
-    """The owners, as this replica sees them. live: with a session. suspected: those of them that seem dead."""
+    """The owners, as this replica sees them. live: with a session. suspected: those of them that seem dead.
+
+    versions: {owner: its registered process version}, for the owners with another version than this program's.
+    """
 
     live: tuple[Incarnation, ...]
     suspected: tuple[Incarnation, ...] = ()
+    versions: Mapping[Incarnation, int] = field(default_factory=dict)
 
-    @property
-    def usable(self) -> tuple[Incarnation, ...]:
-        return tuple(owner for owner in self.live if owner not in self.suspected)
+    def can_serve(self, record: TopicRecord, owner: Incarnation) -> bool:
+        """Whether the owner's version can serve the format of the record."""
+        return record.can_be_served_by(self.versions.get(owner, PROCESS_VERSION))
+
+    def usable_for(self, record: TopicRecord) -> tuple[Incarnation, ...]:
+        """The owners that the topic can be placed on."""
+        return tuple(owner for owner in self.live if owner not in self.suspected and self.can_serve(record, owner))
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -117,7 +128,7 @@ class NotifyOwner:
 
 @dataclass(frozen=True, slots=True)
 class NoOwnerLive:
-    """No owner is live that the topic could be placed on."""
+    """No owner is live that the topic could be placed on, or only owners of a version that cannot serve it."""
 
     topic_id: TopicId
 
@@ -187,7 +198,7 @@ class TopicPlacement:
         self._see(record, event.now_ms)
         if not self._must_move(record, event.owners, event.now_ms):
             return self._placed(record)
-        pick = self._pick(event.owners)
+        pick = self._pick(event.owners.usable_for(record))
         if pick is None:
             self._rest()
             return [NoOwnerLive(self.topic_id)]
@@ -209,14 +220,14 @@ class TopicPlacement:
                 self._unload = (avoid, record.owner_epoch)
                 return True
             self._unload = None
-        if record.owner not in owners.live:
+        if record.owner not in owners.live or not owners.can_serve(record, record.owner):
             return True
         return record.owner in owners.suspected and now_ms >= self._backoff_until_ms
 
-    def _pick(self, owners: OwnersView) -> Incarnation | None:
+    def _pick(self, usable: Sequence[Incarnation]) -> Incarnation | None:
         avoid = self._unload[0] if self._unload is not None else None
-        others = [owner for owner in owners.usable if owner != avoid]
-        return pick_owner(self.topic_id, others or owners.usable)
+        others = [owner for owner in usable if owner != avoid]
+        return pick_owner(self.topic_id, others or usable)
 
     def _record_written(self, event: PlacementRecordWritten) -> list[PlacementEffect]:
         attempt, self._attempt = self._attempt, None
@@ -255,7 +266,7 @@ class TopicPlacement:
                 raise InvariantViolated(
                     f"topic {self.topic_id}: a placement must name an owner and raise the epoch by one"
                 )
-            if self._attempt.ledgers != self._record.ledgers:
+            if (self._attempt.ledgers, self._attempt.acks) != (self._record.ledgers, self._record.acks):
                 raise InvariantViolated(f"topic {self.topic_id}: a placement must not touch the ledgers")
         if self.state is PlacementState.IDLE and self._unload is not None:
             raise InvariantViolated(f"topic {self.topic_id}: an unload was forgotten")

@@ -1,17 +1,22 @@
-"""The format of a dedup snapshot, and the reader of the newest complete one (phase "load snapshot").
+"""The format of a snapshot, and the reader of the newest complete one (phase "load snapshot").
 
-A cursor ledger begins with a base (all producers), followed by deltas (the producers changed since the last complete
-snapshot). Each snapshot is some SNAPSHOT_CHUNK entries and then one SNAPSHOT_MANIFEST, its commit record. A snapshot
-exists when its manifest is durable; chunks without a manifest are ignored.
+A cursor ledger begins with a base (all producers and subscriptions), followed by deltas (what has changed since the
+last complete snapshot). Each snapshot is some chunks and then one SNAPSHOT_MANIFEST, its commit record: SNAPSHOT_CHUNK
+entries with producers, then SUBSCRIPTIONS_CHUNK entries (`core.subscriptions.snapshot_format`). A snapshot exists when
+its manifest is durable; chunks without a manifest are ignored.
 
-Chunk body: snapshot number 8, chunk index 4, producers 4, then for each producer
+The reader keeps the chunks of subscriptions as bytes, because programs without subscriptions read snapshots, too. They
+begin like a SNAPSHOT_CHUNK, with the snapshot number and their index among them.
+
+Body of a SNAPSHOT_CHUNK: snapshot number 8, chunk index 4, producers 4, then for each producer
     producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
     instance id 16 (zeros: none), role bytes 2, packed batches bytes 2, name, role, packed batches (see
     `recent_batches`; ids of batches with holes stay in their entries). A base has the producers in the order of
     activity.
 
 Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
-8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete.
+8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete. A topic with an ack chain has 16
+more bytes, the position there: ledger 8 and entry 8. Then the chunks of subscriptions are counted and summed, too.
 """
 
 from collections.abc import Iterable
@@ -27,7 +32,7 @@ from oncelog.core.dedup.state import DedupState, ProducerState
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryKind, SequenceMode, instance_from_bytes, instance_to_bytes
-from oncelog.core.ids import EntryId, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, Position
 
 #: A chunk ends before this size, far below the limit of an entry, so snapshots of any number of producers fit.
 CHUNK_BYTES = 256 * 1024
@@ -35,10 +40,11 @@ CHUNK_BYTES = 256 * 1024
 _CHUNK = Struct("<qII")
 _PRODUCER = Struct("<QIBxHqqq16sHH")
 _MANIFEST = Struct("<qqqqqqII")
+_ACKS = Struct("<qq")
 
 
 class SnapshotManifest(NamedTuple):
-    """The commit record of one snapshot: the state as of exactly `position`."""
+    """The commit record of one snapshot: the state as of exactly `position` in the log, and `acks` in the ack chain."""
 
     number: int
     previous: int
@@ -47,6 +53,7 @@ class SnapshotManifest(NamedTuple):
     producers_count: int
     chunks_count: int
     chunks_crc: int
+    acks: Position = BEFORE_ALL
 
     @property
     def is_base(self) -> bool:
@@ -80,24 +87,19 @@ def _encode_producer(p: ProducerState) -> bytes:
 
 
 def encode_manifest(m: SnapshotManifest) -> bytes:
-    return _MANIFEST.pack(
-        m.number,
-        m.previous,
-        m.position[0],
-        m.position[1],
-        m.next_index,
-        m.producers_count,
-        m.chunks_count,
-        m.chunks_crc,
+    body = _MANIFEST.pack(
+        m.number, m.previous, *m.position, m.next_index, m.producers_count, m.chunks_count, m.chunks_crc
     )
+    return body if m.acks == BEFORE_ALL else body + _ACKS.pack(*m.acks)
 
 
 def decode_manifest(body: Buffer) -> SnapshotManifest:
     """Raises CorruptEntry when the body is not a manifest."""
-    if len(body) != _MANIFEST.size:
+    if len(body) not in (_MANIFEST.size, _MANIFEST.size + _ACKS.size):
         raise CorruptEntry(f"a snapshot manifest of {len(body)} bytes")
-    number, previous, ledger, entry, next_index, producers, chunks, crc = _MANIFEST.unpack(body)
-    return SnapshotManifest(number, previous, Position(ledger, entry), next_index, producers, chunks, crc)
+    number, previous, ledger, entry, next_index, producers, chunks, crc = _MANIFEST.unpack_from(body)
+    acks = BEFORE_ALL if len(body) == _MANIFEST.size else Position(*_ACKS.unpack_from(body, _MANIFEST.size))
+    return SnapshotManifest(number, previous, Position(ledger, entry), next_index, producers, chunks, crc, acks)
 
 
 def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
@@ -114,6 +116,14 @@ def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
     if at != len(body):
         raise CorruptEntry(f"a snapshot chunk has {len(body) - at} bytes too many")
     return number, index, producers
+
+
+def _number_and_index(chunk: Buffer) -> tuple[int, int]:
+    """Raises CorruptEntry when the body is too short."""
+    if len(chunk) < _CHUNK.size:
+        raise CorruptEntry(f"a snapshot chunk of {len(chunk)} bytes")
+    number, index, _ = _CHUNK.unpack_from(chunk)
+    return number, index
 
 
 def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
@@ -154,33 +164,43 @@ class SnapshotReader:
     recent_bytes_max: int = RECENT_BYTES_MAX
     #: the state of the newest complete chain, None before the first complete base
     state: DedupState | None = None
+    #: the chunks of subscriptions of that chain, from the base on, in order
+    subscriptions: list[Buffer] = field(default_factory=list)
     #: its last manifest
     manifest: SnapshotManifest | None = None
     #: the base's manifest: a trim must not go beyond its position
     base: SnapshotManifest | None = None
-    _chunks: list[tuple[EntryId, Buffer]] = field(default_factory=list)
+    #: (kind, body) since the last manifest
+    _chunks: list[tuple[int, Buffer]] = field(default_factory=list)
 
     def feed(self, entry_id: EntryId, kind: int, body: Buffer) -> None:
         """Take one verified entry of the cursor's ledger. Raises CorruptEntry for a kind that does not belong there."""
-        if kind == EntryKind.SNAPSHOT_CHUNK:
-            self._chunks.append((entry_id, body))
+        if kind in (EntryKind.SNAPSHOT_CHUNK, EntryKind.SUBSCRIPTIONS_CHUNK):
+            self._chunks.append((kind, body))
         elif kind == EntryKind.SNAPSHOT_MANIFEST:
             manifest = decode_manifest(body)
             chunks = self._chunks[-manifest.chunks_count :] if manifest.chunks_count else []
             self._chunks = []
-            self._commit(manifest, [chunk for _, chunk in chunks])
+            self._commit(manifest, chunks)
         else:
             raise CorruptEntry(f"entry {entry_id} of a dedup cursor is of kind {kind}")
 
-    def _commit(self, manifest: SnapshotManifest, chunks: list[Buffer]) -> None:
+    def _commit(self, manifest: SnapshotManifest, chunks: list[tuple[int, Buffer]]) -> None:
         crc = 0
         producers: list[ProducerState] = []
-        for expected, chunk in enumerate(chunks):
-            number, index, found = decode_chunk(chunk)
+        of_producers, of_subscriptions = 0, list[Buffer]()
+        for kind, chunk in chunks:
+            if kind == EntryKind.SNAPSHOT_CHUNK:
+                number, index, found = decode_chunk(chunk)
+                expected, of_producers = of_producers, of_producers + 1
+                producers += found
+            else:
+                number, index = _number_and_index(chunk)
+                expected = len(of_subscriptions)
+                of_subscriptions.append(chunk)
             if number != manifest.number or index != expected:
                 return
             crc = self.checksum(chunk, crc)
-            producers += found
         if len(chunks) != manifest.chunks_count or crc != manifest.chunks_crc:
             return
         if manifest.is_base:
@@ -196,5 +216,7 @@ class SnapshotReader:
         state.next_index = manifest.next_index
         if manifest.is_base:
             self.base = manifest
+            self.subscriptions = []
+        self.subscriptions += of_subscriptions
         self.state = state
         self.manifest = manifest

@@ -5,6 +5,8 @@ Rules
 - The fold records facts and rejects nothing: the highest mark and the first position win, whether dedup was enabled or
   not.
 - It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops the fold.
+- Entries that an operator has given up are passed over (`skip_given_up`). Grants and batches may then be missing until
+  the log says so (GivenUp): a batch of an unknown producer is passed over, and a higher generation or mark is believed.
 - Everything here is durable. In-flight batches live in `table.DedupTable`, on top, and are dropped by a failed write.
 - Law: snapshot(P) + replay(P..end) == fold(whole log), except for batches at or below `recent_floor`: each producer
   keeps its newest 64 batches, within a budget of memory for all producers (`batch_budget`).
@@ -149,6 +151,10 @@ class DedupState:
         self.next_index: int = 0
         #: producers changed since the last complete snapshot, in order of change
         self.dirty: dict[ProducerId, None] = {}
+        #: entries were passed over, and no GivenUp was folded since
+        self.holed = False
+        #: False: entries were passed over just now, so that next_index is only a lower bound
+        self.index_known = True
 
     def fold(self, header: EntryHeader, data: Buffer) -> None:
         """Fold one entry, given whole or cut after the id deltas. Raises LogHole or CorruptEntry; never skips one."""
@@ -171,8 +177,13 @@ class DedupState:
         if batch.producer_id == NOT_DEDUPLICATED:
             return
         producer = self.producers.get(batch.producer_id)
-        if producer is None or batch.generation > producer.generation:
+        if self.holed and producer is None:
+            return
+        if producer is None or (batch.generation > producer.generation and not self.holed):
             raise CorruptEntry(f"entry {header.position} is of producer {batch.producer_id}, which was never granted")
+        if batch.generation > producer.generation:
+            producer.generation = batch.generation
+            self._held_by(producer, NO_INSTANCE)
         if batch.first <= producer.persisted:
             producer.forget_below(
                 highest_unnamed(
@@ -202,6 +213,10 @@ class DedupState:
             self.names[grant.name] = grant.producer_id
         elif producer.name != grant.name or grant.generation <= producer.generation:
             raise CorruptEntry(f"entry {header.position} grants {grant.name!r} against what the log says before it")
+        elif self.holed and grant.persisted > producer.persisted:
+            producer.forget_all()
+            producer.persisted = producer.recent_floor = grant.persisted
+            self.budget.used(producer)
         producer.generation = grant.generation
         self._held_by(producer, grant.instance_id)
         producer.role = producer.role or grant.role
@@ -210,12 +225,26 @@ class DedupState:
 
     def fold_given_up(self, header: EntryHeader) -> None:
         """Messages and grants that were acknowledged may be gone. Their numbers and generations are not used again, and
-        each instance must open its name anew: it then sees which of its messages are stored (hazard 72)."""
+        each instance must open its name again: it then sees which of its messages are stored (hazard 72)."""
         self._step(header)
+        self.holed = False
         for pid, producer in self.producers.items():
             producer.generation = Generation(min(producer.generation + GIVEN_UP_GENERATIONS, GENERATION_MAX))
             self._held_by(producer, NO_INSTANCE)
             self.dirty[pid] = None
+
+    def skip_given_up(self, position: Position) -> None:
+        """Pass over the entries up to `position`, which an operator has given up."""
+        if position <= self.position:
+            raise InvariantViolated(f"entries up to {position} cannot be passed over: {self.position} was folded in")
+        self.position = position
+        self.holed, self.index_known = True, False
+
+    def begin_ledger(self, base_index: int) -> bool:
+        """Whether the next entry may be the first one of a ledger that begins with this message."""
+        if not self.index_known and base_index >= self.next_index:
+            self.next_index, self.index_known = base_index, True
+        return base_index == self.next_index
 
     def _held_by(self, producer: ProducerState, instance_id: InstanceId) -> None:
         self.unnamed.pop(producer.instance_id, None)
@@ -224,13 +253,14 @@ class DedupState:
             self.unnamed[instance_id] = producer.producer_id
 
     def _step(self, header: EntryHeader) -> None:
-        if header.base_index != self.next_index or header.position <= self.position:
+        passed_over = not self.index_known and header.base_index >= self.next_index
+        if (header.base_index != self.next_index and not passed_over) or header.position <= self.position:
             raise LogHole(
                 f"entry {header.position} begins at message {header.base_index}, but the log before it ends at "
                 f"{self.position} with message {self.next_index}: an entry between them is missing"
             )
         self.position = header.position
-        self.next_index = header.next_index
+        self.next_index, self.index_known = header.next_index, True
 
     def restore(self, producers: Iterable[ProducerState]) -> None:
         """Replace the states of the producers in a snapshot."""

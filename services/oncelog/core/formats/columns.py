@@ -218,7 +218,7 @@ def decode_columns(payload: Buffer, count: int) -> Columns:
     keys, times, properties = (found.get(c) for c in (Column.KEYS, Column.EVENT_TIMES, Column.PROPERTIES))
     return Columns(
         _decode_values(found[Column.VALUES], count),
-        None if keys is None else _decode_keys(keys, count),
+        None if keys is None else decode_keys(keys, count),
         None if times is None else _decode_times(times, count),
         None if properties is None else decode_properties(properties, count),
     )
@@ -313,7 +313,8 @@ def _decode_values(content: memoryview, count: int) -> Values:
     return Values(data, offsets)
 
 
-def _decode_keys(content: memoryview, count: int) -> list[bytes | None]:
+def decode_keys(content: memoryview, count: int) -> list[bytes | None]:
+    """The KEYS column; None for a message without a key. Raises InvalidBatch."""
     lengths, data = split_lengths(content, count, "keys")
     keys: list[bytes | None] = []
     at = 0

@@ -44,16 +44,19 @@ _CRC = Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """The kind of the body. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are reserved; an owner refuses unknown kinds.
+    """The kind of the body. 4 (PRODUCER_EXPIRED) is reserved; an owner refuses unknown kinds.
 
-    The header's count is 0 for control entries, and GIVEN_UP_INDEXES for GIVEN_UP.
+    The header's count is 0 for control entries, and GIVEN_UP_INDEXES for GIVEN_UP. ACK_STATE belongs in the ledgers of
+    the ack chain only.
     """
 
     MESSAGES = 1
     PRODUCER_OPENED = 2
     SNAPSHOT_CHUNK = 5
     SNAPSHOT_MANIFEST = 6
+    ACK_STATE = 7
     GIVEN_UP = 8
+    SUBSCRIPTIONS_CHUNK = 9
 
 
 class EntryHeader(NamedTuple):

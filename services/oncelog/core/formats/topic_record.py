@@ -4,6 +4,11 @@ The topic record is the ownership fence. A metadata replica assigns an owner by 
 owner_epoch + 1 (acquire). All later writes (open, roll, trim) are the owner's, on the version that it read when the
 record named it, or that its last write returned. A cursor's record names its ledgers and the owner_epoch that may add
 to them.
+
+The topic record lists both chains of a topic: the log (messages and grants) and the ack chain (entries of kind 7). It
+has format 1 until the first ledger of an ack chain is linked, and format 2 from then on. A process that cannot serve an
+ack chain refuses to read format 2, so it neither places the topic nor writes the record without its ack chain (hazard
+50).
 """
 
 import json
@@ -13,8 +18,13 @@ from typing import Any, NamedTuple
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.record_fields import number, numbers, pairs, parse_json, text
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.process_version import ACKS_VERSION
 
 FORMAT = 1
+#: The format of a topic record that lists an ack chain.
+FORMAT_WITH_ACKS = 2
+#: {format of a topic record: the lowest process version that can serve the topic}
+_VERSION_NEEDED = {FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION}
 #: The cursor that holds the dedup snapshots.
 DEDUP_CURSOR = "oncelog.dedup"
 
@@ -28,8 +38,12 @@ class LedgerLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """ledgers: ascending ids; all but the last are CLOSED. deleted_below: the log's ledgers below this id were deleted;
-    it only rises, in the compare-and-set that trims (hazard 67)."""
+    """ledgers: of the log, ascending ids; all but the last are CLOSED. deleted_below: the log's ledgers below this id
+    were deleted; it only rises, in the compare-and-set that trims (hazard 67).
+
+    acks, acks_deleted_below: the same for the ack chain, which has no ledger before the topic's first subscription.
+    format: what an owner must support to serve the topic; it only rises.
+    """
 
     topic_id: TopicId
     name: str
@@ -37,9 +51,16 @@ class TopicRecord:
     owner_epoch: OwnerEpoch = OwnerEpoch(0)
     ledgers: tuple[LedgerLink, ...] = ()
     deleted_below: LedgerId = LedgerId(0)
+    acks: tuple[LedgerId, ...] = ()
+    acks_deleted_below: LedgerId = LedgerId(0)
+    format: int = FORMAT
+
+    def can_be_served_by(self, version: int) -> bool:
+        """Whether a process of this version can serve the topic (core.process_version)."""
+        return version >= _VERSION_NEEDED[self.format]
 
     def placed_on(self, owner: Incarnation) -> "TopicRecord":
-        """Acquire: the same log under a new owner and a higher epoch."""
+        """Acquire: the same chains under a new owner and a higher epoch."""
         return replace(self, owner=owner, owner_epoch=OwnerEpoch(self.owner_epoch + 1))
 
     def with_ledger(self, link: LedgerLink) -> "TopicRecord":
@@ -55,12 +76,26 @@ class TopicRecord:
         kept = self.ledgers[count:]
         return replace(self, ledgers=kept, deleted_below=max(self.deleted_below, kept[0].ledger_id))
 
+    def with_ack_ledger(self, ledger_id: LedgerId) -> "TopicRecord":
+        """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard 50)."""
+        if self.acks and ledger_id <= self.acks[-1]:
+            raise InvariantViolated(f"ledger {ledger_id} is not above the last of the ack chain, {self.acks[-1]}")
+        return replace(self, acks=(*self.acks, ledger_id), format=max(self.format, FORMAT_WITH_ACKS))
+
+    def without_first_acks(self, count: int) -> "TopicRecord":
+        if count >= len(self.acks):
+            raise InvariantViolated("a trim never takes the last ledger of an ack chain")
+        kept = self.acks[count:]
+        return replace(self, acks=kept, acks_deleted_below=max(self.acks_deleted_below, kept[0]))
+
 
 class CursorLink(NamedTuple):
-    """One ledger of the dedup cursor. base: position of its complete base snapshot; None when unknown."""
+    """One ledger of the dedup cursor. base, acks: positions of its complete base snapshot in the log and in the ack
+    chain; None when unknown, and for a base without an ack chain."""
 
     ledger_id: LedgerId
     base: Position | None
+    acks: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +116,15 @@ class CursorRecord:
 
 def encode_topic(record: TopicRecord) -> bytes:
     fields: dict[str, Any] = {
-        "format": FORMAT,
+        "format": record.format,
         "topic_id": record.topic_id,
         "name": record.name,
         "owner": record.owner,
         "owner_epoch": record.owner_epoch,
         "ledgers": [list(link) for link in record.ledgers],
         "deleted_below": record.deleted_below,
+        "acks": list(record.acks),
+        "acks_deleted_below": record.acks_deleted_below,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -96,13 +133,16 @@ def decode_topic(data: bytes) -> TopicRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
     try:
         fields = parse_json(data)
-        if fields["format"] != FORMAT:
-            raise CorruptEntry(f"topic record of format {fields['format']}: this version reads format {FORMAT}")
+        form = fields["format"]
+        if form not in (FORMAT, FORMAT_WITH_ACKS):
+            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_ACKS}")
         ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
         owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
         epoch = OwnerEpoch(number(fields, "owner_epoch"))
         topic_id, name = TopicId(text(fields, "topic_id")), text(fields, "name")
-        return TopicRecord(topic_id, name, owner, epoch, ledgers, _floor(fields))
+        acks = tuple(map(LedgerId, numbers({"acks": []} | fields, "acks")))
+        floors = _floor(fields), _floor(fields, "acks_deleted_below")
+        return TopicRecord(topic_id, name, owner, epoch, ledgers, floors[0], acks, floors[1], number(fields, "format"))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
 
@@ -111,7 +151,7 @@ def encode_cursor(record: CursorRecord) -> bytes:
     fields = {
         "format": FORMAT,
         "owner_epoch": record.owner_epoch,
-        "ledgers": [[link.ledger_id, link.base] for link in record.ledgers],
+        "ledgers": [list(link if link.acks is not None else link[:2]) for link in record.ledgers],
         "deleted_below": record.deleted_below,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
@@ -123,22 +163,26 @@ def decode_cursor(data: bytes) -> CursorRecord:
         fields = parse_json(data)
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"cursor record of format {fields['format']}: this version reads format {FORMAT}")
-        ledgers = tuple(_cursor_link(ledger, base) for ledger, base in fields["ledgers"])
+        ledgers = tuple(_cursor_link(*link) for link in fields["ledgers"])
         return CursorRecord(OwnerEpoch(number(fields, "owner_epoch")), ledgers, _floor(fields))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a cursor record cannot be read: {error!r}") from error
 
 
-def _floor(fields: dict[str, Any]) -> LedgerId:
+def _floor(fields: dict[str, Any], name: str = "deleted_below") -> LedgerId:
     """Raises ValueError."""
-    return LedgerId(number({"deleted_below": 0} | fields, "deleted_below"))
+    return LedgerId(number({name: 0} | fields, name))
 
 
-def _cursor_link(ledger: object, base: object) -> CursorLink:
+def _cursor_link(ledger: object, base: object, acks: object = None) -> CursorLink:
     """Raises ValueError, TypeError."""
-    found = {"link": [ledger, *(base if isinstance(base, list) else ())]}
-    ledger_id, *position = numbers(found, "link")
-    if base is None:
-        return CursorLink(LedgerId(ledger_id), None)
-    base_ledger, base_entry = position
-    return CursorLink(LedgerId(ledger_id), Position(LedgerId(base_ledger), EntryId(base_entry)))
+    (ledger_id,) = numbers({"ledger": [ledger]}, "ledger")
+    return CursorLink(LedgerId(ledger_id), _position(base), _position(acks))
+
+
+def _position(value: object) -> Position | None:
+    """Raises ValueError."""
+    if value is None:
+        return None
+    ledger_id, entry_id = numbers({"position": value}, "position")
+    return Position(LedgerId(ledger_id), EntryId(entry_id))

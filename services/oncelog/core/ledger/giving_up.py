@@ -1,7 +1,8 @@
-"""Whether an operator may end an open ledger without the members that are gone (hazards 72 and 79).
+"""Whether an operator may go on without what only lost members of a ledger have (hazards 72 and 79).
 
-Only a ledger that no recovery can close may be ended: fewer than Qw-Qa+1 of its members are registered. What only the
-others hold is given up, although it may have been acknowledged.
+An open ledger may be ended only if no recovery can close it: fewer than Qw-Qa+1 of its members are registered. What
+only the others hold is given up, although it may have been acknowledged. Of a closed ledger entries may be given up if
+they are proved lost, or if so many members are not registered that they may be the only ones with an entry.
 """
 
 from collections.abc import Container
@@ -13,16 +14,25 @@ from oncelog.core.ledger.quorum import coverage
 
 
 def members_to_give_up(record: LedgerMetadata, registered: Container[Incarnation]) -> tuple[Incarnation, ...]:
-    """The members that are not registered. Raises Conflict if the ledger is CLOSED, or can be recovered."""
+    """The members that are not registered. Raises Conflict if the ledger can be recovered, or, once it is closed, if
+    no entry of it can be lost."""
     name = f"ledger {record.ledger_id}"
-    if record.state is LedgerState.CLOSED:
-        raise Conflict(f"{name} is closed already: there is nothing to end", ledger_id=record.ledger_id)
     needed = coverage(write_quorum=record.write_quorum, ack_quorum=record.ack_quorum)
     present = [member for member in record.members if member in registered]
+    gone = tuple(member for member in record.members if member not in registered)
+    if record.state is LedgerState.CLOSED:
+        if not record.lost and len(gone) < record.ack_quorum:
+            raise Conflict(
+                f"{name} is closed, and none of its entries is proved lost: {len(present)} of its "
+                f"{record.write_quorum} storage nodes are registered ({', '.join(present)}), and every entry has "
+                f"{record.ack_quorum} copies: wait for the repair",
+                ledger_id=record.ledger_id,
+            )
+        return gone
     if len(present) >= needed:
         raise Conflict(
             f"{name} cannot be ended: {len(present)} of its {record.write_quorum} storage nodes are registered "
             f"({', '.join(present)}), and {needed} are enough to recover it: wait for its topic owner",
             ledger_id=record.ledger_id,
         )
-    return tuple(member for member in record.members if member not in registered)
+    return gone

@@ -9,7 +9,8 @@ ledger, one at a time:
 `joining` is in the record before the first byte is copied (hazard 54). `whole` says that every member has read 0..end
 from its disk; before it is set, no copy is erased (hazard 55). `lost` names entries that are proved lost (hazard 78).
 `given_up_by`, `gone`: an operator has ended the ledger without the members `gone`, of which too many are lost for a
-recovery (hazard 79). The ledger ends before the first entry that no other member holds.
+recovery (hazard 79). The ledger ends before the first entry that no other member holds. Of a CLOSED ledger: an operator
+has given up the entries that are lost, and those that only the members `gone` have; a takeover passes over them.
 `frozen`: sound copies differ; nothing of the ledger is swapped, erased or reclaimed (hazard 60).
 Source: BookKeeper's ledger metadata, without segments.
 """
@@ -84,6 +85,14 @@ class LedgerMetadata:
             raise InvariantViolated(f"ledger {self.ledger_id} is given up by nobody, or without any member")
         lost = tuple(member for member in self.members if member in gone or member in self.gone)
         return replace(self.in_recovery(), given_up_by=by, gone=lost)
+
+    def give_up_entries(self, gone: Sequence[Incarnation], *, by: str) -> Self:
+        """Go on without the entries of this CLOSED ledger that are lost, or that only these members have."""
+        self._require_closed("entries to give up")
+        if not by or not (gone or self.lost):
+            raise InvariantViolated(f"nothing of ledger {self.ledger_id} is given up, or the operator is not named")
+        lost = tuple(member for member in self.members if member in gone or member in self.gone)
+        return replace(self, given_up_by=by, gone=lost)
 
     @property
     def survivors(self) -> tuple[Incarnation, ...]:

@@ -23,10 +23,11 @@ from oncelog.core.store_status import WriteStatus
 
 
 class LedgerPurpose(Enum):
-    """What a ledger is for: the topic's log, or the snapshots of its dedup cursor."""
+    """What a ledger is for: the topic's log, the snapshots of its dedup cursor, or its ack chain."""
 
     LOG = "log"
     DEDUP = "dedup"
+    ACKS = "acks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.producer.opening import (
+from oncelog.core.owner_attempts import (
     EpochSeen,
     LookUpFailed,
-    OpeningEffect,
-    OpenRefused,
     OwnerFound,
-    ProducerGranted,
     SessionTimerFired,
     StreamLost,
 )
+from oncelog.core.producer.opening import OpeningEffect, OpenRefused, ProducerGranted
 from oncelog.core.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.producer.sequence_ids import BatchIds
 

@@ -1,36 +1,30 @@
-"""How a producer gets its session: look up the owner, ask it, retry. The part of `session` that deals with owners.
-
-    LOOKING_UP -> ASKING -> GRANTED
-        ^           |          |
-        +-- WAITING-+----------+      each retry is an attempt with a new number
+"""How a producer gets its session. The part of `session` that deals with owners; `owner_attempts` has its states.
 
 Rules
-- Completions name their attempt; those of an older one are dropped.
-- The highest owner_epoch ever seen is kept and sent to every owner; answers with a lower one are rejected (hazard 6).
 - The first opening makes a new instance. A granted instance resumes with (producer id, generation). When its id is
   unknown to the owner, it opens by name again and presents both (hazard 11).
 - All requests of one instance carry its instance id, so the owner recognises repeats. A request that is not answered in
   time is withdrawn before the next one is sent, because it must not be granted later.
-- The first retry after a success is immediate; the next ones follow after 20 ms, growing by half up to 1 s. The shell
-  adds the jitter.
 """
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.owner_attempts import (
+    OPEN_TIMEOUT_MS,
+    LookUp,
+    OpeningPhase,
+    OwnerAttempts,
+    OwnerFound,
+    StartSessionTimer,
+    TimerKey,
+)
 from oncelog.core.producer.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
 
-RETRY_MS_MIN = 20
-#: By half, not twofold: the end of an outage is then noticed after at most a third of its duration.
-RETRY_GROWTH = 1.5
-RETRY_MS_MAX = 1_000
-OPEN_TIMEOUT_MS = 5_000
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
 #: Room for the batch's header, lengths and id deltas beside one message of the largest size.
 BATCH_OVERHEAD_BYTES = 64 * 1024
@@ -59,48 +53,7 @@ class ProducerSettings:
     on_behalf_of: Caller | None = None
 
 
-def retry_pause_ms(failures: int) -> int:
-    """The pause before the next attempt after `failures` in a row, without jitter: none, then growing to 1 s."""
-    if failures <= 1:
-        return 0
-    return min(RETRY_MS_MAX, int(RETRY_MS_MIN * RETRY_GROWTH ** min(failures - 2, 20)))
-
-
-class TimerKind(Enum):
-    RETRY = "retry"
-    OPEN = "open"
-    ANSWER = "answer"
-    SEND = "send"
-
-
-class TimerKey(NamedTuple):
-    """number: the attempt; of SEND, the request."""
-
-    kind: TimerKind
-    number: int
-
-
 # --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerFound:
-    """The answer to LookUp: the shell has a stream to the owner.
-
-    another_topic: the name belongs to another topic than at the previous attempt, so earlier epochs do not apply.
-    """
-
-    attempt: int
-    owner_epoch: OwnerEpoch
-    another_topic: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LookUpFailed:
-    """The other answer to LookUp: the owner is unknown or cannot be reached."""
-
-    attempt: int
-    error: OncelogError
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,35 +81,7 @@ class OpenRefused:
     owner_epoch: OwnerEpoch = OwnerEpoch(0)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamLost:
-    """The stream of this attempt, or of its session, has ended."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochSeen:
-    """Another user of this client, a reader or a producer, got an answer of an owner of this epoch."""
-
-    owner_epoch: OwnerEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class SessionTimerFired:
-    key: TimerKey
-
-
 # --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    """Find the owner and a stream to it: OwnerFound or LookUpFailed. fresh: do not use a kept route."""
-
-    attempt: int
-    fresh: bool
-    owner_epoch: OwnerEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,68 +117,22 @@ class CloseSession:
     session: SessionNumber
 
 
-@dataclass(frozen=True, slots=True)
-class StartSessionTimer:
-    """Feed SessionTimerFired(key) after this time; jitter: after a random time between half of it and all of it."""
-
-    key: TimerKey
-    after_ms: int
-    jitter: bool = False
-
-
 OpeningEffect = LookUp | OpenProducer | WithdrawOpening | CloseSession | StartSessionTimer
 
 
-class OpeningPhase(Enum):
-    IDLE = "idle"
-    LOOKING_UP = "looking up"
-    ASKING = "asking"
-    GRANTED = "granted"
-    WAITING = "waiting"
-
-
-class SessionOpening:
+class SessionOpening(OwnerAttempts):
     """The attempts of one producer to get a session."""
 
     def __init__(self, settings: ProducerSettings, instance_id: InstanceId) -> None:
         """instance_id: 16 random bytes, of this producer alone."""
+        super().__init__(settings.open_timeout_ms)
         self._settings = settings
         self._instance_id = instance_id
         self.name = settings.name
-        self.phase = OpeningPhase.IDLE
-        self.attempt = 0
         #: None until the first grant, and when an expired producer may start again
         self.instance: ProducerInstance | None = None
         #: the owner said UnknownProducer: open by name, presenting the instance
         self.id_unknown = False
-        self.owner_epoch = OwnerEpoch(0)
-        self._failures = 0
-
-    def believes(self, owner_epoch: OwnerEpoch) -> bool:
-        """Whether an answer of this epoch is valid. 0: the sender does not serve the topic and can only refuse."""
-        self.owner_epoch = max(self.owner_epoch, owner_epoch)
-        return owner_epoch in (0, self.owner_epoch)
-
-    def begin(self, *, fresh: bool) -> list[OpeningEffect]:
-        """Look the owner up immediately."""
-        self.attempt += 1
-        self.phase = OpeningPhase.LOOKING_UP
-        deadline = StartSessionTimer(TimerKey(TimerKind.OPEN, self.attempt), self._settings.open_timeout_ms)
-        return [LookUp(self.attempt, fresh, self.owner_epoch), deadline]
-
-    def again(self, *, fresh: bool = True) -> list[OpeningEffect]:
-        """Retry: immediately after a first failure, then after a pause. `fresh` applies to the immediate retry."""
-        self._failures += 1
-        pause_ms = retry_pause_ms(self._failures)
-        if pause_ms == 0:
-            return self.begin(fresh=fresh)
-        self.attempt += 1
-        self.phase = OpeningPhase.WAITING
-        return [StartSessionTimer(TimerKey(TimerKind.RETRY, self.attempt), pause_ms, jitter=True)]
-
-    def succeeded(self) -> None:
-        """A batch was stored, which a grant alone does not guarantee: the next failure counts as the first."""
-        self._failures = 0
 
     def owner_found(self, event: OwnerFound) -> list[OpeningEffect]:
         if not self.looks_up(event.attempt):
@@ -262,7 +141,7 @@ class SessionOpening:
             assert self.instance is None, "a granted instance belongs to one topic"
             self.owner_epoch = OwnerEpoch(0)
         if not self.believes(event.owner_epoch):
-            return self.again()
+            return [*self.again()]
         self.phase = OpeningPhase.ASKING
         proven = self.instance
         return [
@@ -279,14 +158,6 @@ class SessionOpening:
             )
         ]
 
-    def looks_up(self, attempt: int) -> bool:
-        """Whether this attempt's look-up is unanswered."""
-        return attempt == self.attempt and self.phase is OpeningPhase.LOOKING_UP
-
-    def asks(self, attempt: int) -> bool:
-        """Whether this attempt's request to the owner is unanswered."""
-        return attempt == self.attempt and self.phase is OpeningPhase.ASKING
-
     def granted(self, event: ProducerGranted) -> None:
         """The grant is accepted: from now on this instance resumes."""
         if self.instance is not None and self.instance.producer_id != event.producer_id:
@@ -297,13 +168,9 @@ class SessionOpening:
         self.id_unknown = False
 
     def timer_fired(self, key: TimerKey) -> list[OpeningEffect]:
-        if key.number != self.attempt:
-            return []
-        if key.kind is TimerKind.RETRY and self.phase is OpeningPhase.WAITING:
-            return self.begin(fresh=True)
-        if key.kind is TimerKind.OPEN and self.phase in (OpeningPhase.LOOKING_UP, OpeningPhase.ASKING):
-            return [*self.withdraw(), *self.again()]
-        return []
+        if self.retries(key):
+            return [*self.begin(fresh=True)]
+        return [*self.withdraw(), *self.again()] if self.is_over(key) else []
 
     def withdraw(self) -> list[OpeningEffect]:
         """Withdraw the request to the owner, if it is unanswered."""

@@ -30,6 +30,16 @@ from oncelog.core.formats.batch import HEADER_BYTES, Checksum
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
+from oncelog.core.owner_attempts import (
+    EpochSeen,
+    LookUpFailed,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+    TimerKey,
+    TimerKind,
+)
 from oncelog.core.producer.events import (
     BatchesAnswered,
     CloseWanted,
@@ -47,18 +57,10 @@ from oncelog.core.producer.opening import (
     BATCH_OVERHEAD_BYTES,
     MESSAGE_BYTES_MAX,
     CloseSession,
-    EpochSeen,
-    LookUpFailed,
     OpenRefused,
-    OwnerFound,
     ProducerGranted,
     ProducerSettings,
     SessionOpening,
-    SessionTimerFired,
-    StartSessionTimer,
-    StreamLost,
-    TimerKey,
-    TimerKind,
 )
 from oncelog.core.producer.pending_batches import BatchReady, PendingBatch, PendingBatches, SendBatches
 from oncelog.core.producer.sequence_assignment import SequenceAssignment, check_initial

@@ -16,7 +16,8 @@ class DirectoryView:
     """One directory that ever joined, from its cookie and its registration.
 
     live: registered. retired: superseded or removed for ever. leaving: decommissioned, or being drained. read_only: an
-    operator or a nearly full disk. joining: not yet a member of the cluster (hazard 74).
+    operator or a nearly full disk. joining: not yet a member of the cluster (hazard 74). silent: registered, but it did
+    not answer the last look.
     """
 
     incarnation: Incarnation
@@ -25,6 +26,7 @@ class DirectoryView:
     leaving: bool = False
     read_only: bool = False
     joining: bool = False
+    silent: bool = False
     #: the wall clock of the repairer when it first saw the node absent; None while it is live
     absent_since_ms: int | None = None
 
@@ -40,6 +42,10 @@ class StorageNodes:
     def live(self, node: Incarnation) -> bool:
         view = self.views.get(node)
         return view is not None and view.live
+
+    def answers(self, node: Incarnation) -> bool:
+        view = self.views.get(node)
+        return view is not None and view.live and not view.silent
 
     def retired(self, node: Incarnation) -> bool:
         view = self.views.get(node)
@@ -119,7 +125,7 @@ def assess(
     if record.frozen:
         return Assessment(Need.NOTHING, len(sound), under_replicated, unavailable, waiting_for)
     ailing = _ailing(record, nodes)
-    target = _target(record, nodes, avoid)
+    target = _target(record, nodes, avoid) if ailing else None
     if not closed:
         # Without a live node that is not a member, rolling would choose the same members again (hazard 58).
         helps = any(member in damaged for member in record.members) or (ailing and target is not None)

@@ -258,7 +258,7 @@ class LedgerRepair:
 
     def _begin_pass(self, targets: Sequence[Incarnation]) -> None:
         self._end_pass()
-        if not self._nodes.registered and self._current().end >= 0:
+        if not self._nodes.registered:
             self._finish(RepairResult.WAITING, self._current().members)
             return
         self._copying = CopyPass(self._current(), self._nodes, targets, self._limits, self._emit)

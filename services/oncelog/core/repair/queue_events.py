@@ -12,16 +12,18 @@ from oncelog.core.repair.events import RepairFinished, RepairJob
 @dataclass(frozen=True, slots=True)
 class RepairSettings:
     """absent_delay_ms: after which copies of an absent node are made elsewhere. jobs_max: repairs at the same time.
-    retry_ms: the first pause after a repair that did not succeed; it doubles up to retry_max_ms. stuck_retry_ms: the
-    pause after STUCK and LOST, unless a storage node registers. roll_retry_ms: between two requests to roll one ledger.
+    retry_ms: the first pause after a repair that did not succeed; it doubles up to retry_max_ms. lost_retry_ms: the
+    pause after LOST, which only a node that registers can change. roll_retry_ms: the pause
+    after the first request to roll a ledger; it doubles up to roll_retry_max_ms.
     """
 
     absent_delay_ms: int = 600_000
     jobs_max: int = 1
     retry_ms: int = 2_000
     retry_max_ms: int = 60_000
-    stuck_retry_ms: int = 600_000
+    lost_retry_ms: int = 600_000
     roll_retry_ms: int = 10_000
+    roll_retry_max_ms: int = 600_000
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -44,13 +46,14 @@ class LedgerRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ChainRecorded:
-    """The ledgers of a topic's log or of its cursor, as they are now; none when the topic is deleted. owner: of the
-    topic, None while it has none."""
+    """The ledgers of a topic's log, cursor or ack chain, as they are now; none when the topic is deleted. owner: of the
+    topic, None while it has none. deleted_below: the floor of this list."""
 
     topic_id: TopicId
     purpose: LedgerPurpose
     ledgers: tuple[LedgerId, ...]
     owner: Incarnation | None = None
+    deleted_below: LedgerId = LedgerId(0)
 
 
 @dataclass(frozen=True, slots=True)

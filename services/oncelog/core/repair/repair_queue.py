@@ -10,11 +10,15 @@ Rules
 - Retired, leaving and damaged members count at once, absent ones after a delay (hazard 57). Ledgers that are not CLOSED
   are left to their owners, and what no topic or cursor lists is not touched (58).
 - Nothing begins while a registered process has a version below 2 (80).
+- A ledger that still needs work after a repair waits: a few seconds at first, a minute at most. It is tried again at
+  once when something changes that the repair depended on: a node that it waits for registers or answers again, its
+  record is changed by another writer, or the damage in it changes. A change during a repair makes the next pause a
+  short one. Without any change a STUCK repair has nothing new to find, so it is tried again after all others.
 - An event costs as much as the ledgers that it concerns; a tick as much as what is due.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import ClassVar, assert_never
 
@@ -24,6 +28,7 @@ from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.repair.assessment import Assessment, DirectoryView, Need, StorageNodes, assess
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
+from oncelog.core.repair.ledger_sets import LedgerSets, RepairCounts
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
     ChainRecorded,
@@ -41,21 +46,10 @@ from oncelog.core.repair.queue_events import (
     StartRepair,
 )
 
+#: Added to the rank of a repair that has nothing new to find.
+_AFTER_OTHERS = 1 << 16
+
 # --- the machine ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RepairCounts:
-    """under_replicated: ledgers with fewer live undamaged members than their write quorum. unproved: CLOSED ledgers
-    that are not whole. queued: jobs that wait."""
-
-    under_replicated: int
-    unproved: int
-    unavailable: int
-    lost: int
-    frozen: int
-    stuck: int
-    queued: int
 
 
 @dataclass(slots=True)
@@ -68,7 +62,11 @@ class _Known:
     last: RepairFinished | None = None
     attempts: int = 0
     retry_at_ms: int = 0
+    #: whether something changed since the last repair began
+    changed: bool = False
+    #: when to ask for a roll again, and the pause after that
     roll_at_ms: int = 0
+    roll_pause_ms: int = 0
     asked: bool = False
     #: where it is in the queue; None while it is not in it
     rank: int | None = None
@@ -81,18 +79,6 @@ class _Chain:
     ledgers: tuple[LedgerId, ...]
     owner: Incarnation | None
     purpose: LedgerPurpose
-
-
-@dataclass(slots=True)
-class LedgerSets:
-    """The ledgers of each kind, in the order in which they became so."""
-
-    under_replicated: dict[LedgerId, None] = field(default_factory=dict)
-    unproved: dict[LedgerId, None] = field(default_factory=dict)
-    unavailable: dict[LedgerId, None] = field(default_factory=dict)
-    lost: dict[LedgerId, None] = field(default_factory=dict)
-    frozen: dict[LedgerId, None] = field(default_factory=dict)
-    stuck: dict[LedgerId, None] = field(default_factory=dict)
 
 
 class RepairQueue:
@@ -124,6 +110,8 @@ class RepairQueue:
         self._to_roll: dict[LedgerId, None] = {}
         #: heap of (when, ledger) of pauses
         self._pauses: list[tuple[int, LedgerId]] = []
+        #: the ledgers whose last repair waits for nodes
+        self._waiting: dict[LedgerId, None] = {}
         #: absent nodes whose delay has not passed yet
         self._waiting_nodes: dict[Incarnation, None] = {}
         self._long_absent: dict[Incarnation, None] = {}
@@ -157,17 +145,7 @@ class RepairQueue:
 
     @property
     def counts(self) -> RepairCounts:
-        sets = self.ledgers
-        queued = sum(len(ledgers) for ledgers in self._ready.values())
-        return RepairCounts(
-            len(sets.under_replicated),
-            len(sets.unproved),
-            len(sets.unavailable),
-            len(sets.lost),
-            len(sets.frozen),
-            len(sets.stuck),
-            queued,
-        )
+        return self.ledgers.counts(queued=sum(len(ledgers) for ledgers in self._ready.values()))
 
     def debt(self, node: Incarnation) -> int:
         """Ledgers that name this retired directory and that live nodes could copy now, without those that are stuck."""
@@ -191,6 +169,13 @@ class RepairQueue:
             return known.assessment
         return replace(known.assessment, unavailable=last.unavailable, waiting_for=last.waiting_for)
 
+    def retry_in_ms(self, ledger_id: LedgerId) -> int | None:
+        """How long the ledger waits after its last repair, if nothing changes; None: it does not wait."""
+        known = self._known.get(ledger_id)
+        if known is None or known.assessment.need is not Need.REPAIR or known.retry_at_ms <= self._now_ms:
+            return None
+        return known.retry_at_ms - self._now_ms
+
     def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         found = self._records.get(ledger_id)
         return None if found is None else found[0]
@@ -206,7 +191,15 @@ class RepairQueue:
         self._records[record.ledger_id] = (record, version)
         for node in _named(record):
             self._of_node.setdefault(node, {})[record.ledger_id] = None
+        known = self._known.get(record.ledger_id)
+        if known is not None and record.ledger_id not in self.running and not self._is_of(known.last, version):
+            self._retry_now(record.ledger_id)
         self._assess(record.ledger_id)
+
+    @staticmethod
+    def _is_of(last: RepairFinished | None, version: int) -> bool:
+        """Whether the repair has seen this version of the record, or written it."""
+        return last is not None and last.version >= version
 
     def _remove(self, ledger_id: LedgerId) -> None:
         before = self._records.pop(ledger_id, None)
@@ -248,9 +241,10 @@ class RepairQueue:
         absent = [v.incarnation for v in views if not v.live and not v.retired]
         self._long_absent = {node: None for node in absent if node in self._long_absent}
         self._waiting_nodes = {node: None for node in absent if node not in self._long_absent}
-        changed = [v.incarnation for v in views if before.views.get(v.incarnation) != v]
+        changed = [v.incarnation for v in views if self._differs(before.views.get(v.incarnation), v)]
         changed += [node for node in before.views if node not in self.nodes.views]
         arrived = any(self.nodes.live(node) and not before.live(node) for node in changed)
+        answering = {node: None for node in self.nodes.views if self.nodes.answers(node) and not before.answers(node)}
         concerned: dict[LedgerId, None] = {}
         for node in changed:
             concerned.update(self._of_node.get(node, {}))
@@ -261,9 +255,24 @@ class RepairQueue:
             for ledger_id in (*self.ledgers.lost, *self.ledgers.stuck):
                 self._known[ledger_id].asked = True
                 concerned[ledger_id] = None
+        concerned.update(self._waiting_for(answering))
         for ledger_id in concerned:
             self._retry_now(ledger_id)
             self._assess(ledger_id)
+
+    @staticmethod
+    def _differs(before: DirectoryView | None, view: DirectoryView) -> bool:
+        """Whether the ledgers of the node are to be assessed again. Silence alone does not change what they need."""
+        return before is None or replace(before, silent=view.silent) != view
+
+    def _waiting_for(self, nodes: Mapping[Incarnation, None]) -> dict[LedgerId, None]:
+        """The ledgers whose last repair waits for one of the nodes."""
+        lasts = {ledger_id: self._known[ledger_id].last for ledger_id in self._waiting} if nodes else {}
+        return {
+            ledger_id: None
+            for ledger_id, last in lasts.items()
+            if last is not None and any(node in nodes for node in last.waiting_for)
+        }
 
     def _dated(self, view: DirectoryView, before: StorageNodes) -> DirectoryView:
         if view.live:
@@ -315,6 +324,8 @@ class RepairQueue:
         """Put the ledger into every set that it belongs to."""
         assessment, sets = known.assessment, self.ledgers
         stuck = known.last is not None and known.last.result is RepairResult.STUCK
+        if known.last is not None and known.last.waiting_for:
+            self._waiting[ledger_id] = None
         for kind, belongs in (
             (sets.under_replicated, assessment.under_replicated),
             (sets.unproved, known.record.state is LedgerState.CLOSED and not known.record.whole),
@@ -334,14 +345,15 @@ class RepairQueue:
             self._to_roll[ledger_id] = None
         elif assessment.need is Need.REPAIR and ledger_id not in self.running and known.retry_at_ms <= self._now_ms:
             # Fewest copies first; what an operator asked for comes before everything.
-            known.rank = -1 if known.asked else assessment.copies
+            late = _AFTER_OTHERS if stuck and known.attempts else 0
+            known.rank = -1 if known.asked else assessment.copies + late
             self._ready.setdefault(known.rank, {})[ledger_id] = None
 
     def _forget(self, ledger_id: LedgerId, known: _Known) -> None:
         """Take the ledger out of every set."""
         sets = self.ledgers
         kinds = (sets.under_replicated, sets.unproved, sets.unavailable, sets.lost, sets.frozen, sets.stuck)
-        for kind in (*kinds, self._to_roll):
+        for kind in (*kinds, self._to_roll, self._waiting):
             kind.pop(ledger_id, None)
         for node in known.owed:
             self._owed[node] -= 1
@@ -352,7 +364,7 @@ class RepairQueue:
     def _retry_now(self, ledger_id: LedgerId) -> None:
         known = self._known.get(ledger_id)
         if known is not None:
-            known.attempts, known.retry_at_ms = 0, 0
+            known.attempts, known.retry_at_ms, known.changed = 0, 0, True
 
     def _asked(self, ledger_id: LedgerId) -> None:
         known = self._known.get(ledger_id)
@@ -400,18 +412,20 @@ class RepairQueue:
                 known = self._known[ledger_id]
                 if known.rank == rank and known.assessment.job is not None:
                     del self._ready[rank][ledger_id]
-                    known.rank, known.asked = None, False
+                    known.rank, known.asked, known.changed = None, False, False
                     return known.assessment.job
             del self._ready[rank]
         return None
 
     def _rolls(self) -> Iterable[AskOwnerToRoll | PlaceTopic]:
-        """Only the last ledger of a chain can be open; each is asked for once in a while."""
+        """Ask for each open ledger, with pauses that double: from the second request on the topic is handed over, and
+        where that does not end the ledger, a hand-over every few seconds would keep the topic from its producers."""
         for ledger_id in self._to_roll:
             known = self._known[ledger_id]
             if known.roll_at_ms > self._now_ms:
                 continue
-            known.roll_at_ms = self._now_ms + self.settings.roll_retry_ms
+            known.roll_at_ms = self._now_ms + (known.roll_pause_ms or self.settings.roll_retry_ms)
+            known.roll_pause_ms = min(2 * (known.roll_at_ms - self._now_ms), self.settings.roll_retry_max_ms)
             topic_id, purpose = self._listed[ledger_id]
             owner = self._owner_of(topic_id)
             if owner is None:
@@ -428,23 +442,28 @@ class RepairQueue:
     def _ended(self, event: RepairEnded) -> None:
         finished, ledger_id = event.finished, event.finished.ledger_id
         self._now_ms = max(self._now_ms, event.now_ms)
+        if finished.record is not None:
+            self._record(finished.record, finished.version)
         self.running.pop(ledger_id, None)
-        known = self._known.get(ledger_id)
-        if known is not None:
+        known, stored = self._known.get(ledger_id), self._records.get(ledger_id)
+        if known is not None and stored is not None:
             known.last = finished
+            if known.changed or (finished.record is not None and stored[1] > finished.version):
+                known.attempts = 0
             # A ledger that still needs work after a repair waits, so that it does not run again and again.
-            pause = min(self.settings.retry_ms << min(known.attempts, 20), self.settings.retry_max_ms)
-            if finished.result in (RepairResult.STUCK, RepairResult.LOST):
-                pause = self.settings.stuck_retry_ms
+            known.retry_at_ms = self._now_ms + self._pause_ms(finished.result, known.attempts)
             known.attempts += 1
-            known.retry_at_ms = self._now_ms + pause
             heappush(self._pauses, (known.retry_at_ms, ledger_id))
         if finished.result is RepairResult.TARGET_REFUSED:
             for node in finished.waiting_for:
                 self._refusing[node] = self._now_ms + self.settings.retry_max_ms
-        if finished.record is not None:
-            self._record(finished.record, finished.version)
         self._assess(ledger_id)
+
+    def _pause_ms(self, result: RepairResult, attempts: int) -> int:
+        """The repairs that wait begin one after another, at most jobs_max at a time, so the pause needs no jitter."""
+        if result is RepairResult.LOST:
+            return self.settings.lost_retry_ms
+        return min(self.settings.retry_ms << min(attempts, 20), self.settings.retry_max_ms)
 
 
 def _named(record: LedgerMetadata) -> tuple[Incarnation, ...]:

@@ -87,9 +87,10 @@ class AnswerRead:
 
 @dataclass(frozen=True, slots=True)
 class LedgerErased:
-    """The tombstone is durable: drop the ledger from the index."""
+    """The tombstone is durable: drop the ledger from the index. deleted: not only this copy, the ledger is deleted."""
 
     ledger_id: LedgerId
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +128,16 @@ class StorageAnswers:
         self._waiting: deque[PendingAnswer] = deque()
 
     def write(
-        self, records: list[JournalRecord], kind: RecordKind, ledger_id: LedgerId, entry_id: EntryId = EntryId(0)
+        self,
+        records: list[JournalRecord],
+        kind: RecordKind,
+        ledger_id: LedgerId,
+        entry_id: EntryId = EntryId(0),
+        data: bytes = b"",
     ) -> int:
-        """Hand a record without bytes to the journal; returns its lsn."""
+        """Hand a record without an entry to the journal; returns its lsn."""
         self.lsn += 1
-        records.append(JournalRecord(self.lsn, kind, ledger_id, entry_id, b""))
+        records.append(JournalRecord(self.lsn, kind, ledger_id, entry_id, data))
         return self.lsn
 
     def write_fence(self, records: list[JournalRecord], ledger: StorageLedger) -> None:

@@ -17,13 +17,14 @@ prove a deletion, and both stay in ZooKeeper:
     the ledger is below `deleted_below` of its chain         the ledger was trimmed: the floor is written in the
                                                              compare-and-set that trims, and only rises
 
-The floor is in the topic's record for the log, and in the cursor's record for the cursor's ledgers. An older backup has
-a lower floor, so it proves less and never more.
+The floors of the log and of the ack chain are in the topic's record, the floor of the cursor's ledgers is in the
+cursor's record. An older backup has a lower floor, so it proves less and never more.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from sys import intern
 from typing import NamedTuple, Protocol, Self
 
 from oncelog.core.formats.batch import Buffer, Checksum, checksum_of
@@ -35,7 +36,16 @@ from oncelog.core.ledger.next_ledger import LedgerPurpose
 Entries = Sequence[tuple[EntryHeader, Buffer]]
 
 
-_SNAPSHOT_KINDS = (EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST)
+#: The kinds that are written to the ledgers of one purpose only; all other kinds belong to the log.
+_PURPOSE_OF_KIND: dict[int, LedgerPurpose] = {
+    EntryKind.SNAPSHOT_CHUNK: LedgerPurpose.DEDUP,
+    EntryKind.SNAPSHOT_MANIFEST: LedgerPurpose.DEDUP,
+    EntryKind.SUBSCRIPTIONS_CHUNK: LedgerPurpose.DEDUP,
+    EntryKind.ACK_STATE: LedgerPurpose.ACKS,
+}
+#: The number of each purpose in a tombstone.
+_PURPOSES = (LedgerPurpose.LOG, LedgerPurpose.DEDUP, LedgerPurpose.ACKS)
+_ORIGIN_BYTES = 17
 
 
 class LedgerOrigin(NamedTuple):
@@ -46,12 +56,23 @@ class LedgerOrigin(NamedTuple):
 
     @classmethod
     def of(cls, header: EntryHeader) -> Self:
-        """Snapshots are written only to the ledgers of the dedup cursor."""
-        return cls(header.topic_id, LedgerPurpose.DEDUP if header.kind in _SNAPSHOT_KINDS else LedgerPurpose.LOG)
+        return cls(header.topic_id, _PURPOSE_OF_KIND.get(header.kind, LedgerPurpose.LOG))
+
+    def encode(self) -> bytes:
+        """Of a tombstone's record: the topic id, 16 bytes, then the purpose: 0 log, 1 snapshots, 2 acknowledgements."""
+        return bytes.fromhex(self.topic_id) + bytes([_PURPOSES.index(self.purpose)])
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Self | None:
+        """None: the record does not name an origin."""
+        if len(data) != _ORIGIN_BYTES or data[-1] >= len(_PURPOSES):
+            return None
+        return cls(TopicId(intern(bytes(data[:-1]).hex())), _PURPOSES[data[-1]])
 
 
 class RecordKind(IntEnum):
-    """The kinds of journal records. Only the first two and REPAIR_ADD have bytes. The number 5 is a segment's seal.
+    """The kinds of journal records. The first two and REPAIR_ADD have an entry as bytes; a tombstone may have the
+    origin of its ledger. The number 5 is a segment's seal.
 
     LIMBO: the directory had a hole when `ledger_id` was the cluster's ledger counter; every ledger below it may lack
     entries (hazard 62). LIMBO_CLEARED: this ledger is complete again. SEGMENT_REMOVED: the live records of segment

@@ -29,7 +29,7 @@ Rules
 Source: BookKeeper's bookie rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, assert_never
 
@@ -49,7 +49,14 @@ from oncelog.core.storage.answers import (
     ReadReceived,
     StorageAnswers,
 )
-from oncelog.core.storage.ledger import Entries, JournalRecord, RecordKind, StorageIndex, StorageLedger
+from oncelog.core.storage.ledger import (
+    Entries,
+    JournalRecord,
+    LedgerOrigin,
+    RecordKind,
+    StorageIndex,
+    StorageLedger,
+)
 from oncelog.core.storage.review import (
     LedgerChecked,
     LedgerReviews,
@@ -162,14 +169,23 @@ class StorageNode:
         ledger.note_stored(header)
 
     def restore_fence(self, ledger_id: LedgerId) -> None:
-        """The journal holds a fence of this ledger, synced."""
-        self.ledgers.of(ledger_id).fenced = True
+        """The journal holds a fence of this ledger, synced. A tombstone is a fence, too."""
+        if ledger_id in self.ledgers or ledger_id not in self.ledgers.tombstones:
+            self.ledgers.of(ledger_id).fenced = True
 
-    def restore_erasure(self, ledger_id: LedgerId) -> None:
-        """The journal holds a tombstone: the earlier records of the ledger are erased."""
+    def restore_erasure(self, ledger_id: LedgerId, origin: LedgerOrigin | None = None) -> None:
+        """The journal holds a tombstone: the earlier records of the ledger are erased. origin: of the tombstone."""
         self.ledgers.pop(ledger_id, None)
-        self.ledgers.tombstones.add(ledger_id)
+        self.ledgers.tombstones[ledger_id] = origin
         self.ledgers.limbo.end(ledger_id)
+
+    def forget_deleted(self, ledger_ids: Iterable[LedgerId]) -> None:
+        """The directory holds nothing of these deleted ledgers any more, not even a tombstone."""
+        for ledger_id in ledger_ids:
+            ledger = self.ledgers.get(ledger_id)
+            if ledger is None or (ledger.erased and ledger.idle):
+                self.ledgers.tombstones.pop(ledger_id, None)
+                self.ledgers.pop(ledger_id, None)
 
     def restore_limbo(self, below: LedgerId) -> None:
         """The journal holds a LIMBO record: the lower ledgers are in limbo. Also after the scan found a new hole."""
@@ -224,8 +240,8 @@ class StorageNode:
         for answer in self._answers.settle(event.lsn):
             step.effects.append(answer)
             match answer:
-                case LedgerErased(ledger_id):
-                    step.effects.extend(self._reviews.erased(ledger_id))
+                case LedgerErased(ledger_id, deleted):
+                    step.effects.extend(self._reviews.erased(ledger_id, deleted=deleted))
                     self._forget_if_empty(ledger_id)
                 case LimboCleared(ledger_id):
                     step.effects.extend(self._reviews.limbo_cleared(ledger_id))

@@ -11,6 +11,8 @@
             CONFLICT or UNKNOWN --> idle, nothing is refused
         no record, and ZooKeeper proves that the ledger was deleted --> ERASING
             LEDGER_ERASED synced --> idle, erased: adds and reads are answered ERASED, the fence stays
+        the same, and the copy was erased before --> ERASING: the tombstone then says that the ledger is deleted, and
+            compaction drops it with all that is left of the ledger
         no record and no proof --> LedgerOrphaned, idle: the entries are kept (hazard 67)
         anything else --> idle
 
@@ -142,12 +144,14 @@ class StoredLedgers(dict[LedgerId, StorageLedger]):
     def __init__(self) -> None:
         super().__init__()
         self.limbo = Limbo()
-        self.tombstones: set[LedgerId] = set()
+        #: {erased ledger: its origin; None: it is deleted, or its origin is not known}
+        self.tombstones: dict[LedgerId, LedgerOrigin | None] = {}
 
     def peek(self, ledger_id: LedgerId) -> StorageLedger:
         """The ledger; if it is unknown, a new one that is not kept. A tombstone is a fence, too."""
         erased = ledger_id in self.tombstones
-        return self.get(ledger_id) or StorageLedger(ledger_id, fenced=erased, erased=erased)
+        known = self.get(ledger_id)
+        return known or StorageLedger(ledger_id, fenced=erased, erased=erased, origin=self.tombstones.get(ledger_id))
 
     def of(self, ledger_id: LedgerId) -> StorageLedger:
         """The ledger; a new one if it is unknown."""
@@ -202,7 +206,8 @@ class LedgerReviews:
         if event.target != self._incarnation:
             return [AnswerReview(event.call, event.ledger_id, CopyState.ABSENT, ReadStatus.WRONG_INCARNATION)]
         ledger_id = event.ledger_id
-        if ledger_id not in self._ledgers and not self._ledgers.limbo.covers(ledger_id):
+        kept = self._ledgers.tombstones.get(ledger_id)
+        if ledger_id not in self._ledgers and not self._ledgers.limbo.covers(ledger_id) and kept is None:
             return [AnswerReview(event.call, ledger_id, self.state(ledger_id), ReadStatus.OK)]
         ledger = self._ledgers.of(ledger_id)
         ledger.next_reviews.append(event.call)
@@ -242,11 +247,11 @@ class LedgerReviews:
         if not ledger.reviewing:
             return self._end(ledger)
         if metadata is None:
-            if not self._holds_entries(ledger):
-                return self._end(ledger)
-            if event.deleted and event.may_erase:
+            holds, kept = self._holds_entries(ledger), self._ledgers.tombstones.get(ledger.ledger_id)
+            if (holds or kept is not None) and event.deleted and event.may_erase:
                 return self._erase(ledger, records, DELETED)
-            return self._end(ledger) if event.deleted else [LedgerOrphaned(ledger.ledger_id), *self._end(ledger)]
+            orphaned = holds and not event.deleted
+            return [LedgerOrphaned(ledger.ledger_id), *self._end(ledger)] if orphaned else self._end(ledger)
         if metadata.state is not LedgerState.CLOSED:
             return self._end(ledger)
         if ledger.named:
@@ -305,14 +310,15 @@ class LedgerReviews:
 
     def _erase(self, ledger: StorageLedger, records: list[JournalRecord], why: EntryId) -> list[ReviewEffect]:
         ledger.erasing = True
-        lsn = self._answers.write(records, RecordKind.LEDGER_ERASED, ledger.ledger_id, why)
-        erased = LedgerErased(ledger.ledger_id)
+        origin = b"" if why == DELETED or ledger.origin is None else ledger.origin.encode()
+        lsn = self._answers.write(records, RecordKind.LEDGER_ERASED, ledger.ledger_id, why, origin)
+        erased = LedgerErased(ledger.ledger_id, deleted=why == DELETED)
         return [*self._answers.answer_when_synced(PendingAnswer(lsn, ledger, (), erased))]
 
-    def erased(self, ledger_id: LedgerId) -> list[ReviewEffect]:
+    def erased(self, ledger_id: LedgerId, *, deleted: bool) -> list[ReviewEffect]:
         """LEDGER_ERASED is synced. The fence stays, and with it last_add_confirmed and the origin."""
         ledger = self._ledgers[ledger_id]
-        self._ledgers.tombstones.add(ledger_id)
+        self._ledgers.tombstones[ledger_id] = None if deleted else ledger.origin
         self._ledgers.limbo.end(ledger_id)
         ledger.erasing, ledger.erased = False, True
         ledger.fenced, ledger.writable = True, False

@@ -1,23 +1,28 @@
-"""The dedup cursor: it decides when a snapshot is taken and written, and how far the log may be trimmed.
+"""The dedup cursor: it decides when a snapshot is taken and written, and how far the log and the ack chain may be
+trimmed.
 
     IDLE --due, changes durable--> OPENING (a cursor ledger, when none is open) -> WRITING (chunks)
          -> COMMITTING (the manifest) -> IDLE when the manifest is confirmed
     finish -> one more snapshot where something changed -> the ledger is closed -> `finished` is called
 
 Rules
-- A snapshot is the durable fold at exactly its position: it is encoded in one step of the topic's task, never while
-  entries fold.
+- A snapshot is the durable fold of both chains at exactly its positions: producers and subscriptions. It is encoded in
+  one step of the topic's task, never while entries fold.
 - The manifest is appended only when every chunk of its snapshot is confirmed. A snapshot whose ledger fails never
   happened; the next one is a base in a new ledger, so no record of the changes is needed. The topic serves meanwhile.
 - A new ledger begins with a base. The list keeps the two newest complete bases; older ledgers leave it in the same
   compare-and-set that links a new one.
-- The trim bound is the position of the oldest kept base, never of the newest, and None while an older ledger is still
-  listed.
+- The trim bound of each chain is the position of the oldest kept base there, never of the newest, and None while an
+  older ledger is still listed.
+- A new base begins when the deltas since the last one have as many bytes as that base. So a large state is not
+  written again and again, and a takeover reads at most twice as much as needed. A small base is also followed by a new
+  one after deltas_max deltas, and any base after base_age_max_ms, because the trim bounds move only with a base.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
 from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_manifest
@@ -31,6 +36,9 @@ from oncelog.core.ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from oncelog.core.ledger.next_ledger import DeleteLedgers, NextLedger
 from oncelog.core.ledger.writer import Add
 from oncelog.core.store_status import WriteStatus
+from oncelog.core.subscriptions.ack_log import AckLog
+from oncelog.core.subscriptions.snapshot_format import encode_subscriptions
+from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.topic.effects import SnapshotTaken, Step, WriteCursorRecord
 from oncelog.core.topic.events import CursorRecordWritten
 
@@ -43,8 +51,14 @@ class SnapshotSettings:
     entries_max: int = 1000
     interval_ms: int = 120_000
     gap_ms: int = 1000
-    #: deltas on one base, after which a new base begins
+    #: a snapshot is also due when entries of the ack chain with so many bytes were folded since the last one
+    ack_bytes_max: int = 8 << 20
+    #: deltas on one small base, after which a new base begins
     deltas_max: int = 20
+    #: a larger base is followed by a new one when its deltas have as many bytes as itself
+    small_base_bytes_max: int = 1 << 20
+    #: age of a base at which a new one begins with the next snapshot
+    base_age_max_ms: int = 3_600_000
     #: the batches of a producer without activity for so long are packed
     idle_after_ms: int = 60_000
     #: memory for the recent batches of all producers of a topic
@@ -53,18 +67,21 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSnapshot:
-    """The snapshot from which a takeover started: its number, its ledger, and the position of that ledger's base."""
+    """The snapshot from which a takeover started: its number, its ledger, and the positions of that ledger's base in
+    the log and in the ack chain."""
 
     number: int
     ledger_id: LedgerId
     base: Position
+    acks: Position = BEFORE_ALL
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """Where a takeover has arrived: the whole state, up to the end of the log. loaded: the snapshot it began from.
+    """Where a takeover has arrived: the whole state, up to the ends of both chains. loaded: the snapshot it began from.
 
-    given_up: what an operator has given up behind that end, and the log does not say yet.
+    given_up: what an operator has given up before the end of the log, and the log does not say yet.
+    replayed_ack_bytes: of the entries of the ack chain behind that snapshot.
     """
 
     state: DedupState
@@ -72,7 +89,16 @@ class TakenOver:
     cursor_version: int
     loaded: LoadedSnapshot | None
     replayed_entries: int
-    given_up: GivenUp | None = None
+    given_up: tuple[GivenUp, ...] = ()
+    subscriptions: SubscriptionsState = field(default_factory=SubscriptionsState)
+    replayed_ack_bytes: int = 0
+
+
+class BasePositions(NamedTuple):
+    """Where a complete base is: in the log, and in the ack chain (BEFORE_ALL without one)."""
+
+    log: Position
+    acks: Position
 
 
 class CursorState(Enum):
@@ -99,6 +125,7 @@ class DedupCursor:
         step: Step,
         next_ledger: NextLedger,
         taken: TakenOver,
+        acks: AckLog,
         settings: SnapshotSettings,
         checksum: Checksum,
         *,
@@ -109,6 +136,7 @@ class DedupCursor:
         self._step = step
         self.ledgers = ManagedLedger(next_ledger, self, step.emit)
         self.durable = taken.state
+        self._acks = acks
         self.record = record = taken.cursor
         self.settings = settings
         self._checksum = checksum
@@ -118,14 +146,24 @@ class DedupCursor:
         loaded = taken.loaded
         #: number of the newest complete snapshot, of this or an earlier owner
         self.number = loaded.number if loaded else 0
-        #: {ledger: position of its complete base}, oldest first; a ledger that the takeover could not read has none
-        self.bases: dict[LedgerId, Position] = {}
+        #: {ledger: positions of its complete base}, oldest first; a ledger that the takeover could not read has none
+        self.bases: dict[LedgerId, BasePositions] = {}
         if loaded:
             older = (link for link in record.ledgers if link.ledger_id < loaded.ledger_id)
-            self.bases = {link.ledger_id: link.base for link in older if link.base is not None}
-            self.bases[loaded.ledger_id] = loaded.base
+            self.bases = {
+                link.ledger_id: BasePositions(link.base, link.acks or BEFORE_ALL)
+                for link in older
+                if link.base is not None
+            }
+            self.bases[loaded.ledger_id] = BasePositions(loaded.base, loaded.acks)
         #: the newest durable snapshot's position and time; position None before the first of this owner
         self.taken: tuple[Position | None, int] = (None, step.now_ms)
+        #: its position in the ack chain
+        self._taken_acks: Position | None = None
+        #: when the base of the open ledger was begun, and the bytes of it and of its deltas
+        self._base_ms = step.now_ms
+        self._base_bytes = 0
+        self._delta_bytes = 0
         self._writing: SnapshotInProgress | None = None
         self._deltas = 0
         #: log entries folded since the newest snapshot
@@ -148,13 +186,18 @@ class DedupCursor:
     @property
     def behind(self) -> bool:
         """Whether the state has moved since the newest snapshot of this owner."""
-        return self.durable.position not in (self.taken[0], BEFORE_ALL)
+        return self.durable.position not in (self.taken[0], BEFORE_ALL) or self._acks.state.position not in (
+            self._taken_acks,
+            BEFORE_ALL,
+        )
 
     def take_if_due(self) -> None:
         """Begin a snapshot if one is due."""
         settings, since_ms = self.settings, self._step.now_ms - self.taken[1]
         if since_ms < settings.gap_ms or (
-            self.entries_since < settings.entries_max and since_ms < settings.interval_ms
+            self.entries_since < settings.entries_max
+            and self._acks.bytes_since < settings.ack_bytes_max
+            and since_ms < settings.interval_ms
         ):
             return
         if not self._finishing and self.ready and self.behind and self.ledgers.next.nodes.store_reachable:
@@ -185,7 +228,7 @@ class DedupCursor:
 
     def _begin(self, *, rebase: bool = False) -> None:
         """Take a snapshot now, opening a cursor ledger first where none is open, or for `rebase`."""
-        needs_base = rebase or not self.ledgers.open or self._deltas >= self.settings.deltas_max
+        needs_base = rebase or not self.ledgers.open or self._base_due
         if needs_base and not (self.ledgers.open and self.ledgers.writer and self.ledgers.writer.next_entry == 0):
             self.state = CursorState.OPENING
             if self.ledgers.open:
@@ -195,13 +238,22 @@ class DedupCursor:
         else:
             self._write()
 
+    @property
+    def _base_due(self) -> bool:
+        settings = self.settings
+        if self._step.now_ms - self._base_ms >= settings.base_age_max_ms:
+            return True
+        if self._base_bytes <= settings.small_base_bytes_max:
+            return self._deltas >= settings.deltas_max or self._delta_bytes >= settings.small_base_bytes_max
+        return self._delta_bytes >= self._base_bytes
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         writer = self.ledgers.writer
         if writer is None or not self.ledgers.open:
             raise InvariantViolated("a snapshot is written without an open cursor ledger")
-        state = self.durable
+        state, subscriptions = self.durable, self._acks.state
         is_base = writer.next_entry == 0
         number = self.number + 1
         state.budget.pack_idle(before_ms=self._step.now_ms - self.settings.idle_after_ms)
@@ -212,20 +264,34 @@ class DedupCursor:
         for chunk in chunks:
             crc = self._checksum(chunk, crc)
             adds.append(self._append(EntryKind.SNAPSHOT_CHUNK, chunk))
+        used = subscriptions.position != BEFORE_ALL
+        of_subscriptions = encode_subscriptions(number, subscriptions, base=is_base) if used else []
+        for chunk in of_subscriptions:
+            crc = self._checksum(chunk, crc)
+            adds.append(self._append(EntryKind.SUBSCRIPTIONS_CHUNK, chunk))
+        self._count_bytes(sum(map(len, chunks)) + sum(map(len, of_subscriptions)), is_base=is_base)
         manifest = SnapshotManifest(
             number,
             -1 if is_base else self.number,
             state.position,
             state.next_index,
             len(state.producers),
-            len(chunks),
+            len(chunks) + len(of_subscriptions),
             crc,
+            subscriptions.position,
         )
         self._writing = SnapshotInProgress(manifest, adds[-1].entry_id, state.budget.take_evicted())
         state.dirty.clear()
+        subscriptions.snapshot_taken()
         self.state = CursorState.WRITING
-        self.entries_since = 0
+        self.entries_since = self._acks.bytes_since = 0
         self.ledgers.send(adds)
+
+    def _count_bytes(self, count: int, *, is_base: bool) -> None:
+        if is_base:
+            self._base_ms, self._base_bytes, self._delta_bytes = self._step.now_ms, count, 0
+        else:
+            self._delta_bytes += count
 
     def _append(self, kind: EntryKind, body: bytes) -> Add:
         return self.ledgers.append(kind, body, base_index=0, skip_first=0, count=0, now_ms=self._step.now_ms)
@@ -245,9 +311,9 @@ class DedupCursor:
             self._writing = None
             self.state = CursorState.IDLE
             self.number = manifest.number
-            self.taken = (manifest.position, self._step.now_ms)
+            self.taken, self._taken_acks = (manifest.position, self._step.now_ms), manifest.acks
             if manifest.is_base:
-                self.bases[ledger_id] = manifest.position
+                self.bases[ledger_id] = BasePositions(manifest.position, manifest.acks)
             else:
                 self._deltas += 1
             self._step.emit(
@@ -306,8 +372,14 @@ class DedupCursor:
         """The record that links a new ledger and keeps the two newest complete bases before it."""
         complete = list(self.bases)
         oldest = complete[-2] if len(complete) >= 2 else -1
-        kept = [CursorLink(ledger, self.bases.get(ledger)) for ledger, _ in self.record.ledgers if ledger >= oldest]
+        kept = [self._link_of(link.ledger_id) for link in self.record.ledgers if link.ledger_id >= oldest]
         return self.record.with_ledgers((*kept, CursorLink(ledger_id, None)))
+
+    def _link_of(self, ledger_id: LedgerId) -> CursorLink:
+        base = self.bases.get(ledger_id)
+        if base is None:
+            return CursorLink(ledger_id, None)
+        return CursorLink(ledger_id, base.log, None if base.acks == BEFORE_ALL else base.acks)
 
     def linked(self, record: CursorRecord) -> list[LedgerId]:
         """The record was written; returns the ledgers that it no longer lists."""
@@ -318,8 +390,17 @@ class DedupCursor:
         return gone
 
     def trim_bound(self) -> Position | None:
-        """The position of the oldest kept base: all kept snapshots cover the log up to it. None: nothing may be
-        trimmed."""
+        """The position of the oldest kept base in the log: all kept snapshots cover the log up to it. None: nothing may
+        be trimmed."""
+        base = self._oldest_base()
+        return None if base is None else base.log
+
+    def ack_trim_bound(self) -> Position | None:
+        """The same for the ack chain."""
+        base = self._oldest_base()
+        return None if base is None else base.acks
+
+    def _oldest_base(self) -> BasePositions | None:
         if len(self.bases) < 2 or not self.record.ledgers:
             return None
         return self.bases.get(self.record.ledgers[0].ledger_id)

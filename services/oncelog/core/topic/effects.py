@@ -17,6 +17,7 @@ from oncelog.core.ledger.managed_ledger import LedgerEffect
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryAdd, RecoveryRead, WriteLedger
 from oncelog.core.ledger.recovery_range import MemberAnswers
+from oncelog.core.subscriptions.events import ConsumerEffect
 
 # --- producers --------------------------------------------------------------------------------------------------------
 
@@ -207,6 +208,7 @@ TopicEffect = (
     | LastAddConfirmed | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries
     | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord
     | WriteTopicRecord | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
+    | ConsumerEffect
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from oncelog.core.ledger.recovery import (
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.store_status import WriteStatus
+from oncelog.core.subscriptions.events import ConsumerEvent
 
 # --- producers --------------------------------------------------------------------------------------------------------
 
@@ -159,13 +160,15 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class EntryUnreadable:
-    """No member will give this entry; `reason` and `members` name the answer of each. code: of the error."""
+    """No member will give this entry; `reason` and `members` name the answer of each. code: of the error. last: of the
+    entries in a row that are lost."""
 
     ledger_id: LedgerId
     entry_id: EntryId
     reason: str
     members: MemberAnswers = ()
     code: str = UnreadableEntry.code
+    last: EntryId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,5 +190,5 @@ TakeoverEvent = (
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordRead | TopicRecordWritten | HigherEpochReported
-    | DedupToggled | TrimRequested | DrainRequested | StorageNodesUpdated | LedgerEvent | TakeoverEvent
+    | DedupToggled | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
 )  # fmt: skip

@@ -53,7 +53,9 @@ class InFlight:
 class TopicLog:
     """Appends to the managed ledger's open ledger and keeps what is in flight."""
 
-    def __init__(self, step: Step, ledgers: ManagedLedger, table: DedupTable, given_up: GivenUp | None = None) -> None:
+    def __init__(
+        self, step: Step, ledgers: ManagedLedger, table: DedupTable, given_up: tuple[GivenUp, ...] = ()
+    ) -> None:
         """given_up: what the log must say before anything else is appended."""
         self._step = step
         self.given_up = given_up
@@ -69,7 +71,7 @@ class TopicLog:
     @property
     def open(self) -> bool:
         """Whether batches and grants can be appended."""
-        return self.ledgers.state is ManagedLedgerState.OPEN and self.given_up is None
+        return self.ledgers.state is ManagedLedgerState.OPEN and not self.given_up
 
     def append_batch(self, batch: ReceivedBatch, *, skip_first: int) -> InFlight:
         header = batch.header
@@ -87,8 +89,8 @@ class TopicLog:
 
     def append_given_up(self) -> None:
         """Say what was given up. The log opens for batches and grants when that is durable."""
-        assert self.given_up is not None
-        self._append(EntryKind.GIVEN_UP, encode_given_up(self.given_up), skip_first=0, count=GIVEN_UP_INDEXES)
+        for given_up in self.given_up:
+            self._append(EntryKind.GIVEN_UP, encode_given_up(given_up), skip_first=0, count=GIVEN_UP_INDEXES)
 
     def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int) -> InFlight:
         add = self.ledgers.append(
@@ -124,7 +126,7 @@ class TopicLog:
                 self.table.persisted_grant(entry.header, entry.grant)
             else:
                 self.table.state.fold_given_up(entry.header)
-                self.given_up = None
+                self.given_up = self.given_up[1:]
             done.append(entry)
         return done
 

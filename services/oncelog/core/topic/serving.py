@@ -1,26 +1,31 @@
 """What an owner does with a topic once its state is there: opens the log, takes batches, rolls, snapshots, and closes.
 
-Three parts work here, and each emits its effects itself: the log with its managed ledger, the sessions with the
-requests to open one, and the dedup cursor with a managed ledger of its own.
+Five parts work here, and each emits its effects itself: the log with its managed ledger, the sessions with the
+requests to open one, the subscriptions with their consumers, the ack chain and the dedup cursor, the last two with a
+managed ledger each.
 
 The log's managed ledger is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its
 ack quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next ledger is
 opened then, unless the topic closes.
 
-    drain -> a last snapshot, while batches are still taken -> the log's ledger is closed -> `drained` is called
+    drain -> nothing more is delivered, and a last snapshot, while batches are still taken
+          -> the ack chain's last entry is answered, its ledger closed
+          -> the log's ledger is closed -> `drained` is called
 
-Producers wait only for that close. The next owner replays what comes after the snapshot.
+Producers wait only for that last close. The next owner replays what comes after the snapshot.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import pairwise
 
 from oncelog.core.coordination.ownership import Ownership
 from oncelog.core.dedup.table import DedupTable
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
+from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.managed_ledger import (
     EntriesAnswered,
     LedgerCloseAnswered,
@@ -30,6 +35,9 @@ from oncelog.core.ledger.managed_ledger import (
 )
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.names import parse_topic
+from oncelog.core.subscriptions.ack_log import AckLog, AckLogSettings
+from oncelog.core.subscriptions.subscriptions import Subscriptions
 from oncelog.core.topic.dedup_cursor import DedupCursor, SnapshotSettings, TakenOver
 from oncelog.core.topic.effects import LastAddConfirmed, StartTopicTimer, Step
 from oncelog.core.topic.events import TrimRequested
@@ -38,8 +46,8 @@ from oncelog.core.topic.openings import Openings
 from oncelog.core.topic.sessions import BlockedOn, Sessions
 from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS
 
-#: A cursor's ledger that lacks a member waits longer than the log's, by this factor: no producer waits for its copies,
-#: and the next snapshot with a base replaces it anyway.
+#: A ledger of the cursor or of the ack chain that lacks a member waits longer than the log's, by this factor: no
+#: producer waits for its copies, and the next snapshot with a base replaces the cursor's anyway.
 CURSOR_PATIENCE = 20
 
 
@@ -68,10 +76,11 @@ class TopicSettings:
     #: requests to open that are kept while the topic does not serve; further ones are refused
     early_openings_max: int = 10_000
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    acks: AckLogSettings = field(default_factory=AckLogSettings)
 
 
 class Serving:
-    """One owner's log, sessions and dedup cursor, between a takeover and its end."""
+    """One owner's log, sessions, ack chain and dedup cursor, between a takeover and its end."""
 
     def __init__(
         self,
@@ -83,6 +92,7 @@ class Serving:
         *,
         next_ledger: NextLedger,
         first_session: SessionNumber,
+        first_consumer: ConsumerNumber,
         dedup_enabled: bool,
         drained: Callable[[], None],
     ) -> None:
@@ -91,22 +101,42 @@ class Serving:
         self._ownership = ownership
         self._drained = drained
         last_cursor = taken.cursor.ledgers[-1].ledger_id if taken.cursor.ledgers else LedgerId(-1)
-        of_cursor = replace(next_ledger.settings, purpose=LedgerPurpose.DEDUP)
-        cursor_ledger = NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes, emit=step.emit)
+        record = ownership.record
+        last_acks = record.acks[-1] if record.acks else LedgerId(-1)
+
+        def next_of(purpose: LedgerPurpose, last_ledger: LedgerId) -> NextLedger:
+            of_purpose = replace(next_ledger.settings, purpose=purpose)
+            return NextLedger(of_purpose, last_ledger=last_ledger, nodes=next_ledger.nodes, emit=step.emit)
+
         self.settings = settings
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
         self.log = TopicLog(step, ManagedLedger(next_ledger, self, step.emit), table, taken.given_up)
         self.sessions = Sessions(step, self.log, first_session=first_session)
-        record = ownership.record
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
+        self.acks = AckLog(
+            step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions, settings.acks,
+            link=ownership.link_acks, suspect=ownership.suspect, finished=self._acks_finished,
+        )  # fmt: skip
+        self.acks.bytes_since = taken.replayed_ack_bytes
+        self._subscriptions_begun = 0
+        self.subscriptions = Subscriptions(
+            step, taken.subscriptions, self.acks.append,
+            first_index=record.ledgers[0].base_index if record.ledgers else 0,
+            next_index=taken.state.next_index, first_consumer=first_consumer, new_id=self._new_subscription_id,
+            partition=parse_topic(record.name).partition or 0,
+        )  # fmt: skip
+        self.acks.user = self.subscriptions
+        #: the index at which the log begins when the trim in flight is over
+        self._trim_target: int | None = None
         self.cursor = DedupCursor(
-            step, cursor_ledger, taken, settings.snapshot, checksum,
+            step, next_of(LedgerPurpose.DEDUP, last_cursor), taken, self.acks, settings.snapshot, checksum,
             suspect=ownership.suspect, finished=self._cursor_finished,
         )  # fmt: skip
         self._opened_ms = step.now_ms
         #: since when the open ledger's next one could have members that this one lacks
         self._fuller_since_ms: int | None = None
         self._cursor_fuller_since_ms: int | None = None
+        self._acks_fuller_since_ms: int | None = None
         self.draining = False
         #: drained so far that nothing but the log's ledger is left to close
         self._log_is_last = False
@@ -120,6 +150,9 @@ class Serving:
             log.flush()
         if self.sessions.due:
             self.sessions.flush()
+        self.subscriptions.end_step()
+        if self.acks.due:
+            self.acks.flush()
         ledgers, settings = log.ledgers, self.settings
         writer = ledgers.writer
         if (
@@ -149,13 +182,15 @@ class Serving:
         self._look_for_members()
         if self._log_is_last:
             self.log.ledgers.finish()
-        elif self.log.given_up is None:
+        elif not self.log.given_up:
             self._begin()
         elif self.log.ledgers.open:
             self.log.append_given_up()
 
     def _begin(self) -> None:
-        """The log takes batches and grants."""
+        """The log takes batches and grants. The ack chain opens after that: no producer waits for it."""
+        if self._ownership.record.acks:
+            self.acks.open()
         key = self.openings.returning.serves(self._step.now_ms)
         if key is not None:
             self._step.emit(StartTopicTimer(key, self.settings.return_grace_ms))
@@ -166,9 +201,13 @@ class Serving:
         """Close cleanly."""
         if not self.draining:
             self.draining = True
+            self.subscriptions.drain()
             self.cursor.finish()
 
     def _cursor_finished(self) -> None:
+        self.acks.finish()
+
+    def _acks_finished(self) -> None:
         self._log_is_last = True
         self.log.ledgers.finish()
 
@@ -177,6 +216,8 @@ class Serving:
         self.openings.ledger_failed(self.log.rollback(), error)
         self.sessions.end_all(error)
         self.openings.refuse_all(error)
+        self.subscriptions.end(error)
+        self.acks.ledgers.next.drop()
         self.log.ledgers.next.drop()
         self.cursor.ledgers.next.drop()
 
@@ -188,13 +229,14 @@ class Serving:
 
     def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
         """Entries of the log are durable: fold them in, and answer what waited for them."""
-        was_open = self.log.given_up is None
+        was_open = not self.log.given_up
         entries = self.log.confirmed(last_add_confirmed)
         self.cursor.entries_since += len(entries)
         self._step.emit(LastAddConfirmed(Position(ledger_id, last_add_confirmed)))
+        self.subscriptions.messages_end(self.log.table.state.next_index)
         self.sessions.settle(entries)
         self.openings.settle(entries)
-        if not was_open and self.log.given_up is None:
+        if not was_open and not self.log.given_up:
             self._begin()
         self.cursor.take_if_due()
 
@@ -215,15 +257,24 @@ class Serving:
     def ledger_lost(self) -> None:
         self._ownership.suspect()
 
-    # --- events of both managed ledgers -------------------------------------------------------------------------------
+    # --- events of all managed ledgers --------------------------------------------------------------------------------
 
     def _ledgers_of(self, ledger_id: LedgerId) -> ManagedLedger:
-        writer = self.cursor.ledgers.writer
-        is_cursors = writer is not None and writer.metadata.ledger_id == ledger_id
-        return self.cursor.ledgers if is_cursors else self.log.ledgers
+        """The managed ledger whose writer has this ledger; late answers go to the log's, which ignores them."""
+        for ledgers in (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers):
+            writer = ledgers.writer
+            if writer is not None and writer.metadata.ledger_id == ledger_id:
+                return ledgers
+        return self.log.ledgers
 
     def _ledgers_for(self, purpose: LedgerPurpose) -> ManagedLedger:
-        return self.cursor.ledgers if purpose is LedgerPurpose.DEDUP else self.log.ledgers
+        match purpose:
+            case LedgerPurpose.LOG:
+                return self.log.ledgers
+            case LedgerPurpose.ACKS:
+                return self.acks.ledgers
+            case LedgerPurpose.DEDUP:
+                return self.cursor.ledgers
 
     def entries_answered(self, event: EntriesAnswered) -> None:
         self._ledgers_of(event.ledger_id).entries_answered(event)
@@ -241,8 +292,9 @@ class Serving:
         self._ledgers_for(event.purpose).close_answered(event)
 
     def update_nodes(self, nodes: StorageNodesUpdated) -> None:
-        """A newer view of the storage nodes, for both managed ledgers."""
+        """A newer view of the storage nodes, for all managed ledgers."""
         self.log.ledgers.update_nodes(nodes)
+        self.acks.ledgers.update_nodes(nodes)
         self.cursor.ledgers.update_nodes(nodes)
         self._look_for_members()
 
@@ -251,7 +303,7 @@ class Serving:
     def tick(self) -> None:
         """Stalled members, rolls by age, snapshots by time."""
         before_ms = self._step.now_ms - self.settings.add_timeout_ms
-        for ledgers in (self.log.ledgers, self.cursor.ledgers):
+        for ledgers in (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers):
             writer = ledgers.writer
             if writer is not None:
                 for member in writer.laggards(before_ms=before_ms):
@@ -260,6 +312,12 @@ class Serving:
         since_ms = self._cursor_fuller_since_ms
         if since_ms is not None and self._step.now_ms - since_ms >= CURSOR_PATIENCE * self.settings.rejoin_after_ms:
             self.cursor.replace_ledger()
+        since_ms = self._acks_fuller_since_ms
+        if since_ms is not None and self._step.now_ms - since_ms >= CURSOR_PATIENCE * self.settings.rejoin_after_ms:
+            self.acks.ledgers.roll()
+        self.subscriptions.tick()
+        self.acks.roll_if_due()
+        self._trim_acks()
         self.cursor.take_if_due()
 
     def return_over(self, key: str) -> None:
@@ -271,27 +329,65 @@ class Serving:
         """Note since when a member is absent, or to get nothing new, and a live node could take its place.
 
         A node that has just gone may be listed for a while yet, and one that is back may go again: rolling for either
-        makes producers wait for nothing. The cursor's ledger is looked at as well: in an idle topic no snapshot would
-        ever roll it, and repair touches no open ledger (hazard 58).
+        makes producers wait for nothing. The ledgers of the cursor and of the ack chain are looked at as well: in an
+        idle topic nothing would ever roll them, and repair touches no open ledger (hazard 58).
         """
         now_ms = self._step.now_ms
         self._fuller_since_ms = _since(self.log.ledgers, self._fuller_since_ms, now_ms)
         self._cursor_fuller_since_ms = _since(self.cursor.ledgers, self._cursor_fuller_since_ms, now_ms)
+        self._acks_fuller_since_ms = _since(self.acks.ledgers, self._acks_fuller_since_ms, now_ms)
 
     # --- trimming -----------------------------------------------------------------------------------------------------
 
     def trim(self, event: TrimRequested) -> None:
-        """Ledgers that end before both `before` and the trim bound leave the list, never the last one."""
-        bound = self.cursor.trim_bound()
+        """Ledgers that end before both `before` and the trim bound leave the list, never the last one.
+
+        A ledger stays as long as a subscription needs one of its messages by the durable fold, and so do the ledgers
+        from the place of a step back that is in flight (hazards 25 and 29).
+        """
+        bound, links = self.cursor.trim_bound(), self._ownership.record.ledgers
         if bound is None:
             return
         limit = min(bound, event.before).ledger_id
-        removed = [link for link in self._ownership.record.ledgers[:-1] if link.ledger_id < limit]
+        places = (self.acks.state.first_needed, self.subscriptions.steps_back_to())
+        needed = min((place for place in places if place is not None), default=None)
+        removed = 0
+        for link, following in pairwise(links):
+            if link.ledger_id >= limit or (needed is not None and following.base_index > needed):
+                break
+            removed += 1
         if removed:
-            self._ownership.trim(len(removed))
+            self._trim_target = links[removed].base_index
+            self.subscriptions.trim_began(self._trim_target)
+            self._ownership.trim(removed)
+
+    def trimmed(self) -> None:
+        """Ledgers left one of the topic's lists."""
+        first_index = self._ownership.record.ledgers[0].base_index
+        if self._trim_target is not None and first_index >= self._trim_target:
+            self._trim_target = None
+            self.subscriptions.trim_ended(first_index)
+
+    def _new_subscription_id(self) -> str:
+        """An id that no other subscription has: an owner epoch has one owner, which counts."""
+        record = self._ownership.record
+        self._subscriptions_begun += 1
+        identity = f"{record.topic_id}/{record.owner_epoch}/{self._subscriptions_begun}"
+        return blake2b(identity.encode(), digest_size=16).hexdigest()
+
+    def _trim_acks(self) -> None:
+        """Ledgers of the ack chain that end before the oldest kept base leave the list, never the last one."""
+        acks = self._ownership.record.acks
+        bound = self.cursor.ack_trim_bound() if len(acks) > 1 else None
+        if bound is not None:
+            removed = sum(ledger_id < bound.ledger_id for ledger_id in acks[:-1])
+            if removed:
+                self._ownership.trim_acks(removed)
 
     def check_invariants(self) -> None:
         self.log.check_invariants()
+        self.acks.check_invariants()
+        self.subscriptions.check_invariants()
         self.cursor.ledgers.check_invariants()
         self.log.table.state.check_invariants()
 

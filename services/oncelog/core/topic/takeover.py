@@ -2,26 +2,28 @@
 
 Acquire is over: the record names this owner. Open (a new ledger) belongs to `serving`, as does every later roll.
 
-    recover        LOG       the log's last ledger is fenced, recovered and closed; meanwhile the cursor's record is
-                             read, and the record of its last ledger
+    recover        LOG       the last ledgers of the log and of the ack chain are fenced, recovered and closed, side by
+                             side (`ack_replay`); meanwhile the cursor's record is read, and the record of its last
+                             ledger
     load snapshot  CLAIM     the cursor's record is written with this owner_epoch, so that no former owner can add a
                              ledger to it
                    CURSOR    the cursor's last ledger is fenced, recovered and closed; after a timeout (a timer), the
                              snapshots of the ledgers before it are used
                    SNAPSHOT  its entries are read; without a complete snapshot, those of the ledger before it, and so on
-    replay         REPLAY    the log after the snapshot is folded, entry by entry
+    replay         REPLAY    the log after the snapshot is folded, entry by entry, and beside it the ack chain
                    DONE | FAILED
 
 Rules
-- The phases keep this order. A snapshot that is read before the log is fenced leaves a hole when the old owner trims in
-  between. Only two records are read during recover; `cursor_claim` explains why they are no snapshot.
+- The phases keep this order. A snapshot that is read before both chains are fenced leaves a hole when the old owner
+  trims in between. Only two records are read during recover; `cursor_claim` explains why they are no snapshot.
 - Replay begins exactly after the snapshot, in the same ledger, or fails. An unreadable entry of the log fails the
   takeover, and the failure names it.
 - A snapshot only saves time. If the cursor cannot be recovered or read, an older snapshot and a longer replay follow.
 - Entries of the log that no live storage node has are requested again until a node gives them; `unavailable` names
   them meanwhile.
-- A ledger that an operator has given up may end before the snapshot, which then is the better copy of the state. The
-  first entry behind such a ledger says so (GivenUp); a log without it gets it before anything else.
+- A ledger that an operator has given up may end before the snapshot, which then is the better copy of the state. Lost
+  entries of a closed ledger that an operator has given up are passed over. An entry behind such a ledger says so
+  (GivenUp); a log without it gets it before anything else.
 - After FAILED the topic reads its record again before it reports the failure.
 """
 
@@ -31,9 +33,9 @@ from enum import Enum
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
 from oncelog.core.dedup.snapshot import SnapshotReader
 from oncelog.core.dedup.state import DedupState
-from oncelog.core.errors import CorruptEntry, InvalidBatch, LedgerUnavailable, LogHole, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, LedgerUnavailable, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Buffer, Checksum
-from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, peek_header
+from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, decode_given_up, peek_header
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -46,6 +48,9 @@ from oncelog.core.ledger.recovery import (
     RecoveryFailed,
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
+from oncelog.core.subscriptions.snapshot_format import restore_subscriptions
+from oncelog.core.subscriptions.state import SubscriptionsState
+from oncelog.core.topic.ack_replay import AckReplay, AckReplayState
 from oncelog.core.topic.cursor_claim import ClaimStep, CursorClaim
 from oncelog.core.topic.dedup_cursor import LoadedSnapshot, TakenOver
 from oncelog.core.topic.effects import (
@@ -109,15 +114,23 @@ class Takeover:
         self.checksum = checksum
         self.cursor = CursorClaim(step, record.owner_epoch)
         self.fold = DedupState(recent_bytes_max)
+        self.acks = AckReplay(
+            step, record, checksum, fenced=self._chain_fenced, replayed=self._chain_replayed, failed=self._fail
+        )
+        #: of the snapshot, until the replay of the ack chain goes on from there
+        self.subscriptions = SubscriptionsState()
         self.replayed_entries = 0
-        #: what was given up at the end of the ledger that was replayed last, unless an entry behind it says so
-        self.given_up: GivenUp | None = None
+        #: {ledger: what was given up of it}, unless an entry behind it says so
+        self.given_up: dict[LedgerId, GivenUp] = {}
         #: when the members were last found silent
         self._looked_ms: int | None = None
         #: the entries that no live storage node has: of the log, or of a snapshot that was passed over
         self.unavailable: EntriesUnavailable | None = None
+        #: entries of the log's last ledger, once that is CLOSED
+        self._log_fenced_entries: int | None = None
         #: the log's last ledger, as it was recovered
         self._log_end: LedgerMetadata | None = None
+        self._log_replayed = False
         self._recovery: LedgerRecovery | None = None
         #: cursor ledgers still to be tried, or log ledgers still to be replayed, the next one last
         self._ledgers: list[LedgerId] = []
@@ -125,7 +138,8 @@ class Takeover:
         self._reading: tuple[LedgerMetadata, EntryId, SnapshotReader | None] | None = None
 
     def start(self) -> None:
-        """Recover the log's last ledger, and read the cursor's record meanwhile."""
+        """Recover the last ledgers of both chains, and read the cursor's record meanwhile."""
+        self.acks.start()
         if self.record.ledgers:
             self._recover(self.record.ledgers[-1].ledger_id)
         else:
@@ -142,6 +156,11 @@ class Takeover:
     def handle(self, event: TakeoverEvent) -> None:
         """Take one completion. Completions of another ledger or step are late and are ignored."""
         if self.state in (TakeoverState.DONE, TakeoverState.FAILED):
+            return
+        if not isinstance(event, TopicTimerFired | CursorRecordRead | CursorRecordWritten) and self.acks.owns(
+            event.ledger_id
+        ):
+            self.acks.handle(event)
             return
         match event:
             case TopicTimerFired():
@@ -185,8 +204,15 @@ class Takeover:
             self._read_snapshot(metadata)
 
     def _log_fenced(self, entries: int) -> None:
+        self._log_fenced_entries = entries
+        self._chain_fenced()
+
+    def _chain_fenced(self) -> None:
+        """Go on to the snapshot when both chains are fenced."""
+        if self._log_fenced_entries is None or not self.acks.is_fenced:
+            return
         self.state = TakeoverState.CLAIM
-        self._step.emit(TakeoverPhaseEnded(TakeoverPhase.RECOVER, entries))
+        self._step.emit(TakeoverPhaseEnded(TakeoverPhase.RECOVER, self._log_fenced_entries))
         self._claim_step(self.cursor.log_fenced())
 
     def _log_lost(self, failed: RecoveryFailed) -> None:
@@ -199,19 +225,22 @@ class Takeover:
         self._done(TakeoverFailed(failure) if isinstance(failure, str) else failure)
 
     def tick(self) -> None:
-        """Look at the record of the log's last ledger again while its members do not answer: an operator may end it."""
+        """Look at the records of the last ledgers again while their members do not answer: an operator may end the
+        log's, and repair may replace members."""
         now_ms = self._step.now_ms
-        if self.state is not TakeoverState.LOG or self._recovery is None:
+        if self.state is not TakeoverState.LOG:
             return
         if self._looked_ms is None:
             self._looked_ms = now_ms
         elif now_ms - self._looked_ms >= LOOK_AGAIN_MS:
             self._looked_ms = now_ms
-            self._recovery_step(self._recovery.look())
+            self.acks.look()
+            if self._recovery is not None:
+                self._recovery_step(self._recovery.look())
 
     def cannot_end(self, able: Container[Incarnation]) -> bool:
         """Whether too few members of the ledger being recovered can answer, of which only `able` ones do."""
-        return self._recovery is not None and self._recovery.cannot_end(able)
+        return self.acks.cannot_end(able) if self._recovery is None else self._recovery.cannot_end(able)
 
     def waits_for(self) -> tuple[LedgerId, EntryId | None, MemberAnswers] | None:
         """(ledger, entry if known, members that have not answered); None while no member is asked."""
@@ -219,7 +248,7 @@ class Takeover:
             members = self._recovery.waits_for()
             return (self._recovery.ledger_id, None, members) if members else None
         if self._reading is None:
-            return None
+            return self.acks.waits_for()
         metadata, at, _ = self._reading
         return metadata.ledger_id, at, tuple((m, f"may be asked for entry {at}") for m in metadata.members)
 
@@ -282,8 +311,15 @@ class Takeover:
         if reader.state is None or reader.manifest is None or reader.base is None:
             self._next_cursor_ledger()
             return
+        try:
+            self.subscriptions = restore_subscriptions(reader.subscriptions, reader.manifest.acks)
+        except CorruptEntry:
+            self._next_cursor_ledger()
+            return
         self.fold = reader.state
-        self.cursor.loaded = LoadedSnapshot(reader.manifest.number, metadata.ledger_id, reader.base.position)
+        self.cursor.loaded = LoadedSnapshot(
+            reader.manifest.number, metadata.ledger_id, reader.base.position, reader.base.acks
+        )
         self._replay()
 
     # --- replay -------------------------------------------------------------------------------------------------------
@@ -299,7 +335,9 @@ class Takeover:
         else:
             self._ledgers = [link.ledger_id for link in reversed(links)]
             self._step.emit(TakeoverPhaseEnded(TakeoverPhase.LOAD_SNAPSHOT, len(self.fold.producers)))
-            self._next_log_ledger()
+            self.acks.replay(self.subscriptions)
+            if self.state is TakeoverState.REPLAY:
+                self._next_log_ledger()
 
     def _no_snapshot(self, first_index: int) -> TakeoverFailed:
         reason = f"no snapshot can be read, and the log begins with message {first_index}, not with the first"
@@ -312,16 +350,26 @@ class Takeover:
 
     def _next_log_ledger(self) -> None:
         if not self._ledgers:
-            self.state = TakeoverState.DONE
-            self._step.emit(TakeoverPhaseEnded(TakeoverPhase.REPLAY, self.replayed_entries))
-            cursor = self.cursor
-            self._done(
-                TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries, self.given_up)
-            )
+            self._log_replayed = True
+            self._chain_replayed()
         elif self._log_end is not None and self._log_end.ledger_id == self._ledgers[-1]:
             self._replay_ledger(self._log_end)
         else:
             self._step.emit(ReadLedger(self._ledgers[-1]))
+
+    def _chain_replayed(self) -> None:
+        """End when both chains are folded."""
+        if not self._log_replayed or self.acks.state is not AckReplayState.DONE:
+            return
+        self.state = TakeoverState.DONE
+        self._step.emit(TakeoverPhaseEnded(TakeoverPhase.REPLAY, self.replayed_entries))
+        cursor, acks = self.cursor, self.acks
+        self._done(
+            TakenOver(
+                self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries,
+                tuple(self.given_up.values()), acks.fold, acks.replayed_bytes,
+            )
+        )  # fmt: skip
 
     def _ledger_read(self, event: LedgerRead) -> None:
         """A record that no recovery requested."""
@@ -350,12 +398,13 @@ class Takeover:
         position = self.fold.position
         first = EntryId(position.entry_id + 1 if position.ledger_id == metadata.ledger_id else 0)
         link = next(link for link in self.record.ledgers if link.ledger_id == metadata.ledger_id)
-        if first == 0 and link.base_index != self.fold.next_index:
+        if first == 0 and not self.fold.begin_ledger(link.base_index):
             self._fail(f"ledger {link.ledger_id} begins at message {link.base_index}, the log before it ends elsewhere")
             return
         self._ledgers.pop()
         if metadata.given_up_by:
-            self.given_up = GivenUp(metadata.ledger_id, EntryId(metadata.end + 1), metadata.given_up_by)
+            at_end = GivenUp(metadata.ledger_id, EntryId(metadata.end + 1), metadata.given_up_by)
+            self.given_up.setdefault(metadata.ledger_id, at_end)
         if first > metadata.end + 1 and not metadata.given_up_by:
             self._fail(f"the snapshot ends at {position}, beyond the end {metadata.end} of that ledger")
         elif first > metadata.end:
@@ -378,7 +427,7 @@ class Takeover:
             try:
                 _fold_next(self.fold, Position(metadata.ledger_id, following), data)
                 if peek_header(data).kind == EntryKind.GIVEN_UP:
-                    self.given_up = None
+                    self.given_up.pop(decode_given_up(body_of(data)).ledger_id, None)
             except (CorruptEntry, LogHole, InvalidBatch) as error:
                 reason = f"entry {metadata.ledger_id}:{following} cannot be replayed: {error.message}"
                 self._fail(TakeoverFailed(reason, error.code, metadata.ledger_id, following))
@@ -405,12 +454,30 @@ class Takeover:
     def _unreadable(self, event: EntryUnreadable) -> None:
         if self._reading is None or event.ledger_id != self._reading[0].ledger_id:
             return
-        metadata, _, reader = self._reading
+        metadata, following, reader = self._reading
         if reader is not None:
             self._snapshot_done(metadata, reader)
             return
+        if event.code == EntriesLost.code and metadata.given_up_by and event.entry_id == following:
+            self._pass_over(metadata, following, event.entry_id if event.last is None else event.last)
+            return
         reason = f"entry {event.ledger_id}:{event.entry_id} cannot be read: {event.reason}"
         self._fail(TakeoverFailed(reason, event.code, event.ledger_id, event.entry_id, event.members))
+
+    def _pass_over(self, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> None:
+        """Replay the log without these entries, which are lost and were given up."""
+        self.unavailable = None
+        known = self.given_up[metadata.ledger_id]
+        self.given_up[metadata.ledger_id] = known._replace(first_entry=min(first, known.first_entry))
+        last = min(last, metadata.end)
+        self.fold.skip_given_up(Position(metadata.ledger_id, last))
+        if last < metadata.end:
+            following = EntryId(last + 1)
+            self._reading = (metadata, following, None)
+            self._step.emit(ReadEntries(metadata, following, metadata.end, headers_only=True))
+        else:
+            self._reading = None
+            self._next_log_ledger()
 
 
 def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:

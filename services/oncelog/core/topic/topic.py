@@ -4,7 +4,7 @@
     SERVING --ledger failed or rolled--> (the managed ledger closes it and opens the next one) --> SERVING
     OPENING | SERVING --suspicion, the record read again still names me--> RECOVERING, else DEPOSED
     RECOVERING --failed, the record read again still names me--> WAITING (TopicFailed) --timer--> READING
-    SERVING --drain: last snapshot, last answers, both ledgers closed--> CLOSED
+    SERVING --drain: last snapshot, last answers, all ledgers closed--> CLOSED
 
 Rules: the owner acknowledges only what the ack quorum of a ledger holds unfenced, so a suspicion makes no
 acknowledgement wrong: it stops the writes to the record. There is one path for every failure of a write: close, roll
@@ -14,9 +14,10 @@ topic; `now_ms` is that event's time. All parts emit their effects into one list
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 from oncelog.core.coordination.ownership import (
+    AcksLinked,
     Deposed,
     Linked,
     Owned,
@@ -29,7 +30,7 @@ from oncelog.core.coordination.ownership import (
 from oncelog.core.errors import OncelogError, SessionEnded, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
+from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, LedgerCloseAnswered, MemberLost
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -48,6 +49,16 @@ from oncelog.core.ledger.recovery import (
     MemberFenced,
     RecoveryAdded,
     RecoveryReadAnswered,
+)
+from oncelog.core.subscriptions.events import (
+    AnswerAdmin,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerEvent,
+    ConsumerOpening,
+    DeleteRequested,
+    SeekRequested,
+    SkipRequested,
 )
 from oncelog.core.topic.dedup_cursor import TakenOver
 from oncelog.core.topic.effects import (
@@ -152,6 +163,7 @@ def _handlers_of(serving: Serving) -> Handlers:
         LedgerCloseAnswered: serving.close_answered,
         CursorRecordWritten: serving.cursor.record_written,
         TrimRequested: serving.trim,
+        **dict.fromkeys(get_args(ConsumerEvent), serving.subscriptions.handle),
     }
 
 
@@ -184,6 +196,8 @@ class Topic:
         #: openings that came before the topic serves
         self.early = OpeningQueue()
         self._next_session = first_session
+        #: consumers are numbered apart from sessions, from the same number on
+        self._next_consumer = ConsumerNumber(first_session)
         #: the first tick at which the topic did not serve; None while it serves
         self._not_serving_since_ms: int | None = None
         #: of every phase but the ends
@@ -199,6 +213,10 @@ class Topic:
             OpeningsDelayed: self._delay_openings,
             ProducerOpening: self._open_early,
             OpeningAbandoned: self._abandon_early,
+            ConsumerOpening: self._refuse_consumer,
+            SeekRequested: self._refuse_consumer,
+            SkipRequested: self._refuse_consumer,
+            DeleteRequested: self._refuse_consumer,
         }
         #: of the present phase
         self._handlers: Handlers = self._always
@@ -241,8 +259,12 @@ class Topic:
         match self.ownership.record_written(event):
             case Linked():
                 self._linked()
+            case AcksLinked() if self.serving is not None:
+                self.serving.acks.linked()
             case Trimmed(ledger_ids):
                 self._step.emit(DeleteLedgers(ledger_ids))
+                if self.serving is not None:
+                    self.serving.trimmed()
 
     def _higher_epoch_reported(self, _event: HigherEpochReported) -> None:
         if self.serving is not None:
@@ -308,7 +330,8 @@ class Topic:
         self.phase = Phase.OPENING
         serving = self.serving = Serving(
             self._step, self.ownership, result, self.settings, self._checksum, next_ledger=attempt.next_ledger,
-            first_session=self._next_session, dedup_enabled=self.dedup_enabled, drained=self._drained,
+            first_session=self._next_session, first_consumer=self._next_consumer, dedup_enabled=self.dedup_enabled,
+            drained=self._drained,
         )  # fmt: skip
         self._handlers = {**self._always, **_handlers_of(serving)}
         serving.start()
@@ -414,17 +437,33 @@ class Topic:
         self._give_up()
         self._refuse_early(error)
         self._handlers = {ProducerOpening: self._refuse}
+        for request in (ConsumerOpening, SeekRequested, SkipRequested, DeleteRequested):
+            self._handlers[request] = self._refuse_consumer
         self._step.emit(TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason))
 
     def _leave(self, error: OncelogError) -> None:
-        """End what was served here; session numbers go on upwards."""
+        """End what was served here; the numbers of sessions and consumers go on upwards."""
         serving, self.serving = self.serving, None
         if serving is not None:
             self._next_session = serving.sessions.next_session
+            self._next_consumer = serving.subscriptions.next_consumer
             serving.end(error)
 
     def _refuse(self, event: ProducerOpening) -> None:
         self._step.emit(AnswerOpen(event.call, self.ownership.lost("look it up again")))
+
+    def _refuse_consumer(self, event: ConsumerOpening | SeekRequested | SkipRequested | DeleteRequested) -> None:
+        """The topic does not serve yet, or not any more. Clients ask again."""
+        error: OncelogError = TopicLoading("the topic is being taken over: try again")
+        if self.phase in (Phase.CLOSED, Phase.DEPOSED):
+            error = self.ownership.lost("look it up again")
+        match event:
+            case ConsumerOpening():
+                self._step.emit(AnswerSubscribe(event.call, error))
+            case SeekRequested():
+                self._step.emit(AnswerSeek(event.call, error))
+            case SkipRequested() | DeleteRequested():
+                self._step.emit(AnswerAdmin(event.call, error))
 
     def check_invariants(self) -> None:
         if self.serving is not None:

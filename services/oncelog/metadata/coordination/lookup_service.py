@@ -2,8 +2,9 @@
 
 The end and length of a CLOSED ledger are final, and its members change only by repair. So this service keeps copies of
 CLOSED records, and a client that plans a read of a topic with thousands of ledgers (Spark does so for each micro-batch)
-costs ZooKeeper one read per ledger that is not CLOSED. A copy is read again after a while, and soon when one of its
-members is not registered. The topic record, which lists the topic's ledgers, is read each time.
+costs ZooKeeper one read per ledger that is not CLOSED. A copy is read again after a while, soon when one of its
+members is not registered, and at once when a client names the ledger, because members have not given an entry. The
+topic record, which lists the topic's ledgers, is read each time.
 """
 
 import asyncio
@@ -60,15 +61,20 @@ class ClosedLedgers:
         self._closed: dict[tuple[TopicId, LedgerId], tuple[LedgerMetadata, float]] = {}
 
     async def read(
-        self, topic_id: TopicId, ledger_id: LedgerId, registered: Container[Incarnation] | None = None
+        self,
+        topic_id: TopicId,
+        ledger_id: LedgerId,
+        registered: Container[Incarnation] | None = None,
+        *,
+        fresh: bool = False,
     ) -> LedgerMetadata | None:
-        """The record, None if there is none. registered: the live storage nodes; None: not known.
+        """The record, None if there is none. registered: the live storage nodes; None: not known. fresh: read it now.
 
         Raises StoreUnavailable, CorruptEntry.
         """
         key = (topic_id, ledger_id)
         known = self._closed.pop(key, None)
-        if known is None or self._is_old(*known, registered):
+        if known is None or fresh or self._is_old(*known, registered):
             stored = await self._records.read(ledger_id)
             if stored is None or stored.value.state is not LedgerState.CLOSED:
                 return None if stored is None else stored.value
@@ -148,23 +154,29 @@ class LookupService:
         if stored is None:
             raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
         answer = pb.LedgersAnswer(topic_id=record.topic_id)
-        answer.ledgers.extend(await self._listed(record.topic_id, stored.value.ledgers))
+        answer.ledgers.extend(await self._listed(record.topic_id, stored.value.ledgers, request.ledger_ids))
         if request.with_snapshots:
             # Read after the log's ledgers: the listed snapshots may be newer than the listed entries, but never older.
             cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
             links = cursor.value.ledgers if cursor is not None else ()
             snapshots = [LedgerLink(link.ledger_id, 0) for link in links]
-            answer.snapshot_ledgers.extend(await self._listed(record.topic_id, snapshots))
+            answer.snapshot_ledgers.extend(await self._listed(record.topic_id, snapshots, request.ledger_ids))
         return answer
 
-    async def _listed(self, topic_id: TopicId, links: Sequence[LedgerLink]) -> list[pb.TopicLedger]:
-        """The records of the linked ledgers, with the addresses of their members."""
+    async def _listed(
+        self, topic_id: TopicId, links: Sequence[LedgerLink], only: Sequence[int]
+    ) -> list[pb.TopicLedger]:
+        """The records of the linked ledgers, with the addresses of their members. only: of these, as they are now;
+        empty: of all."""
+        fresh, wanted = bool(only), set(only)
+        links = [link for link in links if link.ledger_id in wanted] if fresh else links
         nodes = await self._registry.storage_nodes.live()
         addresses = {node.incarnation: join_address(node.host, node.port) for node in nodes.values()}
         listed: list[pb.TopicLedger] = []
         for start in range(0, len(links), LEDGER_READS_MAX):
             some = links[start : start + LEDGER_READS_MAX]
-            records = await asyncio.gather(*(self._ledgers.read(topic_id, link.ledger_id, addresses) for link in some))
+            reads = (self._ledgers.read(topic_id, link.ledger_id, addresses, fresh=fresh) for link in some)
+            records = await asyncio.gather(*reads)
             # A missing record: the ledger was trimmed after the topic record was read.
             listed += [
                 _ledger(link, ledger, addresses)
@@ -183,4 +195,7 @@ def _ledger(link: LedgerLink, ledger: LedgerMetadata, addresses: dict[Incarnatio
         length_bytes=ledger.length,
         members=[pb.LedgerMember(incarnation=one, address=addresses.get(one, "")) for one in ledger.members],
         ack_quorum=ledger.ack_quorum,
+        lost=[pb.LostEntries(first=first, last=last) for first, last in ledger.lost],
+        given_up_by=ledger.given_up_by,
+        gone=ledger.gone,
     )

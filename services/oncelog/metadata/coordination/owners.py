@@ -115,7 +115,8 @@ class Owners:
         others = [one.incarnation for one in self.live if one.incarnation != owner and not self.drains(one)]
         connected = [other for other in others if other in self._links]
         own = [owner] if owner is not None and owner in self._live else []
-        return OwnersView((*own, *(connected or others)), self._suspicion.suspected)
+        versions = {one.incarnation: one.version for one in self.live}
+        return OwnersView((*own, *(connected or others)), self._suspicion.suspected, versions)
 
     @property
     def change(self) -> asyncio.Event:

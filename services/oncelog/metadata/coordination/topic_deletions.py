@@ -1,6 +1,6 @@
 """Deletion of topics. The name is removed at once; any replica then finishes the deletion in the background.
 
-    name and record removed (stores.deletion_store) -> the owner releases the topic, the last ledger is fenced
+    name and record removed (stores.deletion_store) -> the owner releases the topic, the last ledgers are fenced
                                                     -> the ledgers' records are removed -> end
     partitioned topic: its name becomes a tombstone -> each partition in the same way   -> end
 
@@ -10,8 +10,8 @@ Rules
 - The owner learns of the deletion by an assignment, which makes it read the topic record. It finds no record, rejects
   all producers and readers, and releases the topic. No ledger record is removed before the owner has released the topic
   or its session has ended, because the owner would otherwise find a gap in the log.
-- The last ledger is fenced, so that neither an owner without a session nor a stale owner that was replaced can
-  acknowledge further messages (`ledger_fences`).
+- The last ledgers of the log and of the ack chain are fenced, so that neither an owner without a session nor a stale
+  owner that was replaced can acknowledge further messages, or confirm further acknowledgements (`ledger_fences`).
 - The request that deletes a topic is answered when the deletion has ended. If that takes too long, the answer is a
   retriable error; the deletion continues, and a repeated request joins it. Failed calls are retried.
 - Storage nodes notice by themselves that the records are gone, and then drop the entries.
@@ -218,8 +218,8 @@ class TopicDeletions:
         await self.finish(begun.topic_id)
 
     async def _end_adds(self, deletion: Deletion) -> None:
-        if deletion.last is not None:
-            await self._parts.fences.end_adds(deletion.last)
+        last = [ledger_id for ledger_id in (deletion.last, deletion.last_acks) if ledger_id is not None]
+        await asyncio.gather(*map(self._parts.fences.end_adds, last))
 
     async def _until_released(self, deletion: Deletion) -> None:
         """Return when the owner has released the topic, or its session has ended.

@@ -16,8 +16,10 @@ from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.topic_store import TopicStore
 
-#: Topics that one refresh reads again, in addition to those with new ledgers; and how many are read concurrently.
+#: Topics that one refresh reads again, in addition to those with new ledgers; after how many listed ledgers it reads no
+#: further one; and how many are read concurrently.
 TOPICS_MAX = 500
+LEDGERS_MAX = 10_000
 READS_AT_ONCE_MAX = 32
 
 
@@ -30,29 +32,46 @@ class ChainListing:
         #: known topics in the order in which they are read again
         self._turn: deque[TopicId] = deque()
         self._known: set[TopicId] = set()
+        #: {topic: ledgers in its lists}
+        self._sizes: dict[TopicId, int] = {}
+        #: topics whose ledgers have changed since they were read
+        self._due: dict[TopicId, None] = {}
         self.names: dict[TopicId, str] = {}
 
     async def refresh(self, changed: Iterable[TopicId]) -> list[ChainRecorded]:
-        """Read the lists of the topics whose ledgers have changed, and some others. Raises StoreUnavailable."""
-        due = list(dict.fromkeys(changed))
-        others = [self._turn.popleft() for _ in range(min(TOPICS_MAX, len(self._turn)))]
+        """Read the lists of the topics whose ledgers have changed, and some others. Raises StoreUnavailable; the next
+        call then reads these topics, too."""
+        self._due.update(dict.fromkeys(changed))
+        due = list(self._due)
+        others = self._others()
         wanted = list(dict.fromkeys((*due, *others)))
         try:
             found: list[ChainRecorded] = []
             for start in range(0, len(wanted), READS_AT_ONCE_MAX):
                 some = wanted[start : start + READS_AT_ONCE_MAX]
-                for chains in await asyncio.gather(*map(self._read, some)):
+                for chains in await asyncio.gather(*map(self.read, some)):
                     found += chains
         finally:
             self._turn.extend(topic_id for topic_id in others if topic_id in self._known)
         for topic_id in due:
+            self._due.pop(topic_id, None)
             if topic_id in self.names and topic_id not in self._known:
                 self._known.add(topic_id)
                 self._turn.append(topic_id)
         return found
 
-    async def _read(self, topic_id: TopicId) -> list[ChainRecorded]:
-        """Both lists of a topic; empty ones if it was deleted. A record that cannot be read changes nothing."""
+    def _others(self) -> list[TopicId]:
+        """Topics whose turn it is: at least one, and the lists of all of them are read in bounded time."""
+        others: list[TopicId] = []
+        left = LEDGERS_MAX
+        while self._turn and left > 0 and len(others) < TOPICS_MAX:
+            others.append(self._turn.popleft())
+            left -= self._sizes.get(others[-1], 0)
+        return others
+
+    async def read(self, topic_id: TopicId) -> list[ChainRecorded]:
+        """All lists of a topic, after a sync; empty ones if it was deleted. A record that cannot be read changes
+        nothing."""
         try:
             topic = await self._topics.read(topic_id)
             cursor = None if topic is None else await self._cursors.read(topic_id, DEDUP_CURSOR)
@@ -61,12 +80,15 @@ class ChainListing:
         if topic is None:
             self._known.discard(topic_id)
             self.names.pop(topic_id, None)
-            return [ChainRecorded(topic_id, LedgerPurpose.LOG, ()), ChainRecorded(topic_id, LedgerPurpose.DEDUP, ())]
+            self._sizes.pop(topic_id, None)
+            return [ChainRecorded(topic_id, purpose, ()) for purpose in LedgerPurpose]
         self.names[topic_id] = topic.value.name
         log: tuple[LedgerId, ...] = tuple(link.ledger_id for link in topic.value.ledgers)
         dedup = () if cursor is None else tuple(link.ledger_id for link in cursor.value.ledgers)
-        owner = topic.value.owner
+        self._sizes[topic_id] = len(log) + len(dedup) + len(topic.value.acks)
+        owner, floor = topic.value.owner, LedgerId(0) if cursor is None else cursor.value.deleted_below
         return [
-            ChainRecorded(topic_id, LedgerPurpose.LOG, log, owner),
-            ChainRecorded(topic_id, LedgerPurpose.DEDUP, dedup, owner),
+            ChainRecorded(topic_id, LedgerPurpose.LOG, log, owner, topic.value.deleted_below),
+            ChainRecorded(topic_id, LedgerPurpose.DEDUP, dedup, owner, floor),
+            ChainRecorded(topic_id, LedgerPurpose.ACKS, topic.value.acks, owner, topic.value.acks_deleted_below),
         ]

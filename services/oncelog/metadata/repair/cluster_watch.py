@@ -71,7 +71,7 @@ class ClusterWatch:
             if stored is not None:
                 self._topic_of[ledger_id] = stored.value.topic_id
                 topics.append(stored.value.topic_id)
-                self.queue.handle(LedgerRecorded(stored.value))
+                self.queue.handle(LedgerRecorded(*stored))
             else:
                 self.queue.handle(LedgerRemoved(ledger_id))
                 gone = self._topic_of.pop(ledger_id, None)
@@ -85,6 +85,10 @@ class ClusterWatch:
         if stored is None:
             raise NotFound(f"ledger {ledger_id} does not exist: list the ledgers", ledger_id=ledger_id)
         return stored.value
+
+    def unlisted(self) -> list[LedgerMetadata]:
+        """The records of ledgers that no list named when it was last read, by id."""
+        return [record for record in self.records() if self.queue.assessment(record.ledger_id) is None]
 
     def records(self) -> list[LedgerMetadata]:
         """Every record as of the last refresh, by id; also of ledgers that no topic lists."""
@@ -109,4 +113,5 @@ def _view(node: Incarnation, seen: StorageSeen) -> DirectoryView:
         leaving=node in seen.leaving,
         read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
         joining=live is not None and live.joining,
+        silent=live is not None and node not in seen.damaged,
     )

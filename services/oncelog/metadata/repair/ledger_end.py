@@ -1,7 +1,8 @@
-"""Ends an open ledger on an operator's command, although acknowledged messages may be given up with it.
+"""Gives up what only lost storage nodes have of a ledger, on an operator's command.
 
 The command only changes the ledger's record: it names the members that are gone. The topic's owner, whose takeover
-waits for them, reads the record again within seconds, closes the ledger without them, and writes GivenUp into the log.
+waits for them, reads the record again within seconds. It closes an open ledger without them, or passes over the entries
+of a closed one that nobody has, and writes GivenUp into the log.
 """
 
 import logging
@@ -11,7 +12,7 @@ from oncelog.core.errors import Conflict, LedgerNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.giving_up import members_to_give_up
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.ledger_store import LedgerStore
@@ -42,8 +43,8 @@ class LedgerEnd:
     async def end(self, ledger_id: LedgerId, *, by: str) -> LedgerMetadata:
         """Give up the members that are not registered; returns the ledger's record as it is then.
 
-        Raises LedgerNotFound; Conflict if the ledger is not the last one of a topic's log, is closed or can be
-        recovered, if its topic is served, or if an older version of a process runs.
+        Raises LedgerNotFound; Conflict if the ledger is in no topic's log, if nothing of it can be lost, if its topic
+        is served, or if an older version of a process runs.
         """
         while True:
             stored = await self._ledgers.read(ledger_id)
@@ -63,26 +64,32 @@ class LedgerEnd:
                 raise Conflict(
                     "an older version of a process runs, which cannot read what was given up: upgrade it first"
                 )
-            given_up = record.give_up(gone, by=by or NO_ROLE)
+            closed = record.state is LedgerState.CLOSED
+            give_up = record.give_up_entries if closed else record.give_up
+            given_up = give_up(gone, by=by or NO_ROLE)
             written = await self._ledgers.write(given_up, version=stored.version)
             if written.status is WriteStatus.OK:
                 logger.warning(
-                    "role %s ends ledger %d of topic %s without storage nodes %s: messages that only they hold are "
+                    "role %s %s ledger %d of topic %s without storage nodes %s: messages that only they hold are "
                     "given up",
                     by or NO_ROLE,
+                    "gives up entries of" if closed else "ends",
                     ledger_id,
                     topic.name,
-                    ", ".join(gone),
+                    ", ".join(gone or record.members),
                 )
                 return given_up
             # After a conflict or a lost response the next iteration finds out.
 
     async def _topic_of(self, record: LedgerMetadata) -> TopicRecord:
-        """The topic whose log ends with this ledger. Raises Conflict."""
+        """The topic whose log has this ledger: as the last one, unless it is closed. Raises Conflict."""
         topic = await self._topics.read(record.topic_id)
-        if topic is None or not topic.value.ledgers or topic.value.ledgers[-1].ledger_id != record.ledger_id:
+        links = () if topic is None else topic.value.ledgers
+        able = links if record.state is LedgerState.CLOSED else links[-1:]
+        if topic is None or record.ledger_id not in [link.ledger_id for link in able]:
+            which = "in" if record.state is LedgerState.CLOSED else "the last ledger of"
             raise Conflict(
-                f"ledger {record.ledger_id} is not the last ledger of a topic's log: only that one holds up a topic",
+                f"ledger {record.ledger_id} is not {which} a topic's log: it holds up no topic",
                 ledger_id=record.ledger_id,
             )
         return topic.value

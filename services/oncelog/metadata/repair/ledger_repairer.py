@@ -125,7 +125,7 @@ class LedgerRepairer:
         topic = await self._parts.topics.read(topic_id)
         if topic is None:
             return False
-        if any(link.ledger_id == ledger_id for link in topic.value.ledgers):
+        if ledger_id in topic.value.acks or any(link.ledger_id == ledger_id for link in topic.value.ledgers):
             return True
         try:
             names = await self._parts.cursors.names(topic_id)

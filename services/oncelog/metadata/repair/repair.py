@@ -15,6 +15,7 @@ from oncelog.metadata.repair.repairer import PlacesTopics, Repairer, RepairerPar
 from oncelog.metadata.repair.storage_calls import StorageCalls
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
 from oncelog.metadata.repair.storage_report import StorageReport
+from oncelog.metadata.repair.trimmed_records import TrimmedRecords
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_listing import LedgerListing
@@ -73,9 +74,10 @@ class Repair:
             StorageCalls(peers),
         )
         listing, copying = LedgerListing(session), Copying(calls, bytes_per_s=pace.bytes_per_s)
+        chains = ChainListing(topics, cursors)
         watch = ClusterWatch(
             listing,
-            ChainListing(topics, cursors),
+            chains,
             StorageNodesReader(registry, calls),
             RepairSettings(absent_delay_ms=pace.absent_delay_ms, jobs_max=JOBS_MAX),
             owners=owners,
@@ -83,7 +85,8 @@ class Repair:
         )
         decommissions, store = Decommissions(registry), RepairStore(session)
         repairs = RepairParts(LedgerStore(session), topics, cursors, copying)
-        parts = RepairerParts(watch, repairs, decommissions, store, placements)
+        trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)
+        parts = RepairerParts(watch, repairs, decommissions, trimmed, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
         return cls(watch, repairer, StorageReport(calls, copying), decommissions, store, calls, copying)
 

@@ -8,13 +8,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from oncelog.core.errors import Conflict, NotFound, OncelogError, StoreUnavailable
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.metadata import EntryRange, LedgerState
 from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.queue_events import (
@@ -29,6 +29,7 @@ from oncelog.core.repair.queue_events import (
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import LedgerRepairer, RepairParts
+from oncelog.metadata.repair.trimmed_records import TrimmedRecords
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog.runtime.telemetry import Reading
 from oncelog.stores.repair_store import STUCK_MAX, RepairProgress, RepairStore, RunningRepair, StuckRepair
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 #: The span over which the rate of copying is measured.
 RATE_S = 10.0
+#: Rounds after which a progress that did not change is written again, as a sign of life. Each write costs an fsync on
+#: every ZooKeeper server.
+IDLE_ROUNDS = 10
 
 
 class PlacesTopics(Protocol):
@@ -54,6 +58,7 @@ class RepairerParts:
     watch: ClusterWatch
     repairs: RepairParts
     decommissions: Decommissions
+    trimmed: TrimmedRecords
     store: RepairStore
     placements: PlacesTopics
 
@@ -77,6 +82,9 @@ class Repairer:
         self._needed_since: dict[LedgerId, int] = {}
         self._rates: deque[tuple[float, int]] = deque()
         self.progress = RepairProgress()
+        #: the progress that was written last, and the rounds since then in which it did not change
+        self._written: RepairProgress | None = None
+        self._idle_rounds = 0
         self.repaired_ledgers = 0
         #: name of this replica while it is elected
         self.elected_as: str | None = None
@@ -95,7 +103,7 @@ class Repairer:
             await asyncio.sleep(self._interval_ms / 1000)
 
     async def round(self) -> None:
-        """Look once, begin what is due, and write the progress. Raises StoreUnavailable."""
+        """Look once, begin what is due, and write the progress if it is due. Raises StoreUnavailable."""
         watch, parts = self._parts.watch, self._parts
         seen = await watch.refresh()
         for repair, _ in self._running.values():
@@ -105,8 +113,9 @@ class Repairer:
         retired = {*seen.retired, *seen.leaving}
         await parts.decommissions.write_debts(seen, {node: queue.debt(node) for node in retired})
         await parts.decommissions.finish_drained(seen, watch.records())
+        await parts.trimmed.look(watch.unlisted)
         self.progress = self._progress()
-        await parts.store.write(self.progress)
+        await self._write_progress()
 
     async def repair_now(self, ledger_id: LedgerId) -> None:
         """Repair a ledger at once, at this replica. Raises NotFound, Conflict, StoreUnavailable."""
@@ -183,7 +192,7 @@ class Repairer:
         done = finished.result in (RepairResult.WHOLE, RepairResult.LOST)
         self.repaired_ledgers += done
         if finished.result is RepairResult.STUCK and record is not None:
-            ranges = ", ".join(f"{each.first} to {each.last}" for each in finished.unavailable[:5])
+            ranges = _text_of(finished.unavailable)
             waiting = ", ".join(finished.waiting_for) or "no storage node that is known"
             reason = f"entries {ranges} have no live copy; waiting for {waiting}"
             since_ms = self._stuck[ledger_id].since_ms if ledger_id in self._stuck else wall_ms()
@@ -196,7 +205,10 @@ class Repairer:
             "entries_copied": repair.core.entries_copied,
             "ms": wall_ms() - repair.began_ms,
             "waiting_for": ",".join(finished.waiting_for),
+            "retry_in_ms": self._parts.watch.queue.retry_in_ms(ledger_id),
         }
+        if finished.unavailable:
+            fields["unavailable"] = _text_of(finished.unavailable)
         level = logging.INFO if done else logging.WARNING
         logger.log(level, "the repair of a ledger has ended", extra={"fields": fields})
 
@@ -217,6 +229,7 @@ class Repairer:
 
     def _stop(self) -> None:
         """This replica is not elected any more."""
+        self._written = None
         for _, task in self._running.values():
             task.cancel()
         self.progress = RepairProgress()
@@ -225,6 +238,16 @@ class Repairer:
         self._needed_since.clear()
 
     # --- progress -----------------------------------------------------------------------------------------------------
+
+    async def _write_progress(self) -> None:
+        """Write it if it has changed, or was not written for IDLE_ROUNDS. Raises StoreUnavailable."""
+        known = self._written is not None and self._written == replace(
+            self.progress, updated_ms=self._written.updated_ms
+        )
+        self._idle_rounds = self._idle_rounds + 1 if known else 0
+        if self._idle_rounds % IDLE_ROUNDS == 0:
+            await self._parts.store.write(self.progress)
+            self._written = self.progress
 
     def _progress(self) -> RepairProgress:
         watch, copying = self._parts.watch, self._parts.repairs.copying
@@ -269,6 +292,10 @@ def _running(repair: LedgerRepairer) -> RunningRepair:
         repair.core.entries_total,
         repair.began_ms,
     )
+
+
+def _text_of(ranges: Sequence[EntryRange]) -> str:
+    return ", ".join(f"{each.first} to {each.last}" for each in ranges[:5])
 
 
 def wall_ms() -> int:

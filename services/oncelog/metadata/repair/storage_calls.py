@@ -84,9 +84,10 @@ class StorageCalls:
             _require_ok(request.target, answer.status)
         return answer
 
-    async def describe(self, node: Incarnation) -> pb.DescribeAnswer:
-        """Counts of the node. Raises OncelogError."""
-        return await self._channel(node).call(DESCRIBE, pb.DescribeRequest(), timeout_ms=CALL_TIMEOUT_MS)
+    async def describe(self, node: Incarnation, ledgers: Sequence[LedgerId] = ()) -> pb.DescribeAnswer:
+        """Counts of the node, and when it last verified these ledgers. Raises OncelogError."""
+        request = pb.DescribeRequest(ledger_ids=ledgers)
+        return await self._channel(node).call(DESCRIBE, request, timeout_ms=CALL_TIMEOUT_MS)
 
     def read(self, request: ReadRequest) -> AsyncGenerator[ReceivedRead, None]:
         """The entries of one request, frame by frame. Raises OncelogError."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
-from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import VerifyCopy
@@ -50,12 +50,15 @@ class StorageReport:
         self._calls = calls
         self._copying = copying
 
-    async def descriptions(self, nodes: Sequence[Incarnation]) -> dict[Incarnation, pb.DescribeAnswer]:
-        """What each node says of itself; nodes that do not answer are left out."""
+    async def descriptions(
+        self, nodes: Sequence[Incarnation], ledgers: Sequence[LedgerId] = ()
+    ) -> dict[Incarnation, pb.DescribeAnswer]:
+        """The description of each node, with the last verification of these ledgers; nodes that do not answer are left
+        out."""
 
         async def of(node: Incarnation) -> tuple[Incarnation, pb.DescribeAnswer | None]:
             try:
-                return node, await self._calls.describe(node)
+                return node, await self._calls.describe(node, ledgers)
             except InvariantViolated:
                 raise
             except OncelogError:

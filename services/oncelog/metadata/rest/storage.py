@@ -163,13 +163,14 @@ def _add_ledgers(router: APIRouter, coordination: Coordination) -> None:
 
     @router.get("/ledgers/{ledger_id}", summary="Show a ledger", operation_id="get_ledger")
     async def get_ledger(ledger_id: LedgerPath) -> LedgerReport:
-        """The ledger's record, the state of each copy, and when the copies were last read from their disks."""
+        """The ledger's record, the state of each copy, and when each copy was last read from its disk and sound."""
         repair = coordination.repair
         record = await repair.watch.record(LedgerId(ledger_id))
         seen = await repair.watch.refresh()
         named = _named(record)
-        described = await repair.report.descriptions([node for node in named if node in seen.live])
-        verified = {node: _verified_ms(described.get(node)) for node in named}
+        live = [node for node in named if node in seen.live]
+        described = await repair.report.descriptions(live, [record.ledger_id])
+        verified = {node: _ledger_verified_ms(described.get(node)) for node in named}
         return _ledger(record, repair.watch, verified)
 
     @router.post("/ledgers/{ledger_id}/verify", summary="Verify the copies of a ledger", operation_id="verify_ledger")
@@ -304,6 +305,13 @@ def _verified_ms(described: pb.DescribeAnswer | None) -> int | None:
     if described is None or described.scrubbed_ms_ago < 0:
         return None
     return _now_ms() - described.scrubbed_ms_ago
+
+
+def _ledger_verified_ms(described: pb.DescribeAnswer | None) -> int | None:
+    """When the last sound reading of the one ledger that was asked for began. An older node does not answer that."""
+    if described is None or not described.verified_ms_ago or described.verified_ms_ago[0] < 0:
+        return None
+    return _now_ms() - described.verified_ms_ago[0]
 
 
 def _named(record: LedgerMetadata) -> list[Incarnation]:

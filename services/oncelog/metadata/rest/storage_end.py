@@ -1,4 +1,4 @@
-"""The route that ends an open ledger whose storage nodes are lost. For superusers."""
+"""The route that gives up what only lost storage nodes have of a ledger. For superusers."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ def routes(coordination: Coordination) -> APIRouter:
 
     @router.post(
         "/ledgers/{ledger_id}/end",
-        summary="End an open ledger without its lost storage nodes",
+        summary="End a ledger without its lost storage nodes",
         operation_id="end_ledger",
     )
     async def end_ledger(
@@ -29,14 +29,17 @@ def routes(coordination: Coordination) -> APIRouter:
         confirm: Annotated[bool, Query(description="true: acknowledged messages may be given up")] = False,
     ) -> EndedLedger:
         """For a topic whose log ends with a ledger that cannot be closed, because too few of its storage nodes are
-        registered. **Messages that were acknowledged may be lost.** The topic goes on within seconds; its log then says
-        what was given up, message numbers jump, and every producer must be opened anew.
+        registered, or whose owner needs entries of a closed ledger that are lost. **Messages that were acknowledged may
+        be lost.** The topic goes on within seconds; its log then says what was given up, message numbers jump, and
+        every producer must be opened again.
 
-        `conflict` if the ledger is closed or can still be recovered, and while the topic is served.
+        `conflict` if the ledger can still be recovered, if no entry of a closed one can be lost, and while the topic is
+        served.
         """
         if not confirm:
             raise InvalidArgument(
-                "acknowledged messages may be lost: confirm that the missing storage nodes are gone for ever",
+                "acknowledged messages may be lost: confirm with confirm=true (command line: --yes) that the missing "
+                "storage nodes are gone for ever",
                 field="confirm",
             )
 

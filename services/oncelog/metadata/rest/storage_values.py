@@ -66,7 +66,8 @@ class CopyView(BaseModel):
     role: str = Field(description="member or joining")
     state: str = Field(description="live, away, retired, draining or damaged")
     verified_ms: int | None = Field(
-        description="When the node's last complete reading of its disk ended, milliseconds since 1970; null: unknown"
+        description="When the node last began to read this copy from its disk and found it sound, milliseconds since "
+        "1970; null: not since its start, or no answer"
     )
 
 
@@ -85,7 +86,7 @@ class LedgerReport(BaseModel):
     write_quorum: int
     ack_quorum: int
     verified_ms: int | None = Field(
-        description="When all copies had been read once since the ledger was closed; null: not yet"
+        description="The earliest `verified_ms` of its copies; null: one of them has none, or the ledger is not whole"
     )
     waiting_for: list[str] = Field(description="Absent storage nodes that may return with a copy")
     unavailable: list[EntryRangeView] = Field(

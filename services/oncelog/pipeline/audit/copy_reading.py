@@ -1,11 +1,14 @@
 """Reads the copies of a ledger: what each of its members holds.
 
-A member that does not answer within SILENCE_MS is skipped and reported; this task does not wait for it again.
+A member that does not answer within SILENCE_MS is skipped and reported; this task does not wait for it again. Repair
+replaces members: when one is not registered, has erased its copy or lacks an entry, the present members are requested
+from the metadata service, and read.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Iterable
+import logging
+from collections.abc import Awaitable, Callable, Container
 from contextlib import aclosing
 
 from crc32c import crc32c
@@ -16,6 +19,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
+from oncelog.pipeline.cluster import PresentLedgers
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 from oncelog.verify.copies import MemberCopy
 
@@ -26,16 +30,28 @@ _ENTRIES_MAX = 4096
 _BYTES_MAX = 64 * 1024 * 1024
 _DIGEST_BYTES = 16
 _NOT_REGISTERED = "not registered"
+_ERASED = "has erased its copy"
+#: Answers of a member that repair may have replaced.
+_FORMER = (_NOT_REGISTERED, _ERASED)
+
+logger = logging.getLogger(__name__)
 
 
 class CopyReading:
-    """The members of some ledgers, for one task. registered: members with an address."""
+    """The members of some ledgers, for one task. registered: members with an address. present: None: the members of
+    the slices are the present ones."""
 
     def __init__(
-        self, storage: StorageLinks, registered: Iterable[Incarnation], *, silence_ms: int = SILENCE_MS
+        self,
+        storage: StorageLinks,
+        registered: Container[Incarnation],
+        present: PresentLedgers | None = None,
+        *,
+        silence_ms: int = SILENCE_MS,
     ) -> None:
         self._storage = storage
-        self._registered = frozenset(registered)
+        self._registered = registered
+        self._present = present
         self._silence_ms = silence_ms
         #: {member: the reason why it does not answer}
         self._silent: dict[Incarnation, str] = {}
@@ -43,16 +59,42 @@ class CopyReading:
     async def beginnings_of(self, piece: LedgerSlice) -> dict[Incarnation, MemberCopy]:
         """Whether each member holds anything of the ledger, if the slice is the ledger's first; otherwise empty
         copies."""
-        copies = {member: MemberCopy() for member, _ in piece.members}
-        if piece.first == 0 and piece.quorum:
-            await asyncio.gather(*(self._begins(piece.ledger_id, member, copy) for member, copy in copies.items()))
-        return copies
+        if piece.first != 0 or not piece.quorum:
+            return {member: MemberCopy() for member, _ in piece.members}
+
+        async def read(member: Incarnation, copy: MemberCopy) -> None:
+            await self._begins(piece.ledger_id, member, copy)
+
+        return await self._of_members(piece, read)
 
     async def copies_of(self, piece: LedgerSlice) -> dict[Incarnation, MemberCopy]:
         """The copies of every entry of the slice on every member."""
+
+        async def read(member: Incarnation, copy: MemberCopy) -> None:
+            await self._whole(piece, member, copy)
+
+        return await self._of_members(piece, read)
+
+    async def _of_members(
+        self, piece: LedgerSlice, read: Callable[[Incarnation, MemberCopy], Awaitable[None]]
+    ) -> dict[Incarnation, MemberCopy]:
+        """The copies of the members; of the present ones, if one is a former member."""
         copies = {member: MemberCopy() for member, _ in piece.members}
-        await asyncio.gather(*(self._whole(piece, member, copy) for member, copy in copies.items()))
-        return copies
+        await asyncio.gather(*(read(member, copy) for member, copy in copies.items()))
+        suspects = (copy.silent in _FORMER or copy.missing or copy.begins is False for copy in copies.values())
+        if self._present is None or not any(suspects):
+            return copies
+        try:
+            ledger = await self._present.members(piece.ledger_id)
+        except OncelogError as error:
+            logger.warning("cannot read the members of ledger %d again: %s", piece.ledger_id, error.message)
+            return copies
+        if ledger is None:
+            return copies
+        members = [Incarnation(one.incarnation) for one in ledger.members]
+        joined = {member: MemberCopy() for member in members if member not in copies}
+        await asyncio.gather(*(read(member, copy) for member, copy in joined.items()))
+        return {member: (copies | joined)[member] for member in members}
 
     async def _begins(self, ledger_id: LedgerId, member: Incarnation, copy: MemberCopy) -> None:
         found = MemberCopy()
@@ -87,7 +129,7 @@ class CopyReading:
                 copy.silent = error.message
             if following == before:
                 copy.silent = copy.silent or "no answer"
-        if copy.silent:
+        if copy.silent and copy.silent != _ERASED:
             self._silent[member] = copy.silent
 
     async def _frames(self, request: ReadRequest, copy: MemberCopy) -> int:
@@ -97,6 +139,8 @@ class CopyReading:
             while True:
                 async with asyncio.timeout(self._silence_ms / 1000):
                     frame = await anext(frames, None)
+                if frame is not None and frame.status is ReadStatus.ERASED:
+                    copy.silent = _ERASED
                 if frame is None or frame.status is not ReadStatus.OK:
                     return following
                 _take(request.ledger_id, frame, copy)

@@ -136,7 +136,8 @@ def _reported(session: SparkSession, count: int, report: Callable[[int, int], No
     thread.start()
     try:
         yield
-        report(count, count)
     finally:
         ended.set()
         thread.join()
+    # Behind the thread's last report, which may have found no running stage.
+    report(count, count)

@@ -45,6 +45,7 @@ class AuditRange:
     """
 
     connection: ConnectionOptions
+    topic: str
     topic_id: TopicId
     slices: tuple[LedgerSlice, ...]
     remembered: tuple[RememberedBatch, ...] = ()

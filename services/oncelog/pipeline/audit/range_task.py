@@ -1,17 +1,24 @@
 """The work of a Spark task: read one range from storage nodes and fold it, with connections of its own."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from crc32c import crc32c
 
-from oncelog.core.errors import UnreadableEntry
+from oncelog.core.errors import EntriesLost, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, Position, TopicId
 from oncelog.ledgers.reader import read_entries
-from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.copy_reading import CopyReading
 from oncelog.pipeline.audit.ledger_ranges import AuditRange, LedgerSlice
-from oncelog.pipeline.cluster import Members, closed_ledger, process_loop, storage_of
+from oncelog.pipeline.cluster import (
+    ClusterConnection,
+    PresentLedgers,
+    addresses_of,
+    closed_ledger,
+    process_loop,
+    storage_of,
+)
 from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_summary import RangeSummary
@@ -42,9 +49,8 @@ async def fold_entries(range_: AuditRange) -> RangeSummary:
             fold.lose(position, "digest", str(violation))
 
     await _read(range_, take, fold.lose)
-    everyone = _members_of(range_)
-    async with storage_of(range_.connection.credentials(), everyone) as storage:
-        reading = CopyReading(storage, {member for member, address in everyone if address})
+    async with _present(range_) as present:
+        reading = CopyReading(present.storage, present.addresses, present)
         for piece in range_.slices:
             if range_.all_copies:
                 copies = await reading.copies_of(piece)
@@ -76,17 +82,21 @@ def places_in(range_: AuditRange, wanted: dict[int, set[int]]) -> list[Place]:
 async def _read(
     range_: AuditRange, take: Callable[[Position, Buffer], None], lose: Callable[[Position, str, str], None]
 ) -> None:
-    async with storage_of(range_.connection.credentials(), _members_of(range_)) as storage:
+    async with _present(range_) as present:
         for piece in range_.slices:
-            await _read_slice(storage, range_.topic_id, piece, take, lose)
+            await _read_slice(present, range_.topic_id, piece, take, lose)
 
 
-def _members_of(range_: AuditRange) -> Members:
-    return tuple({member: None for piece in range_.slices for member in piece.members})
+@asynccontextmanager
+async def _present(range_: AuditRange) -> AsyncIterator[PresentLedgers]:
+    """The range's ledgers, and links to their members."""
+    members = tuple({member: None for piece in range_.slices for member in piece.members})
+    async with ClusterConnection(range_.connection) as cluster, storage_of(cluster.credentials, members) as storage:
+        yield PresentLedgers(cluster, range_.topic, storage, addresses_of(members))
 
 
 async def _read_slice(
-    storage: StorageLinks,
+    present: PresentLedgers,
     topic_id: TopicId,
     piece: LedgerSlice,
     take: Callable[[Position, Buffer], None],
@@ -96,11 +106,15 @@ async def _read_slice(
     following, lost = piece.first, 0
     while following <= piece.last:
         try:
-            async for page in read_entries(storage, metadata, following, piece.last, timeout_ms=PATIENCE_MS):
+            pages = read_entries(
+                present.storage, metadata, following, piece.last, timeout_ms=PATIENCE_MS,
+                record=present.record_of(metadata),
+            )  # fmt: skip
+            async for page in pages:
                 for entry_id, data in page:
                     take(Position(piece.ledger_id, entry_id), data)
                     following, lost = EntryId(entry_id + 1), 0
-        except UnreadableEntry as error:
+        except (EntriesLost, UnreadableEntry) as error:
             lose(Position(piece.ledger_id, following), "unreadable", error.message)
             following, lost = EntryId(following + 1), lost + 1
             if lost == LOST_MAX and following <= piece.last:

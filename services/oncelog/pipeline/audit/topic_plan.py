@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from oncelog.client.backoff import persist
 from oncelog.core.dedup.snapshot import SnapshotReader, decode_manifest
-from oncelog.core.errors import CorruptEntry, LedgerUnavailable, NotOwner, TopicLoading, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, EntriesLost, LedgerUnavailable, NotOwner, TopicLoading, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, peek_header
 from oncelog.core.ids import (
     EntryId,
@@ -36,7 +36,7 @@ from oncelog.pipeline.audit.ledger_ranges import (
     remembered_in,
 )
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
-from oncelog.pipeline.cluster import ClusterConnection, closed_ledger, storage_of
+from oncelog.pipeline.cluster import ClusterConnection, PresentLedgers, addresses_of, closed_ledger, storage_of
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.owner_codec import TOPIC_STATES
@@ -113,7 +113,7 @@ async def plan_topic(
     topic_id, owner = await _ask_owner(cluster, topic)
     answer = await cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
     ledgers = kept_ledgers(answer.ledgers, owner.live.position)
-    reading = SnapshotReading(connection, topic_id, owner.live.position)
+    reading = SnapshotReading(cluster, topic, topic_id, owner.live.position)
     for ledger in reversed(answer.snapshot_ledgers):
         await reading.read(ledger)
         if reading.found is not None:
@@ -136,7 +136,8 @@ async def plan_topic(
         tuple(findings),
         reading.newer,
         tuple(
-            AuditRange(connection, topic_id, slices, remembered_in(slices, remembered), all_copies) for slices in pieces
+            AuditRange(connection, topic, topic_id, slices, remembered_in(slices, remembered), all_copies)
+            for slices in pieces
         ),
         all_copies,
     )
@@ -212,9 +213,16 @@ class SnapshotReading:
     """
 
     def __init__(
-        self, connection: ConnectionOptions, topic_id: TopicId, end: Position, *, end_patience_ms: int = END_PATIENCE_MS
+        self,
+        cluster: ClusterConnection,
+        topic: str,
+        topic_id: TopicId,
+        end: Position,
+        *,
+        end_patience_ms: int = END_PATIENCE_MS,
     ) -> None:
-        self._connection = connection
+        self._cluster = cluster
+        self._topic = topic
         self._end_patience_ms = end_patience_ms
         self._topic_id = topic_id
         self._end = end
@@ -231,12 +239,15 @@ class SnapshotReading:
         ids = (member for member, _ in members)
         metadata = closed_ledger(LedgerId(ledger.ledger_id), self._topic_id, ids, last)
         reader, patience_ms = SnapshotReader(crc32c), PATIENCE_MS if closed else self._end_patience_ms
-        async with storage_of(self._connection.credentials(), members) as storage:
+        async with storage_of(self._cluster.credentials, members) as storage:
+            present = PresentLedgers(self._cluster, self._topic, storage, addresses_of(members), of_snapshots=True)
+            record = present.record_of(metadata)
             try:
-                async for page in read_entries(storage, metadata, EntryId(0), last, timeout_ms=patience_ms):
+                pages = read_entries(storage, metadata, EntryId(0), last, timeout_ms=patience_ms, record=record)
+                async for page in pages:
                     for entry_id, data in page:
                         self._feed(reader, entry_id, bytes(data))
-            except (UnreadableEntry, CorruptEntry) as error:
+            except (CorruptEntry, EntriesLost, UnreadableEntry) as error:
                 if closed:  # otherwise it may be the end of the ledger
                     text = f"ledger {ledger.ledger_id} of the snapshots cannot be read: {error.message}"
                     self.findings.append(Finding("snapshot", None, text))

@@ -19,17 +19,18 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from oncelog.core.errors import Conflict, TopicNotFound
+from oncelog.core.errors import Conflict, NotFound, TopicNotFound
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.compaction.options import PREFIX, CompactOptions
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
+from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
 from oncelog.pipeline.job_progress import Report, counted, report_progress
 from oncelog.pipeline.options import as_options
 from oncelog.pipeline.sink.batch_publisher import finish_batch
 from oncelog.pipeline.sink.journal_records import RunBatch
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.sink.options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREFIX, SEND_TIMEOUT, TOPIC, Mode
-from oncelog.pipeline.source.offsets import TopicState
+from oncelog.pipeline.source.offsets import Span, TopicState, kept_of
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 _PARTITION = "if(partition < 0, topic, concat(topic, '-partition-', partition))"
@@ -112,10 +113,13 @@ def _write(
     full = {name: state for name, state in states.items() if state.next > state.earliest}
     if not full:
         return
+    if not options.loss_allowed:
+        refuse_given_up(full)
     reading = link | {
         "topics": ",".join(full),
         "startingPosition": json.dumps({name: state.earliest for name, state in full.items()}),
         "endingPosition": json.dumps({name: state.next for name, state in full.items()}),
+        "failOnDataLoss": str(not options.loss_allowed).lower(),
         "closedLedgers": options.closed_ledgers,
     }
     writing = link | {
@@ -127,12 +131,24 @@ def _write(
     }
     if options.admin_url is not None:
         writing[ADMIN_URL] = options.admin_url
-    count = sum(state.next - state.earliest for state in full.values())
+    count = sum(state.rows_between(state.earliest, state.next) for state in full.values())
     with report_progress(
         session.sparkContext, f"compacting {counted(count, 'message')} of {counted(len(full), 'partition')}", report
     ):
         rows = last_values(session.read.format(FORMAT).options(**reading).load(), options)
         rows.write.format(FORMAT).mode("append").options(**writing).save()
+
+
+def refuse_given_up(states: Mapping[str, TopicState]) -> None:
+    """Raises NotFound for numbers that were given up, and names the option that allows it."""
+    spans = [Span(name, state.topic_id, state.earliest, state.next) for name, state in states.items()]
+    for loss in kept_of(spans, states)[1]:
+        raise NotFound(
+            f"{loss}. The last message of a key may be among them. To compact the messages that are kept, set "
+            f"{ALLOW_DATA_LOSS} to true",
+            field=ALLOW_DATA_LOSS,
+            topic=loss.topic,
+        )
 
 
 def _states(options: CompactOptions, topic: str) -> dict[str, TopicState]:
@@ -145,6 +161,6 @@ def _states(options: CompactOptions, topic: str) -> dict[str, TopicState]:
 def _next(options: CompactOptions, topic: str) -> int:
     """Messages that were ever published to the topic; 0: it does not exist."""
     try:
-        return sum(state.next for state in _states(options, topic).values())
+        return sum(state.rows_between(0, state.next) for state in _states(options, topic).values())
     except TopicNotFound:
         return 0

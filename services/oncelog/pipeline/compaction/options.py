@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import parse_topic
 from oncelog.pipeline import options as connection
+from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
 from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
 from oncelog.pipeline.sink.options import (
     ADMIN_URL,
@@ -27,7 +28,10 @@ TARGET = "target"
 WITHOUT_KEY = "withoutKey"
 EMPTY_VALUE = "emptyValue"
 ERROR, DROP, DELETE, KEEP = "error", "drop", "delete", "keep"
-NAMES = (*connection.NAMES, TOPIC, TARGET, WITHOUT_KEY, EMPTY_VALUE, CLOSED_LEDGERS, ADMIN_URL, SEND_TIMEOUT)
+NAMES = (
+    *connection.NAMES, TOPIC, TARGET, WITHOUT_KEY, EMPTY_VALUE, ALLOW_DATA_LOSS, CLOSED_LEDGERS, ADMIN_URL,
+    SEND_TIMEOUT,
+)  # fmt: skip
 #: The prefix of the producer names of compactions.
 PREFIX = "compact"
 _ID_CHARACTERS = 24
@@ -36,7 +40,8 @@ _ID_CHARACTERS = 24
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
     """source, target: full names. keyless_dropped: drop messages without a key; otherwise they are an error.
-    empty_deletes: an empty value deletes its key, as in Pulsar."""
+    empty_deletes: an empty value deletes its key, as in Pulsar. loss_allowed: compact a topic of which an operator has
+    given up a ledger, although the last message of a key may have been in it."""
 
     connection: ConnectionOptions
     source: str
@@ -46,6 +51,7 @@ class CompactOptions:
     closed_ledgers: str = STORAGE
     admin_url: str | None = None
     send_timeout_s: int = SEND_TIMEOUT_S
+    loss_allowed: bool = False
 
     def job_id(self, states: Iterable[TopicState]) -> str:
         """Identifies a repeated job: the same topic, by its ids, and the same options. The end of the topic is not part
@@ -90,6 +96,7 @@ def compact_options(given: Mapping[str, str], environment: Mapping[str, str]) ->
         closed_ledgers=STORAGE if closed else OWNER,
         admin_url=options.text(ADMIN_URL) or environment.get(ADMIN_URL_VARIABLE) or None,
         send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
+        loss_allowed=options.switch(ALLOW_DATA_LOSS, default=False),
     )
 
 

@@ -18,8 +18,11 @@ from typing import Any
 
 from oncelog.core.errors import CorruptEntry, LogHole
 from oncelog.core.ids import TopicId
+from oncelog.pipeline.source.offsets import GivenUpNumbers
 
 FORMAT = 1
+#: Of a manifest with numbers that were given up: a version that does not know them would find its files incomplete.
+FORMAT_GIVEN_UP = 2
 KIND = "oncelog export"
 MANIFESTS = "_manifests"
 RUN = "run="
@@ -42,17 +45,26 @@ class ExportedPosition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """Messages first to end - 1 of one partition, of which those below `kept` were lost before they could be read."""
+    """Messages first to end - 1 of one partition, of which those below `kept` were lost before they could be read.
+
+    given_up: numbers behind `kept` that the log leaves out, ascending.
+    """
 
     topic: str
     topic_id: TopicId
     first: int
     end: int
     kept: int
+    given_up: tuple[GivenUpNumbers, ...] = ()
 
     @property
     def rows(self) -> int:
-        return self.end - self.kept
+        return sum(last - first for first, last in self.pieces())
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """[(first, end)] of the numbers that the files hold."""
+        edges = [self.kept, *(edge for gap in self.given_up for edge in gap), self.end]
+        return [(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if first < end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +135,14 @@ def is_claim(name: str, data: bytes) -> bool:
 def encode_manifest(manifest: ExportManifest) -> bytes:
     """JSON, also for other programs; field names are part of the format."""
     fields: dict[str, Any] = {
-        "format": FORMAT,
+        "format": FORMAT_GIVEN_UP if any(each.given_up for each in manifest.ranges) else FORMAT,
         "kind": KIND,
         "number": manifest.number,
         "run": manifest.run,
         "made_ms": manifest.made_ms,
         "ranges": [
             {"topic": r.topic, "topic_id": r.topic_id, "from": r.first, "to": r.end, "kept_from": r.kept}
+            | ({"given_up": [list(gap) for gap in r.given_up]} if r.given_up else {})
             for r in manifest.ranges
         ],
         "files": [
@@ -157,8 +170,9 @@ def decode_manifest(number: int, data: bytes) -> ExportManifest:
     name = manifest_name(number)
     try:
         fields = json.loads(data)
-        if (fields["format"], fields["kind"], fields["number"]) != (FORMAT, KIND, number):
-            raise CorruptEntry(f"{MANIFESTS}/{name} is not manifest {number} of format {FORMAT}")
+        known = fields["format"] in (FORMAT, FORMAT_GIVEN_UP)
+        if not known or (fields["kind"], fields["number"]) != (KIND, number):
+            raise CorruptEntry(f"{MANIFESTS}/{name} is not manifest {number} of format {FORMAT} or {FORMAT_GIVEN_UP}")
         return ExportManifest(
             number,
             str(fields["run"]),
@@ -185,8 +199,9 @@ def check_dense(manifests: Iterable[ExportManifest]) -> None:
 
 def _range(fields: Mapping[str, Any]) -> PartitionRange:
     topic_id = TopicId(str(fields["topic_id"]))
+    given_up = tuple(GivenUpNumbers(int(first), int(end)) for first, end in fields.get("given_up", ()))
     return PartitionRange(
-        str(fields["topic"]), topic_id, int(fields["from"]), int(fields["to"]), int(fields["kept_from"])
+        str(fields["topic"]), topic_id, int(fields["from"]), int(fields["to"]), int(fields["kept_from"]), given_up
     )
 
 

@@ -14,15 +14,16 @@ Rules
 - A topic is identified by its id. When a topic was deleted and created anew, its message numbers begin again; that is
   an error, so the messages of both are never mixed.
 - A topic that was never exported begins with its first message that is kept. From then on nothing may be lost unless
-  that is allowed, and then the manifest lists what was lost.
+  that is allowed, and then the manifest lists what was lost. Numbers that were given up with a ledger are lost, too.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict, InvariantViolated, NotFound, OncelogError
 from oncelog.pipeline.export.manifest import DataFile, ExportedPosition, ExportManifest, PartitionRange, run_name
-from oncelog.pipeline.source.offsets import MessageLoss, TopicState
+from oncelog.pipeline.source.offsets import GivenUpNumbers, MessageLoss, Span, TopicState, kept_of
 
 ALLOW_DATA_LOSS = "allowDataLoss"
 
@@ -120,11 +121,13 @@ def plan_of(
         if before is not None and before.topic_id != state.topic_id:
             raise created_anew(topic, before.topic_id, state.topic_id)
         first = state.earliest if before is None else before.next
-        kept = max(first, min(state.earliest, state.next))
-        if kept > first and not loss_allowed:
-            raise lost(MessageLoss(topic, first, kept, state.earliest))
+        spans, losses = kept_of([Span(topic, state.topic_id, first, state.next)], states)
+        if losses and not loss_allowed:
+            raise lost(losses[0])
         if state.next > first:
-            ranges.append(PartitionRange(topic, state.topic_id, first, state.next, kept))
+            kept = spans[0].first if spans else state.next
+            gaps = (GivenUpNumbers(loss.first, loss.end or state.next) for loss in losses if loss.first > kept)
+            ranges.append(PartitionRange(topic, state.topic_id, first, state.next, kept, tuple(gaps)))
     gone = tuple(topic for topic, before in sorted(reached.items()) if topic not in states and not before.gone)
     if gone and not loss_allowed:
         raise NotFound(
@@ -157,12 +160,15 @@ def checked(
 
 
 def _checked_range(wanted: PartitionRange, files: Sequence[VerifiedFile], *, loss_allowed: bool) -> PartitionRange:
-    """Only the first messages of a range can be lost: files must hold each number from some message on to the end."""
+    """Beyond the plan only the first messages of a range can be lost: files must hold each number from some message on
+    to the end, except for those that were given up."""
     rows = sum(each.file.rows for each in files)
     first = min((each.file.first for each in files), default=wanted.end)
     last = max((each.file.last for each in files), default=wanted.end - 1)
-    dense = rows == wanted.end - first and last == wanted.end - 1
-    if not dense or sum(each.index_sum for each in files) != (first + wanted.end - 1) * rows // 2:
+    held = replace(wanted, kept=first, given_up=tuple(gap for gap in wanted.given_up if gap.first > first))
+    pieces = held.pieces()
+    whole = rows == held.rows and last == (pieces[-1][1] if pieces else wanted.end) - 1
+    if not whole or sum(each.index_sum for each in files) != sum((a + b - 1) * (b - a) // 2 for a, b in pieces):
         raise NotFound(
             f"{wanted.topic}: of messages {wanted.kept} to {wanted.end - 1} the files hold {rows}, from {first} to "
             f"{last}. Nothing was exported. Check that the driver and all executors see the same directory",
@@ -172,11 +178,11 @@ def _checked_range(wanted: PartitionRange, files: Sequence[VerifiedFile], *, los
         raise InvariantViolated(f"{wanted.topic}: files begin at message {first} instead of {wanted.kept}")
     if first > wanted.kept and not loss_allowed:
         raise lost(MessageLoss(wanted.topic, wanted.kept, first, first))
-    return PartitionRange(wanted.topic, wanted.topic_id, wanted.first, wanted.end, first)
+    return held
 
 
 def created_anew(topic: str, before: str, now: str) -> OncelogError:
-    """The error for a topic that was deleted and created anew."""
+    """The error for a topic that was deleted and created again."""
     return Conflict(
         f"{topic} was deleted and created anew since the last export (id {before} then, {now} now). Its message "
         "numbers begin again, so files of both would be mixed up. Export it into another directory",

@@ -9,7 +9,7 @@ Rules
   rows are stored. A file that has changed later is refused: its published and unpublished rows would come from two
   files. A file with the same size and time is taken for unchanged, as by rsync; `checksum` reads the whole file again.
 - The mapping of columns to messages is stored, too, and stays the same until the file is done.
-- A target that was deleted and created anew lacks rows that the records list: the import is refused.
+- A target that was deleted and created again lacks rows that the records list: the import is refused.
 """
 
 import hashlib

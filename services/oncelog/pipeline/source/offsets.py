@@ -11,6 +11,8 @@ Rules
 - A topic of the same name with another id is another topic, and begins at 0, too.
 - Once a topic is deleted, nothing shows whether it was read to its end. So its deletion is a loss (`gone_between`).
 - A deposed owner may return an older end of the topic. Offsets never go back.
+- Where an operator has given up a ledger, the log leaves out numbers (`GivenUpNumbers`). A batch of a stream ends
+  before them or begins at them, and they are a loss like trimmed messages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,6 +37,14 @@ class TopicOffset(NamedTuple):
 TopicOffsets = Mapping[str, TopicOffset]
 
 
+class GivenUpNumbers(NamedTuple):
+    """Numbers first to end - 1 that the log leaves out, because an operator has given up a ledger: acknowledged
+    messages may have been lost, and no number that a client received before is used again."""
+
+    first: int
+    end: int
+
+
 class ClosedLedger(NamedTuple):
     """A ledger that can be read from storage nodes: messages first to end - 1 are in its entries 0 to last_entry.
 
@@ -53,7 +63,8 @@ class ClosedLedger(NamedTuple):
 class TopicState:
     """The current state of one topic, or partition: it keeps the messages `earliest` to `next` - 1.
 
-    closed: those of its ledgers that can be read without its owner, ascending and without a gap between them.
+    closed: those of its ledgers that can be read without its owner, ascending; only numbers that were given up are
+    missing between two of them. given_up: those above `earliest`, ascending.
     """
 
     topic: str
@@ -61,6 +72,11 @@ class TopicState:
     earliest: int
     next: int
     closed: tuple[ClosedLedger, ...] = ()
+    given_up: tuple[GivenUpNumbers, ...] = ()
+
+    def rows_between(self, first: int, end: int) -> int:
+        """The number of messages with these numbers, of which those that were given up do not exist."""
+        return end - first - sum(max(0, min(end, gap.end) - max(first, gap.first)) for gap in self.given_up)
 
 
 class Span(NamedTuple):
@@ -86,12 +102,14 @@ class TaskRange:
 
 class MessageLoss(NamedTuple):
     """Messages first to end - 1, which were to be read, are gone. kept: the first message that is left; None: the topic
-    does not exist any more. end None: the topic was deleted, and nothing shows how many messages it had."""
+    does not exist any more. end None: the topic was deleted, and nothing shows how many messages it had. given_up: an
+    operator has given up the ledger that they were in."""
 
     topic: str
     first: int
     end: int | None
     kept: int | None
+    given_up: bool = False
 
     def __str__(self) -> str:
         if self.end is None:
@@ -100,6 +118,11 @@ class MessageLoss(NamedTuple):
         lost = f"messages {self.first} to {self.end - 1} of {self.topic}"
         if self.kept is None:
             return f"{lost} are gone: the topic was deleted"
+        if self.given_up:
+            return (
+                f"{lost} were given up with `oncelog admin ledger end`: acknowledged messages may be lost, and the "
+                f"log leaves these numbers out (the next message is {self.kept})"
+            )
         return f"{lost} were trimmed (the first message kept is {self.kept})"
 
 
@@ -154,9 +177,27 @@ def gone_between(start: TopicOffsets, end: TopicOffsets) -> list[MessageLoss]:
     return losses
 
 
-def offsets_after(start: TopicOffsets, latest: TopicOffsets, admitted: Iterable[Span]) -> dict[str, TopicOffset]:
-    """The offset behind a batch: how far each topic of `latest` is read once `admitted` was read."""
-    ends = {span.topic: span.end for span in admitted}
+def up_to_given_up(
+    latest: TopicOffsets, start: TopicOffsets, states: Mapping[str, TopicState]
+) -> dict[str, TopicOffset]:
+    """`latest`, but for each topic not beyond the first numbers behind `start` that were given up."""
+    cut = {}
+    for topic, offset in latest.items():
+        begin, state = begin_of(start, topic, offset), states.get(topic)
+        gaps = () if state is None or state.topic_id != offset.topic_id else state.given_up
+        cut[topic] = offset._replace(next=min([offset.next, *(gap.first for gap in gaps if gap.first > begin)]))
+    return cut
+
+
+def offsets_after(
+    start: TopicOffsets, latest: TopicOffsets, admitted: Iterable[Span], losses: Iterable[MessageLoss] = ()
+) -> dict[str, TopicOffset]:
+    """The offset behind a batch: how far each topic of `latest` is read once `admitted` was read.
+
+    losses: of topics without a message that could be admitted; these topics are passed over up to there.
+    """
+    ends = {loss.topic: loss.end for loss in losses if loss.end is not None}
+    ends |= {span.topic: span.end for span in admitted}
     return {
         topic: offset._replace(next=ends.get(topic, begin_of(start, topic, offset))) for topic, offset in latest.items()
     }
@@ -174,6 +215,13 @@ def kept_of(spans: Iterable[Span], states: Mapping[str, TopicState]) -> tuple[li
         first = max(span.first, min(state.earliest, span.end))
         if first > span.first:
             losses.append(MessageLoss(span.topic, span.first, first, state.earliest))
+        for gap in state.given_up:
+            if gap.end > first and gap.first < span.end:
+                if gap.first > first:
+                    kept.append(span._replace(first=first, end=gap.first))
+                lost = max(first, gap.first), min(gap.end, span.end)
+                losses.append(MessageLoss(span.topic, *lost, gap.end, given_up=True))
+                first = lost[1]
         if first < span.end:
             kept.append(span._replace(first=first))
     return kept, losses
@@ -186,9 +234,11 @@ def refuse_loss(losses: Iterable[MessageLoss]) -> None:
         raise NotFound(message, field="failOnDataLoss", topic=loss.topic)
 
 
-def lag_between(behind: TopicOffsets, latest: TopicOffsets) -> dict[str, Any]:
+def lag_between(behind: TopicOffsets, latest: TopicOffsets, states: Mapping[str, TopicState]) -> dict[str, Any]:
     """Messages behind an offset: {"rows": in all, "topics": {topic: how many}}, without topics that have none."""
-    waiting = {span.topic: span.rows for span in spans_between(behind, latest)}
+    spans = spans_between(behind, latest)
+    rows = {span.topic: states[span.topic].rows_between(span.first, span.end) for span in spans}
+    waiting = {topic: count for topic, count in rows.items() if count}
     return {"rows": sum(waiting.values()), "topics": waiting}
 
 

@@ -3,6 +3,8 @@
 Rules
 - Message numbers decide where reading stands. Whichever side gives the next entry, the entry must begin at the number
   wanted; an entry that begins behind it shows that messages were trimmed away, which is an error or a warning.
+- The members of a ledger are those of the plan until one does not give an entry; then the metadata service names the
+  present ones.
 - Storage nodes serve superusers only. For other callers, and while none of a ledger's members is reached, the topic
   owner gives the same entries.
 - Entries of storage nodes carry the ids of producers, not their names; the owner is asked for each name once.
@@ -27,12 +29,19 @@ from oncelog.core.errors import (
     TopicNotFound,
     UnreadableEntry,
 )
-from oncelog.core.formats.entry import EntryKind, peek_header
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryKind, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.ledgers.reader import read_entries, read_entry
+from oncelog.ledgers.reader import ReadRecord, read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.pipeline.cluster import SKIP_ADVICE, ClusterConnection, closed_ledger, storage_of
+from oncelog.pipeline.cluster import (
+    SKIP_ADVICE,
+    ClusterConnection,
+    PresentLedgers,
+    addresses_of,
+    closed_ledger,
+    storage_of,
+)
 from oncelog.pipeline.source.arrow_columns import FoundEntry
 from oncelog.pipeline.source.offsets import ClosedLedger, MessageLoss, TaskRange, refuse_loss
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
@@ -95,8 +104,12 @@ class RangeReader:
         async with storage_of(self._cluster.credentials, ledger.members) as storage:
             await self._check_access(ledger)
             # A range that begins with the ledger needs no search, which is several calls, one after the other.
-            first = EntryId(0) if self._at == ledger.first else await self._entry_of(storage, metadata)
-            pages = read_entries(storage, metadata, first, ledger.last_entry, timeout_ms=STORAGE_PATIENCE_MS)
+            present = PresentLedgers(self._cluster, self._span.topic, storage, addresses_of(ledger.members))
+            record = present.record_of(metadata)
+            first = EntryId(0) if self._at == ledger.first else await self._entry_of(storage, metadata, record)
+            pages = read_entries(
+                storage, metadata, first, ledger.last_entry, timeout_ms=STORAGE_PATIENCE_MS, record=record
+            )
             async for page in pages:
                 stored = [open_entry(data, crc32c) for _, data in page if _has_messages(data)]
                 await self._learn_names(stored)
@@ -116,12 +129,14 @@ class RangeReader:
                 if not error.retriable:
                     raise
 
-    async def _entry_of(self, storage: StorageLinks, metadata: LedgerMetadata) -> EntryId:
+    async def _entry_of(self, storage: StorageLinks, metadata: LedgerMetadata, record: ReadRecord) -> EntryId:
         """The entry with the next message wanted."""
         low, high = EntryId(0), metadata.end
         while low < high:
             middle = EntryId((low + high) // 2)
-            head = await read_entry(storage, metadata, middle, headers_only=True, timeout_ms=STORAGE_PATIENCE_MS)
+            head = await read_entry(
+                storage, metadata, middle, headers_only=True, timeout_ms=STORAGE_PATIENCE_MS, record=record
+            )
             if peek_header(head).next_index <= self._at:
                 low = EntryId(middle + 1)
             else:
@@ -239,7 +254,9 @@ class RangeReader:
 
     def _lose(self, end: int, kept: int | None) -> None:
         """Messages up to `end` are gone. Raises NotFound unless that is allowed."""
-        loss = MessageLoss(self._span.topic, self._at, end, kept)
+        # Planning passes over numbers that were given up; these were given up since.
+        given_up = kept is not None and kept - self._at > GIVEN_UP_INDEXES // 2
+        loss = MessageLoss(self._span.topic, self._at, end, kept, given_up)
         if self._fail_on_data_loss:
             refuse_loss([loss])
         logger.warning("%s", loss)

@@ -64,6 +64,7 @@ from oncelog.pipeline.source.offsets import (
     refuse_loss,
     spans_between,
     split,
+    up_to_given_up,
 )
 from oncelog.pipeline.source.options import ENDING, ON_CORRUPT, STARTING, SourceOptions, follows, source_options
 from oncelog.pipeline.source.positions import topic_of
@@ -193,6 +194,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = offsets_at_end(states.values())
         self._report_deleted(before, now)
         latest = not_before(now if self._target is None else self._target, before)
+        latest = up_to_given_up(latest, before, states)
         kept, losses = kept_of(spans_between(before, latest), states)
         report_losses(losses, self._options)
         limited = not isinstance(limit, ReadAllAvailable)
@@ -200,16 +202,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         samples = {} if bytes_max is None else self._samples(kept)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         taken = admitted(kept, states, samples, rows_max=rows_max, bytes_max=bytes_max)
-        self._cut = offsets_after(before, latest, taken)
+        readable = {span.topic for span in kept}
+        self._cut = offsets_after(before, latest, taken, [loss for loss in losses if loss.topic not in readable])
         return encode_offset(self._cut)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The end of each topic now, for the progress of the query (sources[0].latestOffset), and `lag`: the messages
         behind the batch that was cut last. Spark's sources in Python have no metrics of their own (4.3)."""
-        latest = offsets_at_end(self._states().values())
+        states = self._states()
+        latest = offsets_at_end(states.values())
         offset = encode_offset(latest)
         if self._cut is not None:
-            offset["lag"] = lag_between(self._cut, latest)
+            offset["lag"] = lag_between(self._cut, latest, states)
             logger.info("%d messages are stored behind this batch", offset["lag"]["rows"])
         return offset
 

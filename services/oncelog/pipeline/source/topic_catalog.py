@@ -6,13 +6,22 @@ batch.
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 from oncelog.client.messages import StoredBatch
-from oncelog.core.errors import DeadlineExceeded, ReaderClosed, TopicNotFound
+from oncelog.core.errors import (
+    CorruptEntry,
+    DeadlineExceeded,
+    EntriesLost,
+    ReaderClosed,
+    TopicNotFound,
+    UnreadableEntry,
+)
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.pipeline.cluster import ClusterConnection
-from oncelog.pipeline.source.offsets import ClosedLedger, TopicState
+from oncelog.pipeline.source.offsets import ClosedLedger, GivenUpNumbers, TopicState
 from oncelog.pipeline.source.options import TopicPattern
 from oncelog.pipeline.source.positions import AtTime, PositionOption, check_named, number_at
 from oncelog.rpc.metadata_codec import LEDGERS, TOPICS
@@ -89,9 +98,27 @@ class TopicCatalog:
                     return None
                 raise
         earliest = ledgers.ledgers[0].first_base_index if ledgers.ledgers else 0
-        return TopicState(
+        state = TopicState(
             topic, TopicId(ledgers.topic_id), earliest, max(earliest, last.next_index), closed_of(ledgers.ledgers)
         )
+        firsts = [ledger.first_base_index for ledger in ledgers.ledgers]
+        gaps = [await self._given_up(state, first, end) for first, end in pairwise([*firsts, state.next])]
+        return without_given_up(state, [gap for gap in gaps if gap is not None])
+
+    async def _given_up(self, state: TopicState, first: int, end: int) -> GivenUpNumbers | None:
+        """What the ledger with these numbers leaves out at its beginning; None: nothing.
+
+        GivenUp is the first entry of its ledger and leaves out more numbers than other ledgers have. The next entry
+        shows how many; only a ledger of extremely small messages could have so many of its own.
+        """
+        if end - first < GIVEN_UP_INDEXES:
+            return None
+        try:
+            entries = await self._first_entries(state, StartIndex(first))
+        except (CorruptEntry, EntriesLost, UnreadableEntry):
+            return GivenUpNumbers(first, first + GIVEN_UP_INDEXES)
+        gap = GivenUpNumbers(first, min(end, entries[0].entry.base_index) if entries else end)
+        return gap if gap.end > gap.first else None
 
     async def _number_at_time(self, state: TopicState, time_ms: int) -> int:
         """Number of the first message appended at or after the time; the end where there is none."""
@@ -111,6 +138,18 @@ class TopicCatalog:
             raise DeadlineExceeded(message) from (stream.trouble or error)
         finally:
             stream.close(ReaderClosed("the first entries were read"))
+
+
+def without_given_up(state: TopicState, gaps: Iterable[GivenUpNumbers]) -> TopicState:
+    """The state with numbers that its log leaves out. gaps: ascending, each at the beginning of a ledger."""
+    behind = {gap.first: gap.end for gap in gaps}
+    closed = tuple(ledger._replace(first=behind.get(ledger.first, ledger.first)) for ledger in state.closed)
+    return replace(
+        state,
+        earliest=behind.get(state.earliest, state.earliest),
+        closed=tuple(ledger for ledger in closed if ledger.first < ledger.end),
+        given_up=tuple(GivenUpNumbers(*gap) for gap in behind.items() if gap[0] > state.earliest),
+    )
 
 
 def closed_of(ledgers: Iterable[pb.TopicLedger]) -> tuple[ClosedLedger, ...]:

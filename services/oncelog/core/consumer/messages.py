@@ -1,0 +1,186 @@
+"""The messages that a consumer holds: those that wait for the application, and those that it has received.
+
+    delivered -> waiting -> begun -> acknowledged, or negatively acknowledged
+                    |
+                    +-> dropped: recalled, sought, or given to another consumer
+
+Credit is absolute (hazard 35). `left` counts the messages of the present stream that have left the waiting ones, in
+whatever way, so a dropped message costs no credit. Messages that an earlier stream brought take room in the window
+until they leave.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from oncelog.core.consumer.events import MessageRun
+from oncelog.core.consumer.index_set import IndexSet
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.subscriptions.changes import IndexRange
+from oncelog.core.subscriptions.events import DeliverMessages
+
+
+class ReceivedMessages:
+    """What was delivered to one consumer and not settled."""
+
+    def __init__(self, receive_window: int) -> None:
+        self._receive_window = receive_window
+        #: (run, whether the present stream brought it), in the order of delivery
+        self._runs: deque[tuple[MessageRun, bool]] = deque()
+        #: the indexes of the runs
+        self.waiting = IndexSet()
+        #: received by the application, and not settled
+        self.begun = IndexSet()
+        #: negatively acknowledged, and not received by the application since
+        self.nacked = IndexSet()
+        #: of the present stream: messages delivered; of these, messages that do not wait any more
+        self.received = 0
+        self.left = 0
+        #: waiting messages that an earlier stream brought
+        self._earlier = 0
+
+    @property
+    def credit(self) -> tuple[int, int]:
+        """(left, window): the owner may send up to their sum on the present stream. A change of either is reported."""
+        return self.left, max(0, self._receive_window - self._earlier)
+
+    def held(self) -> tuple[IndexRange, ...]:
+        held = IndexSet(self.waiting)
+        for first, last in self.begun:
+            held.add(first, last)
+        return tuple(held)
+
+    # --- the owner ----------------------------------------------------------------------------------------------------
+
+    def delivered(self, frame: DeliverMessages) -> None:
+        """Take a frame. A message that waits here already is dropped; one that was begun is handed out again."""
+        for delivered in frame.entries:
+            for first, last in delivered.ranges:
+                self.received += last - first + 1
+                self.left += last - first + 1
+                for part in self.waiting.gaps(first, last):
+                    self.left -= part.last - part.first + 1
+                    self._wait(MessageRun(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
+
+    def _wait(self, run: MessageRun, frame: DeliverMessages) -> None:
+        counts = frame.delivery_counts
+        if counts:
+            run = replace(run, delivery_counts={i: n for i, n in counts.items() if run.first <= i <= run.last})
+        self.waiting.add(run.first, run.last)
+        self.begun.remove(run.first, run.last)
+        self._runs.append((run, True))
+
+    def refused(self, frame: DeliverMessages) -> None:
+        """A frame of a lower generation or seek epoch: its messages count, and are dropped."""
+        count = sum(last - first + 1 for delivered in frame.entries for first, last in delivered.ranges)
+        self.received += count
+        self.left += count
+
+    def drop_waiting(self, ranges: Iterable[IndexRange]) -> None:
+        """These messages must not reach the application."""
+        dropped = IndexSet(part for first, last in ranges for part in self.waiting.overlap(first, last))
+        if not dropped:
+            return
+        runs, self._runs = self._runs, deque()
+        for run, present in runs:
+            kept = dropped.gaps(run.first, run.last)
+            self._gone(run.count - sum(part.last - part.first + 1 for part in kept), present=present)
+            self._runs.extend((_part(run, part), present) for part in kept)
+        for first, last in dropped:
+            self.waiting.remove(first, last)
+
+    def _gone(self, count: int, *, present: bool) -> None:
+        if present:
+            self.left += count
+        else:
+            self._earlier -= count
+
+    def settled(self, ranges: Iterable[IndexRange]) -> None:
+        """These messages are acknowledged."""
+        ranges = tuple(ranges)
+        self.drop_waiting(ranges)
+        for first, last in ranges:
+            self.begun.remove(first, last)
+
+    def nack_settled(self, ranges: Iterable[IndexRange]) -> None:
+        """The owner delivers these messages again."""
+        for first, last in ranges:
+            self.begun.remove(first, last)
+
+    def drop_all(self) -> None:
+        """Another consumer has what was delivered here. Negative acknowledgements still count (hazard 33)."""
+        self.drop_waiting(tuple(self.waiting))
+        self.begun.clear()
+
+    def sought(self) -> None:
+        """Everything is delivered again from another place on."""
+        self.drop_all()
+        self.nacked.clear()
+
+    def restart(self, kept: tuple[IndexRange, ...]) -> None:
+        """A new stream begins; of the messages that were presented the owner leaves `kept` here."""
+        keep = IndexSet(kept)
+        self.drop_waiting([part for first, last in self.waiting for part in keep.gaps(first, last)])
+        self.begun.keep_only(kept)
+        self._runs = deque((run, False) for run, _ in self._runs)
+        self._earlier, self.received, self.left = self.waiting.count, 0, 0
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    def take(self, count_max: int, withheld: Callable[[int, int], list[IndexRange]]) -> tuple[MessageRun, ...]:
+        """Up to count_max messages for the application. withheld: the parts of a range whose acknowledgement is in
+        flight; they wait for its answer."""
+        taken: list[MessageRun] = []
+        later: list[tuple[MessageRun, bool]] = []
+        while self._runs and count_max > 0:
+            run, present = self._runs.popleft()
+            held_back = IndexSet(withheld(run.first, run.last))
+            begin = run.first
+            for part in held_back.gaps(run.first, run.last):
+                last = min(part.last, part.first + count_max - 1)
+                if last < part.first:
+                    break
+                later.extend((_part(run, gap), present) for gap in held_back.overlap(begin, part.first - 1))
+                taken.append(_part(run, IndexRange(part.first, last)))
+                self._gone(last - part.first + 1, present=present)
+                count_max -= last - part.first + 1
+                begin = last + 1
+            if begin <= run.last:
+                rest = (_part(run, IndexRange(begin, run.last)), present)
+                if count_max > 0:
+                    later.append(rest)
+                else:
+                    self._runs.appendleft(rest)
+        self._runs.extendleft(reversed(later))
+        for run in taken:
+            self.waiting.remove(run.first, run.last)
+            self.begun.add(run.first, run.last)
+            self.nacked.remove(run.first, run.last)
+        return tuple(taken)
+
+    def nack(self, ranges: Iterable[IndexRange]) -> None:
+        """Remember messages that a cumulative acknowledgement must not cover (hazard 33)."""
+        for first, last in ranges:
+            self.nacked.add(first, last)
+
+    def check_invariants(self) -> None:
+        for each in (self.waiting, self.begun, self.nacked):
+            each.check_invariants()
+        runs = [run for run, _ in self._runs]
+        if (
+            sum(run.count for run in runs) != self.waiting.count
+            or IndexSet(IndexRange(run.first, run.last) for run in runs).count != self.waiting.count
+        ):
+            raise InvariantViolated("the waiting runs and their indexes differ")
+        present = sum(run.count for run, present in self._runs if present)
+        if present != self.received - self.left or self._earlier != self.waiting.count - present:
+            raise InvariantViolated(f"{self.received} received, {self.left} left, {present} wait")
+        if any(self.waiting.overlap(first, last) for first, last in self.begun):
+            raise InvariantViolated("a message waits and was begun")
+
+
+def _part(run: MessageRun, part: IndexRange) -> MessageRun:
+    if part == (run.first, run.last):
+        return run
+    counts = {i: n for i, n in run.delivery_counts.items() if part.first <= i <= part.last}
+    return replace(run, first=part.first, last=part.last, delivery_counts=counts)

@@ -1,0 +1,105 @@
+"""The consumers that are connected to one subscription, and those that were until a moment ago."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from oncelog.core.ids import ConsumerNumber, Generation
+from oncelog.core.subscriptions.credit import Credit
+from oncelog.core.subscriptions.events import ConsumerOpening
+from oncelog.core.subscriptions.outstanding import Outstanding
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """One attachment. opening: as requested."""
+
+    number: ConsumerNumber
+    opening: ConsumerOpening
+    out: Outstanding
+    credit: Credit = field(default_factory=Credit)
+    #: of its durable grant while it is the active consumer, else 0
+    generation: Generation = Generation(0)
+    #: indexes that the application has received and not acknowledged, as last reported
+    begun: BitMap64 = field(default_factory=BitMap64)
+    #: whether its ConsumerOpening was answered
+    answered: bool = False
+    #: of its answer: what it presented and keeps
+    kept: BitMap64 = field(default_factory=BitMap64)
+
+    @property
+    def name(self) -> str:
+        return self.opening.consumer_name
+
+    @property
+    def instance_id(self) -> bytes:
+        return self.opening.instance_id
+
+
+@dataclass(slots=True)
+class Away:
+    """A consumer whose stream broke, while it may come back with what it holds."""
+
+    bits: BitMap64
+    begun: BitMap64
+    until_ms: int
+
+
+class Consumers:
+    """The connected consumers, and the order in which those with credit take turns."""
+
+    __slots__ = ("_turn", "away", "by_number")
+
+    def __init__(self) -> None:
+        self.by_number: dict[ConsumerNumber, Consumer] = {}
+        #: {instance_id: a consumer that was lost}
+        self.away: dict[bytes, Away] = {}
+        #: the consumers with credit, the next in turn first
+        self._turn: dict[ConsumerNumber, Consumer] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_number)
+
+    def add(self, consumer: Consumer) -> None:
+        self.by_number[consumer.number] = consumer
+
+    def remove(self, consumer: Consumer) -> None:
+        del self.by_number[consumer.number]
+        self._turn.pop(consumer.number, None)
+
+    def connected(self, consumer: Consumer) -> bool:
+        return consumer.number in self.by_number
+
+    def of_instance(self, instance_id: bytes) -> Consumer | None:
+        return next((c for c in self.by_number.values() if instance_id and c.instance_id == instance_id), None)
+
+    @property
+    def any_credit(self) -> bool:
+        """Whether a consumer may be sent something."""
+        return bool(self._turn)
+
+    def credit_changed(self, consumer: Consumer) -> None:
+        """The consumer reported, or was sent something: it goes to the end of the turn, or leaves it."""
+        if not consumer.credit.left:
+            self._turn.pop(consumer.number, None)
+        elif consumer.number not in self._turn:
+            self._turn[consumer.number] = consumer
+        elif len(self._turn) > 1:
+            self._turn[consumer.number] = self._turn.pop(consumer.number)
+
+    def with_credit(self) -> Iterable[Consumer]:
+        """The consumers with credit, the next in turn first."""
+        return self._turn.values()
+
+    def next_for(self, count: int) -> Consumer | None:
+        """The next consumer in turn whose credit takes messages out of `count` of one entry."""
+        return next((c for c in self._turn.values() if c.credit.takes(count)), None)
+
+    def best(self, partition: int) -> Consumer | None:
+        """The consumer that ought to be active: the lowest priority first, then by name; partitions are spread."""
+        if not self.by_number:
+            return None
+        lowest = min(c.opening.priority for c in self.by_number.values())
+        names = sorted((c.name, c.number) for c in self.by_number.values() if c.opening.priority == lowest)
+        return self.by_number[names[partition % len(names)][1]]

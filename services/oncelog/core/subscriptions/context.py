@@ -1,0 +1,50 @@
+"""What the parts of one subscription share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oncelog.core.errors import StaleSeekEpoch
+from oncelog.core.ids import SeekEpoch
+from oncelog.core.subscriptions.changes import Change
+from oncelog.core.subscriptions.consumers import Consumer, Consumers
+from oncelog.core.subscriptions.deliverable import Deliverable
+from oncelog.core.subscriptions.events import SubscriptionStep
+from oncelog.core.subscriptions.state import SubscriptionState
+
+#: Appends a change to the ack chain; the token comes back when the change is durable and folded, or was dropped.
+Append = Callable[[Change, object], None]
+
+
+@dataclass(slots=True)
+class Context:
+    """state: the durable fold, which only the ack chain changes."""
+
+    step: SubscriptionStep
+    append: Append
+    state: SubscriptionState
+    deliverable: Deliverable
+    consumers: Consumers = field(default_factory=Consumers)
+    #: nothing more is written: what is dropped is not written again
+    closing: bool = False
+
+    def leave(self, consumer: Consumer, first: int, last: int) -> None:
+        """first..last are acknowledged: they leave `consumer`, or the consumer that holds them."""
+        outstanding, held = self.deliverable.outstanding, consumer.out.bits
+        elsewhere = outstanding.range_cardinality(first, last + 1) != held.range_cardinality(first, last + 1)
+        consumer.out.acknowledged(first, last)
+        if elsewhere:
+            self.leave_all(first, last)
+        self.deliverable.acknowledged(first, last)
+
+    def leave_all(self, first: int, last: int) -> None:
+        """first..last leave every consumer."""
+        for consumer in self.consumers.by_number.values():
+            consumer.out.acknowledged(first, last)
+        for away in self.consumers.away.values():
+            away.bits.remove_range(first, last + 1)
+        self.deliverable.acknowledged(first, last)
+
+
+def stale_seek_epoch(current: SeekEpoch) -> StaleSeekEpoch:
+    """The answer to an acknowledgement of a former seek_epoch."""
+    return StaleSeekEpoch("the subscription was sought since: receive the messages again", seek_epoch=current)

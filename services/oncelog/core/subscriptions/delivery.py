@@ -1,0 +1,127 @@
+"""Delivers the messages of one exclusive, failover or shared subscription.
+
+Lowest first: the next message is the lowest deliverable one. If its entry is not in the look-ahead, the entry is read,
+and delivery goes on when it has arrived. A frame holds entries as stored and the indexes that are meant for the
+consumer. No consumer gets more than its credit; consumers of a shared subscription take turns with each entry, and one
+without credit is passed over.
+"""
+
+from dataclasses import dataclass, field
+
+from oncelog.core.subscriptions.changes import IndexRange
+from oncelog.core.subscriptions.consumers import Consumer
+from oncelog.core.subscriptions.context import Context
+from oncelog.core.subscriptions.dead_letters import DeadLetters
+from oncelog.core.subscriptions.events import DeliveredEntry, DeliverMessages, StoredEntry
+from oncelog.core.subscriptions.index_ranges import bits_of, count_of, first_of
+from oncelog.core.subscriptions.look_ahead import LookAhead
+from oncelog.core.subscriptions.redelivery import Redeliveries
+
+#: A frame ends with the entry that reaches this size.
+FRAME_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What one consumer gets next."""
+
+    entries: list[DeliveredEntry] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
+
+
+class Delivery:
+    """Hands messages to consumers, as far as their credit goes."""
+
+    def __init__(
+        self, context: Context, look_ahead: LookAhead, redeliveries: Redeliveries, dead_letters: DeadLetters
+    ) -> None:
+        self._context = context
+        self._look_ahead = look_ahead
+        self._redeliveries = redeliveries
+        self._dead_letters = dead_letters
+        self._frames: dict[Consumer, _Frame] = {}
+
+    def run(self, active: Consumer | None) -> None:
+        """Deliver to the active consumer; None: to all in turn."""
+        while self._step(active):
+            pass
+        self.send()
+
+    def _step(self, active: Consumer | None) -> bool:
+        """Deliver out of the entry of the lowest deliverable message; returns whether there may be more."""
+        context, look_ahead = self._context, self._look_ahead
+        if not (active.credit.left if active is not None else context.consumers.any_credit):
+            return False
+        index = context.deliverable.next()
+        if index is None:
+            return False
+        entry = look_ahead.holding(index)
+        if entry is None:
+            look_ahead.drop_below(index)
+            look_ahead.read(index)
+            return False
+        ranges = context.deliverable.free(entry.base_index, entry.base_index + entry.count - 1)
+        if self.bury(ranges):
+            return True
+        count = count_of(ranges)
+        if active is not None:
+            consumer = active if active.credit.takes(count) else None
+        else:
+            consumer = context.consumers.next_for(count)
+        if consumer is None:
+            return False
+        left = consumer.credit.left
+        self.hand(consumer, entry, ranges if left >= count else first_of(ranges, left))
+        if left >= count:
+            look_ahead.drop(entry)
+        context.consumers.credit_changed(consumer)
+        return True
+
+    def bury(self, ranges: list[IndexRange]) -> bool:
+        """Make dead letters of the messages that were delivered too often; returns whether there are any.
+
+        Their counts may have been written under another owner, or before the limit was lowered.
+        """
+        if not self._redeliveries.counted or not self._dead_letters.takes(1 << 62):
+            return False
+        buried = [
+            index
+            for index in bits_of(ranges) & self._redeliveries.counted
+            if self._dead_letters.takes(self._redeliveries.deliveries(index))
+        ]
+        for index in buried:
+            self._dead_letters.decide(index)
+        return bool(buried)
+
+    def hand(self, consumer: Consumer, entry: StoredEntry, ranges: list[IndexRange]) -> None:
+        """These messages of the entry go to the consumer."""
+        context, redeliveries = self._context, self._redeliveries
+        frame = self._frames.get(consumer)
+        if frame is None:
+            frame = self._frames[consumer] = _Frame()
+        frame.entries.append(DeliveredEntry(entry, tuple(ranges)))
+        frame.bytes += len(entry.data)
+        if redeliveries.counted:
+            for index in bits_of(ranges) & redeliveries.counted:
+                deliveries = redeliveries.deliveries(index)
+                if deliveries:
+                    frame.counts[index] = deliveries + 1
+        context.deliverable.delivered(ranges)
+        consumer.out.add(ranges, context.step.now_ms)
+        consumer.credit.spend(count_of(ranges), len(entry.data))
+        if frame.bytes >= FRAME_BYTES:
+            self._send(consumer)
+
+    def send(self) -> None:
+        """Send the frames begun."""
+        for consumer in list(self._frames):
+            self._send(consumer)
+
+    def _send(self, consumer: Consumer) -> None:
+        frame = self._frames.pop(consumer)
+        self._context.step.emit(
+            DeliverMessages(
+                consumer.number, self._context.state.seek_epoch, consumer.generation, tuple(frame.entries), frame.counts
+            )
+        )

@@ -1,0 +1,95 @@
+"""The entries of one subscription that were read and not delivered entirely. Bounded in bytes; one read at a time."""
+
+from bisect import bisect_right
+
+from oncelog.core.ids import SubscriptionNumber
+from oncelog.core.subscriptions.changes import IndexRange
+from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, StoredEntry, SubscriptionStep
+
+#: How much one read asks for; a frame is about as large.
+READ_BYTES = 1024 * 1024
+#: Entries of more bytes are not kept; the entry that is needed next always is.
+LOOK_AHEAD_BYTES_MAX = 2 * READ_BYTES
+
+
+class LookAhead:
+    """Entries by their first index."""
+
+    __slots__ = ("_bases", "_entries", "_number", "_step", "bytes", "reading")
+
+    def __init__(self, step: SubscriptionStep, number: SubscriptionNumber) -> None:
+        self._step = step
+        self._number = number
+        #: the entries, ascending, and the first index of each
+        self._entries: list[StoredEntry] = []
+        self._bases: list[int] = []
+        self.bytes = 0
+        #: the first index of the read in flight
+        self.reading: int | None = None
+
+    def holding(self, index: int) -> StoredEntry | None:
+        """The entry that holds this message, if it was read."""
+        at = bisect_right(self._bases, index) - 1
+        if at < 0:
+            return None
+        entry = self._entries[at]
+        return entry if index < entry.base_index + entry.count else None
+
+    def read(self, index: int) -> None:
+        """Read from `index` on, the lowest message that is to be delivered: entries below it are not needed."""
+        if self.reading is not None:
+            return
+        self.reading = index
+        self._step.emit(ReadMessages(self._number, index, READ_BYTES))
+
+    def drop(self, entry: StoredEntry) -> None:
+        """Everything of the entry is delivered."""
+        at = bisect_right(self._bases, entry.base_index) - 1
+        if at >= 0 and self._entries[at] is entry:
+            del self._bases[at], self._entries[at]
+            self.bytes -= len(entry.data)
+
+    def drop_below(self, index: int) -> None:
+        """Messages below `index` are not needed."""
+        count = 0
+        for entry in self._entries:
+            if entry.base_index + entry.count > index:
+                break
+            self.bytes -= len(entry.data)
+            count += 1
+        del self._bases[:count], self._entries[:count]
+
+    def make_room(self, index: int) -> None:
+        """Before a read of `index`: entries below it go where they take the place that the read needs."""
+        while self._bases and self.bytes > READ_BYTES and self._entries[0].base_index + self._entries[0].count <= index:
+            self._bases.pop(0)
+            self.bytes -= len(self._entries.pop(0).data)
+
+    def arrived(self, event: MessagesRead) -> list[IndexRange] | None:
+        """Keep what was read; returns the indexes between entries that no entry holds. None: another read's response.
+
+        A read returns consecutive entries, so no message has the indexes between them: they were given up with a lost
+        ledger (hazard 72).
+        """
+        if event.first_index != self.reading:
+            return None
+        self.reading = None
+        missing: list[IndexRange] = []
+        expected = event.first_index
+        for entry in event.entries:
+            if entry.base_index > expected:
+                missing.append(IndexRange(expected, entry.base_index - 1))
+            expected = entry.base_index + entry.count
+            self._keep(entry)
+        while self.bytes > LOOK_AHEAD_BYTES_MAX and self._bases[-1] > event.first_index:
+            self._bases.pop()
+            self.bytes -= len(self._entries.pop().data)
+        return missing
+
+    def _keep(self, entry: StoredEntry) -> None:
+        at = bisect_right(self._bases, entry.base_index)
+        if at and self._bases[at - 1] == entry.base_index:
+            return
+        self._bases.insert(at, entry.base_index)
+        self._entries.insert(at, entry)
+        self.bytes += len(entry.data)

@@ -1,0 +1,86 @@
+"""Two of three disks and the topic's owner are lost at once: the topic waits with a reason until an operator gives the
+lost copies up, and goes on with what the third disk holds (hazards 72 and 79)."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from subprocess import CompletedProcess, run
+from typing import Any
+
+import pytest
+
+import oncelog
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES
+from tests.cluster.cluster_fixture import DEADLINE_S
+from tests.cluster.until import until
+from tests.fault_proof.faulty_cluster import FaultyCluster
+from tests.fault_proof.random_faults import SETTINGS
+
+pytestmark = pytest.mark.asyncio
+TOPIC = "given-up"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
+    with FaultyCluster.running(tmp_path_factory.mktemp("ledger-end"), **SETTINGS) as own:
+        yield own
+
+
+async def _lose_two_disks(cluster: FaultyCluster) -> None:
+    owner = await cluster.owner_of(TOPIC)
+    with cluster.held():
+        for node in cluster.storage_names[:2]:
+            await cluster.kill(node)
+            cluster.wipe(node)
+        await cluster.kill(owner)
+    await cluster.healed()
+
+
+async def _waits_for_ledger(cluster: FaultyCluster) -> int:
+    """The ledger that the topic's statistics name as the cause."""
+
+    async def named() -> dict[str, Any]:
+        waiting = (await cluster.stats(TOPIC)).get("waiting") or {}
+        return waiting if waiting.get("code") == "ledger_unavailable" else {}
+
+    waiting = await until(named, 2 * DEADLINE_S, waiting_for="the topic to say what it waits for")
+    assert "ledger end" in json.dumps(waiting)
+    return int(waiting["ledger_id"])
+
+
+async def _end(cluster: FaultyCluster, ledger_id: int, *words: str) -> CompletedProcess[str]:
+    address = f"http://{cluster.serving('metadata-1', 'http')}"
+    command = [sys.executable, "-m", "oncelog.cli", "admin", "ledger", "end", str(ledger_id), "--admin-url", address]
+    return await asyncio.to_thread(run, [*command, *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.hazard(72, 79)
+async def test_topic_goes_on_when_an_operator_ends_its_ledger(cluster: FaultyCluster) -> None:
+    """What the surviving disk holds is read, nothing is stored twice, and a number is given to one message only."""
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer(TOPIC, producer_name="importer")
+        for first in range(0, 200, 10):
+            await producer.send_many([b"%d" % number for number in range(first, first + 10)])
+        await _lose_two_disks(cluster)
+        ledger_id = await _waits_for_ledger(cluster)
+
+        refused = await _end(cluster, ledger_id)
+        assert refused.returncode != 0
+        assert "--yes" in refused.stderr + refused.stdout
+        ended = await _end(cluster, ledger_id, "--yes")
+        assert ended.returncode == 0, ended.stderr
+        print(ended.stdout)
+
+        async with await client.create_producer(TOPIC, producer_name="importer") as successor:
+            stored_before = successor.last_sequence_id
+            result = await successor.send(b"after")
+        assert result.sequence_id == stored_before + 1 <= 200
+        reader = await client.create_reader(TOPIC)
+        stored = [await reader.read_next()]
+        while stored[-1].value != b"after":
+            stored.append(await reader.read_next())
+        values = [message.value for message in stored[:-1]]
+        assert values == [b"%d" % number for number in range(len(values))]
+        assert stored[-1].index >= GIVEN_UP_INDEXES
+        await reader.close()

@@ -1,0 +1,41 @@
+"""The repairer's view of the topics' lists costs the same at each refresh, however long the lists are."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.names import parse_topic
+from oncelog.metadata.repair.chain_listing import LEDGERS_MAX, ChainListing
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.topic_store import TopicStore
+from tests.contract.memory_store import MemorySession, MemoryTree
+
+
+@pytest.mark.asyncio
+async def test_long_lists_are_read_in_turn() -> None:
+    """Four topics with many ledgers used to be read and decoded each time. Changed ones are still read at once, and
+    short lists together."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish("test")
+    topics = TopicStore(session)
+    long: list[TopicId] = []
+    for number in range(4):
+        created = await topics.create(parse_topic(f"public/default/t{number}"))
+        topic_id = created.name.value.topic_id
+        stored = await topics.read(topic_id)
+        assert stored is not None
+        links = tuple(LedgerLink(LedgerId(n + 1), n) for n in range(LEDGERS_MAX))
+        await topics.write(replace(stored.value, ledgers=links), version=stored.version)
+        long.append(topic_id)
+    short = [(await topics.create(parse_topic(f"public/default/s{n}"))).name.value.topic_id for n in range(3)]
+    listing = ChainListing(topics, CursorStore(session))
+    assert {chain.topic_id for chain in await listing.refresh(long)} == set(long)
+    turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(8)]
+    assert turns == [{topic_id} for topic_id in (*long, *long)]
+    assert {chain.topic_id for chain in await listing.refresh(short)} == {*short, long[0]}
+    turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(5)]
+    assert turns == [{long[1]}, {long[2]}, {long[3]}, {long[0]}, {*short, long[1]}]
+    await session.close()

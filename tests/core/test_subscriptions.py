@@ -1,0 +1,143 @@
+"""The subscriptions of one topic: creation, deletion, abandoned requests, and steps back beside a trim."""
+
+import pytest
+
+from oncelog.core.errors import Conflict, NotOwner, ServiceUnavailable, SubscriptionGone
+from oncelog.core.subscriptions.changes import SubscriptionCreated, SubscriptionDeleted
+from oncelog.core.subscriptions.events import (
+    AnswerAdmin,
+    AnswerSeek,
+    ConsumerOpeningAbandoned,
+    DeleteRequested,
+    SkipRequested,
+)
+from tests.core.subscription_world import EXCLUSIVE, SHARED, World
+
+
+def changes(world: World) -> list[type]:
+    return [type(change) for change, _ in world.chain]
+
+
+def test_requests_for_a_new_subscription_wait_for_its_creation() -> None:
+    world = World(messages=[3])
+    first = world.subscribe("a", SHARED, written=False)
+    second = world.subscribe("b", SHARED, written=False)
+    assert changes(world) == [SubscriptionCreated]
+    assert world.clients == {}
+    world.write()
+    assert first.subscribed.subscription_id == second.subscribed.subscription_id
+
+
+def test_creation_that_was_not_written_is_answered_and_gives_its_number_again() -> None:
+    world = World(messages=[3])
+    consumer = world.subscribe("a", SHARED, written=False)
+    world.fail()
+    assert isinstance(consumer.answer, ServiceUnavailable)
+    assert world.subscribe("a", SHARED).subscribed.number == 1
+
+
+def test_new_subscription_begins_inside_of_the_log() -> None:
+    world = World(messages=[3])
+    latest = world.subscribe("a", SHARED, first_index=2**63 - 1, window=10)
+    world.store(2)
+    assert latest.take() == [3, 4]
+
+
+@pytest.mark.hazard(29)
+def test_step_back_waits_for_a_trim_in_flight() -> None:
+    """Hazard 29: a seek below the target of the trim would become durable, and its messages be gone."""
+    world = World(messages=[5, 5])
+    world.subscribe("a", SHARED)
+    world.topic.trim_began(5)
+    world.seek(2, written=False)
+    new = world.subscribe("a", SHARED, subscription="new", first_index=0, written=False)
+    assert world.chain == []
+    world.topic.trim_ended(5)
+    world.settle()
+    assert changes(world) == [SubscriptionCreated]
+    world.write()
+    assert world.state.subscriptions[new.subscribed.number].acks.mark_delete == 5
+
+
+@pytest.mark.hazard(29)
+def test_step_back_in_flight_names_its_place_to_trims() -> None:
+    world = World(messages=[5, 5])
+    world.subscribe("a", SHARED)
+    assert world.topic.steps_back_to() is None
+    world.seek(7, written=False)
+    world.subscribe("a", SHARED, subscription="new", first_index=3, written=False)
+    assert world.topic.steps_back_to() == 3
+    world.write()
+    assert world.topic.steps_back_to() is None
+
+
+@pytest.mark.hazard(30)
+def test_subscribing_during_a_deletion_waits_and_begins_a_new_subscription() -> None:
+    world = World(messages=[2])
+    former = world.subscribe("a", SHARED)
+    world.post(DeleteRequested(1, "s", force=True))
+    new = world.subscribe("b", SHARED, written=False)
+    assert changes(world) == [SubscriptionDeleted]
+    world.write()
+    assert isinstance(former.ended, SubscriptionGone)
+    assert new.subscribed.subscription_id != former.subscribed.subscription_id
+    assert new.subscribed.number != former.subscribed.number
+
+
+def test_deletion_that_was_not_written_leaves_the_subscription() -> None:
+    world = World(messages=[2])
+    world.subscribe("a", SHARED)
+    world.post(DeleteRequested(1, "s", force=True))
+    waiting = world.subscribe("b", SHARED, written=False)
+    world.fail()
+    assert isinstance(world.other(AnswerAdmin)[0].error, ServiceUnavailable)
+    assert waiting.subscribed.number == world.number
+
+
+def test_subscription_with_consumers_is_deleted_only_by_force() -> None:
+    world = World(messages=[2])
+    world.subscribe("a", SHARED)
+    world.post(DeleteRequested(1, "s"))
+    assert isinstance(world.other(AnswerAdmin)[0].error, Conflict)
+
+
+def test_abandoned_request_leaves_no_consumer() -> None:
+    """The client's stream broke while its grant was in flight: the next one is granted."""
+    world = World(messages=[2])
+    world.detach(world.subscribe("a", EXCLUSIVE), lost=False)
+    waiting = world.subscribe("b", EXCLUSIVE, written=False)
+    world.post(ConsumerOpeningAbandoned(waiting.opening.call))
+    second = world.subscribe("c", EXCLUSIVE, window=10)
+    assert waiting.answer is None
+    assert second.take() == [0, 1]
+
+
+def test_end_answers_what_administrators_wait_for() -> None:
+    """The topic is lost while a skip, a seek and a deletion are being written: each call gets an answer."""
+    world = World(messages=[3])
+    world.subscribe("a", SHARED)
+    world.post(SkipRequested(1, world.number, count=1))
+    world.seek(2, written=False)
+    world.post(DeleteRequested(2, "s", force=True))
+    world.topic.end(NotOwner("moved"))
+    world.settle()
+    assert sorted(answer.call for answer in world.other(AnswerAdmin)) == [1, 2]
+    assert [type(answer.result) for answer in world.other(AnswerSeek)] == [NotOwner]
+
+
+def test_draining_answers_what_is_in_flight_and_then_ends_every_consumer() -> None:
+    world = World(messages=[3])
+    consumer = world.subscribe("a", SHARED, window=2)
+    world.ack(consumer, 0, written=False)
+    world.topic.drain()
+    assert isinstance(world.ack(consumer, 1, written=False), NotOwner)
+    assert isinstance(world.subscribe("b", SHARED, written=False).answer, NotOwner)
+    world.store(1)
+    world.flow(consumer, 10, handed_out=2)
+    assert consumer.take() == [0, 1]
+    world.write()
+    assert world.acked() == [0]
+    assert sum(answer.error is None for answer in world.answers) == 1
+    world.topic.end(NotOwner("moved"))
+    world.settle()
+    assert isinstance(consumer.ended, NotOwner)

@@ -1,0 +1,345 @@
+"""A consumer's process: one session core after another, and an application that works on messages.
+
+The application acknowledges single messages, ranges, or everything up to a message; late, twice and out of order. It
+asks for messages again, seeks now and then, and forgets messages.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from oncelog.core.consumer.events import (
+    AckSettled,
+    AckWanted,
+    ConsumerEffect,
+    ConsumerEvent,
+    ConsumerSettings,
+    FailConsumer,
+    HandOut,
+    MessageRun,
+    MessagesReady,
+    MessagesWanted,
+    NackWanted,
+    OwnerReport,
+    OwnerReported,
+    ReportActive,
+    ReportAttached,
+    ReportSought,
+    SeekSettled,
+    SeekWanted,
+    SendToOwner,
+    SubscribeWanted,
+)
+from oncelog.core.consumer.session import ConsumerSession, ConsumerSessionState
+from oncelog.core.errors import InvalidArgument, ServiceUnavailable
+from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
+from oncelog.core.owner_attempts import (
+    LookUp,
+    LookUpFailed,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+)
+from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
+from oncelog.core.subscriptions.events import DeliverMessages, FlowReported
+from oncelog.core.subscriptions.limits import NO_LIMITS
+from oncelog.verify.consumption import ConsumptionHistory, Place
+from oncelog.verify.violation import Violation
+from tests.simulation.consuming.owner import ConsumerStream, OwnerProcess, Parts
+from tests.simulation.network import Stream
+from tests.simulation.world import Process
+
+WORK_TICKS = (1, 120)
+IDLE_TICKS = (500, 1_500)
+_CUMULATIVE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+
+
+@dataclass(slots=True)
+class Habits:
+    """What an application does with a message, as probabilities."""
+
+    nack: float = 0.1
+    forget: float = 0.03
+    twice: float = 0.1
+    cumulative: float = 0.3
+    seek: float = 0.0
+    #: the application never takes a message
+    deaf: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that the application has."""
+
+    index: int
+    seek_epoch: SeekEpoch
+    generation: Generation
+
+
+class ConsumerClient(Process):
+    """One consumer name."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        name: str,
+        settings: ConsumerSettings,
+        habits: Habits,
+        *,
+        history: ConsumptionHistory,
+        owners: dict[str, OwnerProcess],
+        stale: Callable[[], bool],
+    ) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        self.settings = settings
+        self.habits = habits
+        self.history = history
+        self.owners = owners
+        #: whether this look-up gets a stale route
+        self.stale = stale
+        self.session: ConsumerSession
+        self.stream: ConsumerStream | None = None
+        #: no further faults: everything is acknowledged
+        self.diligent = False
+        self._requests = count(1)
+        self._instances = count(1)
+        self._working: list[Message] = []
+        #: {request: what it was for}, not settled
+        self._acking: dict[int, tuple[Place, tuple[IndexRange, ...], bool]] = {}
+        self._limit = 0
+        #: the highest epoch of an owner that this consumer has heard of
+        self._epoch_seen = 0
+        #: what the application has asked for again and not received since
+        self._unwanted: dict[int, None] = {}
+
+    @property
+    def instance(self) -> str:
+        return self.session.instance_id.decode()
+
+    def start(self) -> None:
+        super().start()
+        self._begin()
+        self._later("takes messages", self._take)
+
+    def _begin(self) -> None:
+        """A new `subscribe`."""
+        instance = f"{self.name}.{next(self._instances)}".encode()
+        self.session = ConsumerSession(self.settings, InstanceId(instance))
+        self._working, self._acking, self._unwanted, self.stream = [], {}, {}, None
+        self._epoch_seen = 0
+        self._feed(SubscribeWanted())
+
+    def crash(self) -> None:
+        stream, self.stream = self.stream, None
+        super().crash()
+        if stream is not None:
+            stream.stream.sever()
+
+    def _later(self, label: str, do: Callable[[], None], ticks: tuple[int, int] = WORK_TICKS) -> None:
+        self.post(self.world.rng.randint(*ticks), label, do)
+
+    # --- the session --------------------------------------------------------------------------------------------------
+
+    def _feed(self, event: ConsumerEvent) -> None:
+        session = self.session
+        effects = session.handle(event)
+        session.check_invariants()
+        for effect in effects:
+            self._perform(session, effect)
+            if self.burn():
+                return
+
+    def _perform(self, session: ConsumerSession, effect: ConsumerEffect) -> None:
+        match effect:
+            case LookUp():
+                self._look_up(session, effect)
+            case SendToOwner():
+                self._send(effect)
+            case StartSessionTimer():
+                fired = SessionTimerFired(effect.key)
+                after = effect.after_ms // 10 if effect.after_ms >= 5_000 else effect.after_ms
+                self.post(max(1, after), f"timer {effect.key.kind.value}", lambda: self._of(session, fired))
+            case ReportAttached() | ReportActive():
+                self.history.active(self._place().subscription_id, effect.generation, self.instance)
+            case ReportSought():
+                self.world.count("sought")
+                self._working.clear()
+                self._unwanted.clear()
+            case MessagesReady():
+                self._later("takes messages", lambda: self._take_now(3), (1, 10))
+            case HandOut():
+                for run in effect.runs:
+                    self._receive(run)
+            case AckSettled():
+                self._settled(effect)
+            case SeekSettled():
+                self.world.count("seek answered")
+            case FailConsumer():
+                self.world.count(f"consumer failed: {effect.error.code}")
+                self._later("subscribes anew", self._begin_anew, (50, 300))
+
+    def _begin_anew(self) -> None:
+        if self.session.state is ConsumerSessionState.CLOSED:
+            self._begin()
+
+    def _of(self, session: ConsumerSession, event: ConsumerEvent) -> None:
+        if session is self.session:
+            self._feed(event)
+
+    def _look_up(self, session: ConsumerSession, effect: LookUp) -> None:
+        record = self.parts.record
+        name, epoch = record.owner, record.epoch
+        if record.former and self.stale():
+            self.world.count("stale route")
+            name, epoch = self.world.rng.choice(record.former)
+        owner = self.owners.get(name)
+
+        def found() -> None:
+            if session is not self.session or not session.attempts.looks_up(effect.attempt):
+                return
+            if owner is None or not owner.alive or self.parts.network.cut(self.name, owner.name):
+                self._feed(LookUpFailed(effect.attempt, ServiceUnavailable("no route to the owner")))
+                return
+            self._epoch_seen = max(self._epoch_seen, epoch)
+            self._connect(session, owner, effect.attempt)
+            self._feed(OwnerFound(effect.attempt, epoch))
+
+        self.post(self.world.rng.randint(1, 20), "looked up", found)
+
+    def _connect(self, session: ConsumerSession, owner: OwnerProcess, attempt: int) -> None:
+        if self.stream is not None:
+            self.stream.stream.sever()
+        stream = Stream(self.parts.network, self, owner)
+
+        def reported(epoch: OwnerEpoch, report: OwnerReport, sent: int) -> None:
+            if session is self.session:
+                self._reported(OwnerReported(attempt, epoch, report), sent)
+
+        mine = self.stream = ConsumerStream(stream, reported)
+        stream.on_broken[self.name] = lambda: self._of(session, StreamLost(attempt))
+        stream.on_broken[owner.name] = lambda: owner.stream_broken(mine)
+        self._limit = 0
+
+    def _send(self, effect: SendToOwner) -> None:
+        stream, request = self.stream, effect.request
+        if stream is None or effect.attempt != self.session.attempts.attempt:
+            return
+        if isinstance(request, FlowReported):
+            self._limit = max(self._limit, request.handed_out + request.window)
+        owner = stream.stream.ends[1]
+        assert isinstance(owner, OwnerProcess)
+        stream.stream.send(self, type(request).__name__, lambda: owner.request(stream, request))
+
+    def _reported(self, event: OwnerReported, sent: int) -> None:
+        before = self.session.messages.received
+        self._epoch_seen = max(self._epoch_seen, event.owner_epoch)
+        self._feed(event)
+        messages = self.session.messages
+        if isinstance(event.report, DeliverMessages) and messages.received > before:
+            if messages.received > self._limit:
+                raise Violation("credit", f"{messages.received} messages were sent, {self._limit} were allowed")
+            delivered = [part for entry in event.report.entries for part in entry.ranges]
+            taken = [part for first, last in delivered for part in messages.waiting.overlap(first, last)]
+            place = Place(self._place().subscription_id, event.report.seek_epoch)
+            self.history.delivered(
+                place, taken, event.report.delivery_counts, sent,
+                owner_epoch=event.owner_epoch, epoch_seen=self._epoch_seen,
+            )  # fmt: skip
+
+    def _place(self) -> Place:
+        known = self.session.attachment
+        assert known is not None
+        return Place(known.subscription_id, known.seek_epoch)
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        # Runs with limits last long after the last fault. MessagesReady wakes the application anyway.
+        idle = self.diligent and self.parts.judge is not NO_LIMITS
+        self._later("takes messages", self._take, IDLE_TICKS if idle else WORK_TICKS)
+        if self.session.attachment is None or self.session.state is ConsumerSessionState.CLOSED:
+            return
+        self._take_now(self.world.rng.randint(1, 6))
+        if not self.diligent and self.world.chance(self.habits.seek):
+            log = self.parts.log
+            self._feed(SeekWanted(next(self._requests), self.world.rng.randint(log.first_index, log.next_index)))
+
+    def _take_now(self, count_max: int) -> None:
+        if self.session.attachment is not None and not self.habits.deaf:
+            self._feed(MessagesWanted(count_max))
+
+    def _receive(self, run: MessageRun) -> None:
+        place = Place(self._place().subscription_id, run.seek_epoch)
+        keyed = self.settings.type is SubscriptionType.KEY_SHARED
+        for index in range(run.first, run.last + 1):
+            key = self.parts.log.keys[index] if keyed else None
+            self.world.count("message received")
+            self.history.received(place, index, key)
+            message = Message(index, run.seek_epoch, run.generation)
+            self._working.append(message)
+            self._unwanted.pop(index, None)
+            self._later(f"works on {index}", partial(self._work, self.session, message))
+
+    def _work(self, session: ConsumerSession, message: Message) -> None:
+        if session is not self.session or message not in self._working:
+            return
+        rng, habits, index = self.world.rng, self.habits, message.index
+        draw = rng.random()
+        ranges = (IndexRange(index, index),)
+        if not self.diligent and draw < habits.forget:
+            self.world.count("message forgotten")
+            self._later("remembers", lambda: self._work(session, message), (300, 2_000))
+            return
+        self._working.remove(message)
+        if not self.diligent and draw < habits.forget + habits.nack:
+            self._ask(NackWanted(next(self._requests), message.seek_epoch, ranges, rng.choice((None, 0, 50))), ranges)
+        elif self.settings.type in _CUMULATIVE and not self.diligent and rng.random() < habits.cumulative:
+            self._ack_below(message)
+        else:
+            for _ in range(2 if not self.diligent and rng.random() < habits.twice else 1):
+                self._ask(AckWanted(next(self._requests), message.seek_epoch, ranges), ranges)
+
+    def _ack_below(self, message: Message) -> None:
+        """Everything up to this message. The application has worked on all of it, except what it asked for again."""
+        below = message.index + 1
+        if any(other.index < below for other in self._working):
+            self._ask(
+                AckWanted(next(self._requests), message.seek_epoch, (IndexRange(message.index, message.index),)),
+                (IndexRange(message.index, message.index),),
+            )
+            return
+        self.world.count("cumulative acknowledgement")
+        self._ask(
+            AckWanted(next(self._requests), message.seek_epoch, (), below, message.generation),
+            (IndexRange(0, below - 1),),
+        )
+
+    def _ask(self, request: AckWanted | NackWanted, ranges: tuple[IndexRange, ...]) -> None:
+        place = Place(self._place().subscription_id, request.seek_epoch)
+        asked = [i for first, last in ranges for i in range(first, last + 1)]
+        if isinstance(request, NackWanted):
+            self._unwanted.update(dict.fromkeys(asked))
+        else:
+            wanted = [i for i in asked if request.below is None or i not in self._unwanted]
+            self.history.asked(place, (IndexRange(i, i) for i in wanted))
+        self._acking[request.request] = (place, ranges, isinstance(request, NackWanted))
+        self._feed(request)
+
+    def _settled(self, effect: AckSettled) -> None:
+        place, ranges, negative = self._acking.pop(effect.request)
+        if effect.error is None:
+            self.world.count("nack durable" if negative else "ack durable" if effect.durable else "ack in memory")
+            if effect.durable and not negative:
+                self.history.acknowledged(place, ranges, self.world.steps, self.session.attempts.owner_epoch)
+            return
+        self.world.count(f"ack refused: {effect.error.code}")
+        if isinstance(effect.error, InvalidArgument) and place == self._place() and not negative:
+            # A cumulative acknowledgement over a negative one: the single messages are acknowledged instead.
+            last = ranges[-1].last
+            self._ask(
+                AckWanted(next(self._requests), SeekEpoch(place.seek_epoch), (IndexRange(last, last),)),
+                (IndexRange(last, last),),
+            )

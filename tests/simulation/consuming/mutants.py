@@ -1,0 +1,186 @@
+"""Planted bugs of the half of the system that consumes, each found by its first seed of the consuming simulation."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oncelog.core.consumer import session as consumer_session
+from oncelog.core.consumer.requests import PendingRequests
+from oncelog.core.errors import StaleSeekEpoch
+from oncelog.core.owner_attempts import OwnerAttempts
+from oncelog.core.subscriptions.acknowledging import Acknowledging
+from oncelog.core.subscriptions.credit import Credit
+from oncelog.core.subscriptions.dead_letters import DeadLetters
+from oncelog.core.subscriptions.events import AckRequested, AnswerAck, ConsumerActive, ConsumerOpening
+from oncelog.core.subscriptions.grants import Grants
+from oncelog.core.subscriptions.key_shared import KeyShared
+from oncelog.core.subscriptions.redelivery import Redeliveries
+from oncelog.core.subscriptions.subscriptions import Subscriptions
+from tests.simulation.consuming.owner import Ownership, Parts, Rules
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumingMutant:
+    """(object, attribute, replacement), or other rules of the shells."""
+
+    name: str
+    hazard: int
+    first_seed: int
+    swaps: tuple[tuple[Any, str, Any], ...] = ()
+    rules: Rules | None = None
+
+    @contextmanager
+    def planted(self) -> Iterator[Rules]:
+        """Plant the bug while the context is open. Yields the rules of the run."""
+        before = [(where, name, vars(where)[name]) for where, name, _ in self.swaps]
+        for where, name, instead in self.swaps:
+            setattr(where, name, instead)
+        try:
+            yield self.rules or Rules()
+        finally:
+            for where, name, original in before:
+                setattr(where, name, original)
+
+
+_append, _refusal = Acknowledging.append, Acknowledging.refusal
+_open, _choose = Subscriptions._open, Grants.choose
+_stream_lost = PendingRequests.stream_lost
+
+
+def _answered_at_once(acks: Acknowledging, consumer: Any, event: Any) -> None:
+    _append(acks, consumer, event)
+    acks._context.step.emit(AnswerAck(consumer.number, event.request))
+
+
+def _any_epoch(acks: Acknowledging, event: Any, type_: Any) -> Any:
+    refused = _refusal(acks, event, type_)
+    return None if isinstance(refused, StaleSeekEpoch) else refused
+
+
+def _any_generation(acks: Acknowledging, event: Any, type_: Any) -> Any:
+    if isinstance(event, AckRequested):
+        event = replace(event, generation=acks._context.state.generation)
+    return _refusal(acks, event, type_)
+
+
+def _active_at_once(grants: Grants) -> None:
+    """Tells the consumer before its grant is durable."""
+    before = grants.granting
+    _choose(grants)
+    token = grants.granting
+    if token is not None and token is not before:
+        if grants.active is not None:
+            grants.active.generation = type(token.generation)(0)
+            grants._deposed(grants.active)
+        grants.active, token.consumer.generation = token.consumer, token.generation
+        if token.consumer.answered:
+            grants._context.step.emit(ConsumerActive(token.consumer.number, token.generation))
+
+
+def _with_what_is_in_flight(ownership: Ownership) -> int:
+    """Counts acknowledgements in flight."""
+    bounds = [ownership.core.log.next_index]
+    for subscription in ownership.core:
+        at = subscription.state.acks.mark_delete
+        while subscription.state.acks.contains(at) or at in subscription._context.deliverable.hidden:
+            at += 1
+        bounds.append(at)
+    return min(bounds)
+
+
+def _beside_a_step_back(ownership: Ownership) -> int:
+    needed = ownership.state.first_needed
+    return ownership.core.log.next_index if needed is None else needed
+
+
+def _numbered_in_memory(letters: DeadLetters, index: int, topic_id: Any) -> None:
+    state = letters._context.state
+    number = letters._next.get(topic_id, 0)
+    before, state.dead_letter_next = state.dead_letter_next, {topic_id: number}
+    try:
+        _number(letters, index, topic_id)
+    finally:
+        state.dead_letter_next = before
+
+
+_number = DeadLetters._number
+
+
+def _without_redelivery(redeliveries: Redeliveries, *, paused: bool) -> None:
+    """Holes that a consumer holds get no time-out, and delays go on."""
+    redeliveries._context.deliverable.paused = paused
+
+
+def _counted(credit: Credit, *, handed_out: int, window: int) -> None:
+    """Each report adds what was handed out since, and the window of the first one."""
+    former = getattr(credit, "handed_out", 0)
+    credit.window = max(credit.window, window) + max(0, handed_out - former)
+    credit.handed_out = handed_out
+
+
+def _any_subscription_of_the_name(topic: Subscriptions, opening: ConsumerOpening) -> None:
+    number = topic._state.names.get(opening.subscription)
+    if opening.resume is not None and number is not None:
+        subscription_id = topic._state.subscriptions[number].subscription_id
+        opening = replace(opening, resume=replace(opening.resume, subscription_id=subscription_id))
+    _open(topic, opening)
+
+
+def _same_id(_: Parts) -> str:
+    return "ab" * 16
+
+
+def _any_receiver(keys: KeyShared, index: int, slot: int, counts: Any) -> Any:
+    consumers = keys._context.consumers
+    return (
+        next((c for c in consumers.by_number.values() if c.credit.left > counts.get(c, 0)), None)
+        if index not in keys._context.deliverable.hidden
+        else None
+    )
+
+
+def _forgets_acknowledgements(pending: PendingRequests) -> Any:
+    settled = _stream_lost(pending)
+    pending.acks.clear()
+    return settled
+
+
+def _always(value: Any) -> Any:
+    return lambda *_, **__: value
+
+
+def _keeps_lower(attempts: OwnerAttempts, owner_epoch: Any) -> bool:
+    attempts.owner_epoch = max(attempts.owner_epoch, owner_epoch)
+    return True
+
+
+CONSUMING_MUTANTS = (
+    ConsumingMutant("ack answered before it is durable", 25, 0, ((Acknowledging, "append", _answered_at_once),)),
+    ConsumingMutant("seek without epoch", 28, 3, ((Acknowledging, "refusal", _any_epoch),)),
+    ConsumingMutant("grant not durable", 32, 20, ((Grants, "choose", _active_at_once),)),
+    ConsumingMutant("delivery counts forgotten", 36, 0, ((Redeliveries, "deliveries", _always(0)),)),
+    ConsumingMutant("a key handed over early", 34, 0, ((KeyShared, "_receiver", _any_receiver),)),
+    ConsumingMutant("trim from the layer in flight", 25, 5, rules=Rules(trim_bound=_with_what_is_in_flight)),
+    ConsumingMutant("trim beside a step back", 29, 11, rules=Rules(trim_bound=_beside_a_step_back)),
+    ConsumingMutant("step back beside a trim", 29, 10, ((Subscriptions, "trim_began", _always(None)),)),
+    ConsumingMutant("pause without redelivery", 39, 129, ((Redeliveries, "pause", _without_redelivery),)),
+    ConsumingMutant(
+        "full state keeps its lowest hole in memory", 40, 153, ((Acknowledging, "write_lowest", _always(None)),)
+    ),
+    ConsumingMutant("dead-letter number in memory", 37, 7, ((DeadLetters, "_number", _numbered_in_memory),)),
+    ConsumingMutant("credit as a counter", 35, 0, ((Credit, "report", _counted),)),
+    ConsumingMutant(
+        "recreated subscription under an old id", 30, 1, ((Parts, "new_id", _same_id),)
+    ),
+    ConsumingMutant("ack chain not fenced", 53, 10, rules=Rules(fence=_always(None))),
+    ConsumingMutant("frames of a deposed owner are taken", 31, 40, ((OwnerAttempts, "believes", _keeps_lower),)),
+    ConsumingMutant(
+        "acknowledgements are forgotten with their stream", 27, 0,
+        ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
+    ),
+    ConsumingMutant(
+        "cumulative ack over an own negative one", 33, 2, ((consumer_session, "refuse_cumulative", _always(None)),)
+    ),
+    ConsumingMutant("cumulative ack of a former generation", 33, 83, ((Acknowledging, "refusal", _any_generation),)),
+)  # fmt: skip
