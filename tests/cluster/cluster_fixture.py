@@ -138,6 +138,10 @@ class Cluster:
         os.kill(pid, number)
         return pid
 
+    async def has_id(self, name: str) -> None:
+        """Return once the process has an id: after it ended by itself, the supervisor needs a moment to restart it."""
+        await until(lambda: self.processes[name]["pid"] is not None, DEADLINE_S, waiting_for=f"{name} to be started")
+
     async def kill(self, name: str) -> int:
         """SIGKILL. Returns the process id once the process has ended."""
         pid = self.signal(name, signal.SIGKILL)
