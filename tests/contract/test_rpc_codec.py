@@ -24,7 +24,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
-from oncelog.rpc import metadata_codec, owner_codec, reader_codec, storage_codec
+from oncelog.rpc import consumer_codec, metadata_codec, owner_codec, reader_codec, storage_codec
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.rpc.owner_codec import (
     EndedSession,
@@ -37,6 +37,7 @@ from oncelog.rpc.owner_codec import (
     Switched,
 )
 from oncelog.rpc.reader_codec import (
+    FoundIndex,
     ReadControl,
     ReaderFrame,
     ReaderStart,
@@ -312,6 +313,18 @@ def test_message_with_only_permits_is_kept() -> None:
     assert reader_codec.decode_read_control(reader_codec.encode_read_control(sent)) == sent
 
 
+@pytest.mark.parametrize(
+    "at", [StartEdge.LATEST, StartMessage(Position(LedgerId(4), EntryId(2)), 7, True), StartTime(9)]
+)
+def test_find_index_keeps_the_place_and_the_answer(at: StartAt) -> None:
+    """Consumers seek to any place at which a reader can start."""
+    sent = ReaderStart("a/b/c", TopicId("0" * 32), at, OwnerEpoch(3))
+    method = reader_codec.FIND_INDEX
+    assert method.decode_request(method.encode_request(sent)) == sent
+    found = FoundIndex(12, 5, 40, OwnerEpoch(4))
+    assert method.decode_answer(method.encode_answer(found)) == found
+
+
 def test_reader_frame_keeps_entries_names_and_positions() -> None:
     """The position of an empty log is negative and stays negative."""
     for confirmed in (BEFORE_ALL, Position(LedgerId(0), EntryId(0))):
@@ -337,7 +350,7 @@ def test_method_paths_and_kinds_match_the_protocol() -> None:
             isinstance(method, StreamMethod),
             isinstance(method, StreamMethod | ReadMethod),
         )
-        for codec in (storage_codec, owner_codec, reader_codec, metadata_codec)
+        for codec in (storage_codec, owner_codec, reader_codec, consumer_codec, metadata_codec)
         for name, method in vars(codec).items()
         if isinstance(method, Method) and name != "REST_SERVED"
     }

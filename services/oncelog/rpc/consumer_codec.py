@@ -42,6 +42,7 @@ from oncelog.core.subscriptions.events import (
     SubscriptionSought,
 )
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
+from oncelog.rpc.methods import StreamMethod
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import consumer_pb2 as pb
 
@@ -437,3 +438,12 @@ def _ranges_of_entry(wire: pb.DeliveredEntry) -> tuple[IndexRange, ...]:
     if not ranges or ranges[0].first < wire.base_index or ranges[-1].last >= wire.base_index + wire.count:
         raise InvalidArgument("a delivery names messages that its entry does not hold", field="ranges")
     return ranges
+
+
+CONSUME = StreamMethod(
+    "/oncelog.wire.v1.TopicOwner/Consume",
+    encode_consumer_frame,
+    decode_consumer_frame,
+    encode_consumer_events,
+    decode_consumer_events,
+)

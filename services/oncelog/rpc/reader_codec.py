@@ -7,7 +7,7 @@ from typing import NamedTuple
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
-from oncelog.rpc.methods import StreamMethod
+from oncelog.rpc.methods import StreamMethod, UnaryMethod
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import owner_pb2 as pb
 
@@ -87,21 +87,24 @@ class ReceivedEntries(NamedTuple):
 def encode_read_control(control: ReadControl) -> bytes:
     out = pb.ReadControl(permit_bytes=control.permit_bytes)
     if control.start is not None:
-        start = out.start
-        start.topic, start.topic_id, at, start.owner_epoch_seen = control.start
-        match at:
-            case StartEdge.EARLIEST:
-                start.earliest.SetInParent()
-            case StartEdge.LATEST:
-                start.latest.SetInParent()
-            case StartMessage((ledger_id, entry_id), batch_index, inclusive):
-                start.message_id.ledger_id, start.message_id.entry_id = ledger_id, entry_id
-                start.message_id.batch_index, start.message_id.inclusive = batch_index, inclusive
-            case StartTime(time_ms):
-                start.time_ms = time_ms
-            case StartIndex(number):
-                start.index = number
+        _start_to_wire(control.start, out.start)
     return out.SerializeToString()
+
+
+def _start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
+    out.topic, out.topic_id, at, out.owner_epoch_seen = start
+    match at:
+        case StartEdge.EARLIEST:
+            out.earliest.SetInParent()
+        case StartEdge.LATEST:
+            out.latest.SetInParent()
+        case StartMessage((ledger_id, entry_id), batch_index, inclusive):
+            out.message_id.ledger_id, out.message_id.entry_id = ledger_id, entry_id
+            out.message_id.batch_index, out.message_id.inclusive = batch_index, inclusive
+        case StartTime(time_ms):
+            out.time_ms = time_ms
+        case StartIndex(number):
+            out.index = number
 
 
 def decode_read_control(data: bytes) -> ReadControl:
@@ -124,8 +127,37 @@ def _start_from_wire(start: pb.ReaderStart) -> ReaderStart:
         case "index":
             at = StartIndex(start.index)
         case _:
-            raise InvalidArgument("a read stream must begin with `start`", field="start")
+            raise InvalidArgument("`start` is missing", field="start")
     return ReaderStart(start.topic, TopicId(start.topic_id), at, OwnerEpoch(start.owner_epoch_seen))
+
+
+class FoundIndex(NamedTuple):
+    """begins_at: number of the message at which a place of the log begins. The topic has the messages from first_index
+    to next_index - 1."""
+
+    begins_at: int
+    first_index: int
+    next_index: int
+    owner_epoch: OwnerEpoch
+
+
+def _encode_find_index(start: ReaderStart) -> bytes:
+    out = pb.FindIndexRequest()
+    _start_to_wire(start, out.start)
+    return out.SerializeToString()
+
+
+def _decode_find_index(data: bytes) -> ReaderStart:
+    return _start_from_wire(parse_request(pb.FindIndexRequest.FromString, data).start)
+
+
+def _encode_found_index(found: FoundIndex) -> bytes:
+    return pb.FindIndexAnswer(**found._asdict()).SerializeToString()
+
+
+def _decode_found_index(data: bytes) -> FoundIndex:
+    found = parse(pb.FindIndexAnswer.FromString, data)
+    return FoundIndex(found.begins_at, found.first_index, found.next_index, OwnerEpoch(found.owner_epoch))
 
 
 def encode_reader_frame(frame: ReaderFrame) -> bytes:
@@ -162,4 +194,11 @@ READ = StreamMethod(
     decode_read_control,
     encode_reader_frame,
     decode_reader_frame,
+)
+FIND_INDEX = UnaryMethod(
+    "/oncelog.wire.v1.TopicOwner/FindIndex",
+    _encode_find_index,
+    _decode_find_index,
+    _encode_found_index,
+    _decode_found_index,
 )

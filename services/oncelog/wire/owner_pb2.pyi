@@ -732,6 +732,55 @@ class ProducerName(_message.Message):
 Global___ProducerName: _TypeAlias = ProducerName  # noqa: Y015
 
 @_typing.final
+class FindIndexRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def start(self) -> Global___ReaderStart: ...
+    def __init__(
+        self,
+        *,
+        start: Global___ReaderStart | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindIndexRequest: _TypeAlias = FindIndexRequest  # noqa: Y015
+
+@_typing.final
+class FindIndexAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGINS_AT_FIELD_NUMBER: _builtins.int
+    FIRST_INDEX_FIELD_NUMBER: _builtins.int
+    NEXT_INDEX_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    begins_at: _builtins.int
+    first_index: _builtins.int
+    """The messages that the topic has: first_index to next_index - 1."""
+    next_index: _builtins.int
+    owner_epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        begins_at: _builtins.int = ...,
+        first_index: _builtins.int = ...,
+        next_index: _builtins.int = ...,
+        owner_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins_at", b"begins_at", "first_index", b"first_index", "next_index", b"next_index", "owner_epoch", b"owner_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindIndexAnswer: _TypeAlias = FindIndexAnswer  # noqa: Y015
+
+@_typing.final
 class LastMessageRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from oncelog.wire import consumer_pb2 as oncelog_dot_wire_dot_consumer__pb2
 from oncelog.wire import owner_pb2 as oncelog_dot_wire_dot_owner__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -44,6 +45,16 @@ class TopicOwnerStub:
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.ReadControl.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_owner__pb2.ReaderFrame.FromString,
                 _registered_method=True)
+        self.Consume = channel.stream_stream(
+                '/oncelog.wire.v1.TopicOwner/Consume',
+                request_serializer=oncelog_dot_wire_dot_consumer__pb2.ConsumerFrame.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_consumer__pb2.ConsumerEvents.FromString,
+                _registered_method=True)
+        self.FindIndex = channel.unary_unary(
+                '/oncelog.wire.v1.TopicOwner/FindIndex',
+                request_serializer=oncelog_dot_wire_dot_owner__pb2.FindIndexRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_owner__pb2.FindIndexAnswer.FromString,
+                _registered_method=True)
         self.LastMessage = channel.unary_unary(
                 '/oncelog.wire.v1.TopicOwner/LastMessage',
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.LastMessageRequest.SerializeToString,
@@ -84,6 +95,21 @@ class TopicOwnerServicer:
 
     def Read(self, request_iterator, context):
         """One stream for each reader. The client's first message has `start`; later ones grant permits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Consume(self, request_iterator, context):
+        """One stream for each pair of client and owner; it carries all of the client's consumers on the owner's topics.
+        Consumers are attached through their stream, and lose it with the stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindIndex(self, request, context):
+        """The number of the message at which a place of the log begins, for consumers that seek or create a subscription.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,6 +162,16 @@ def add_TopicOwnerServicer_to_server(servicer, server):
                     servicer.Read,
                     request_deserializer=oncelog_dot_wire_dot_owner__pb2.ReadControl.FromString,
                     response_serializer=oncelog_dot_wire_dot_owner__pb2.ReaderFrame.SerializeToString,
+            ),
+            'Consume': grpc.stream_stream_rpc_method_handler(
+                    servicer.Consume,
+                    request_deserializer=oncelog_dot_wire_dot_consumer__pb2.ConsumerFrame.FromString,
+                    response_serializer=oncelog_dot_wire_dot_consumer__pb2.ConsumerEvents.SerializeToString,
+            ),
+            'FindIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindIndex,
+                    request_deserializer=oncelog_dot_wire_dot_owner__pb2.FindIndexRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_owner__pb2.FindIndexAnswer.SerializeToString,
             ),
             'LastMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.LastMessage,
@@ -217,6 +253,60 @@ class TopicOwner:
             '/oncelog.wire.v1.TopicOwner/Read',
             oncelog_dot_wire_dot_owner__pb2.ReadControl.SerializeToString,
             oncelog_dot_wire_dot_owner__pb2.ReaderFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Consume(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/oncelog.wire.v1.TopicOwner/Consume',
+            oncelog_dot_wire_dot_consumer__pb2.ConsumerFrame.SerializeToString,
+            oncelog_dot_wire_dot_consumer__pb2.ConsumerEvents.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.TopicOwner/FindIndex',
+            oncelog_dot_wire_dot_owner__pb2.FindIndexRequest.SerializeToString,
+            oncelog_dot_wire_dot_owner__pb2.FindIndexAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ bulk bytes, which programs may slice in place.
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from oncelog.wire import consumer_pb2 as _consumer_pb2
 from oncelog.wire import owner_pb2 as _owner_pb2
 import abc as _abc_1
 
@@ -22,6 +23,12 @@ class TopicOwnerStub:
     """
     Read: _aio.StreamStreamMultiCallable[_owner_pb2.ReadControl, _owner_pb2.ReaderFrame]
     """One stream for each reader. The client's first message has `start`; later ones grant permits."""
+    Consume: _aio.StreamStreamMultiCallable[_consumer_pb2.ConsumerFrame, _consumer_pb2.ConsumerEvents]
+    """One stream for each pair of client and owner; it carries all of the client's consumers on the owner's topics.
+    Consumers are attached through their stream, and lose it with the stream.
+    """
+    FindIndex: _aio.UnaryUnaryMultiCallable[_owner_pb2.FindIndexRequest, _owner_pb2.FindIndexAnswer]
+    """The number of the message at which a place of the log begins, for consumers that seek or create a subscription."""
     LastMessage: _aio.UnaryUnaryMultiCallable[_owner_pb2.LastMessageRequest, _owner_pb2.LastMessageAnswer]
     """The position of the last message of a topic."""
     ProducerNames: _aio.UnaryUnaryMultiCallable[_owner_pb2.ProducerNamesRequest, _owner_pb2.ProducerNamesAnswer]
@@ -51,6 +58,24 @@ class TopicOwnerServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_abc.AsyncIterator[_owner_pb2.ReadControl], _abc.AsyncIterator[_owner_pb2.ReaderFrame]],
     ) -> _abc.AsyncIterator[_owner_pb2.ReaderFrame]:
         """One stream for each reader. The client's first message has `start`; later ones grant permits."""
+
+    @_abc_1.abstractmethod
+    def Consume(
+        self,
+        request_iterator: _abc.AsyncIterator[_consumer_pb2.ConsumerFrame],
+        context: _aio.ServicerContext[_abc.AsyncIterator[_consumer_pb2.ConsumerFrame], _abc.AsyncIterator[_consumer_pb2.ConsumerEvents]],
+    ) -> _abc.AsyncIterator[_consumer_pb2.ConsumerEvents]:
+        """One stream for each pair of client and owner; it carries all of the client's consumers on the owner's topics.
+        Consumers are attached through their stream, and lose it with the stream.
+        """
+
+    @_abc_1.abstractmethod
+    def FindIndex(
+        self,
+        request: _owner_pb2.FindIndexRequest,
+        context: _aio.ServicerContext[_owner_pb2.FindIndexRequest, _abc.Awaitable[_owner_pb2.FindIndexAnswer]],
+    ) -> _abc.Awaitable[_owner_pb2.FindIndexAnswer]:
+        """The number of the message at which a place of the log begins, for consumers that seek or create a subscription."""
 
     @_abc_1.abstractmethod
     def LastMessage(

@@ -32,11 +32,12 @@ from oncelog.core.errors import (
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owners import Owners, address_of
 from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.consumer_codec import CONSUME
 from oncelog.rpc.metadata_codec import GATEWAY_OWNER
 from oncelog.rpc.methods import StreamMethod
 from oncelog.rpc.options import AUTHORIZATION
 from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, PUBLISH
-from oncelog.rpc.reader_codec import READ
+from oncelog.rpc.reader_codec import FIND_INDEX, READ
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.stores.registry import LiveOwner
@@ -44,7 +45,7 @@ from oncelog.stores.registry import LiveOwner
 logger = logging.getLogger(__name__)
 
 #: The methods that clients call. A unary call is forwarded as a stream with one message in each direction.
-PATHS = (PUBLISH.path, READ.path, LAST_MESSAGE.path, PRODUCER_NAMES.path)
+PATHS = tuple(method.path for method in (PUBLISH, READ, CONSUME, LAST_MESSAGE, PRODUCER_NAMES, FIND_INDEX))
 #: Clients send their first message as soon as they have opened a stream.
 FIRST_MESSAGE_S = 30.0
 STREAMS_MAX = 1_000
