@@ -4,6 +4,7 @@ The tree and what to do about each error: `oncelog.core.errors`, where they are 
 """
 
 from oncelog.core.errors import (
+    BacklogQuotaExceeded,
     ClientClosed,
     Conflict,
     ConsumerBusy,
@@ -65,6 +66,7 @@ from oncelog.core.errors import (
 )
 
 __all__ = [
+    "BacklogQuotaExceeded",
     "ClientClosed",
     "Conflict",
     "ConsumerBusy",

@@ -109,6 +109,31 @@ NODE = "0a1b" * 8
         ("topics lookup new", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
         ("topics set-deduplication new --enable", ("POST", f"{TOPIC}/deduplicationEnabled", True)),
         ("topics remove-deduplication new", ("DELETE", f"{TOPIC}/deduplicationEnabled", None)),
+        (
+            "topics set-retention new --time 7d --size 10G",
+            ("POST", f"{TOPIC}/retention", {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": 10_240}),
+        ),
+        (
+            "namespaces set-retention orders -t -1 -s 0",
+            ("POST", f"{NAMESPACE}/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": 0}),
+        ),
+        ("topics get-retention new --applied", ("GET", f"{TOPIC}/retention?applied=true", None)),
+        ("topics remove-retention new", ("DELETE", f"{TOPIC}/retention", None)),
+        ("topics set-message-ttl new --ttl 12h", ("POST", f"{TOPIC}/messageTTL", 43_200)),
+        (
+            "topics set-backlog-quota new --limit 500M --policy producer_exception",
+            (
+                "POST",
+                f"{TOPIC}/backlogQuota",
+                {"limitSize": 524_288_000, "limitTime": -1, "policy": "producer_exception"},
+            ),
+        ),
+        (
+            "namespaces set-dispatcher-pause-on-ack-state-persistent orders --enable",
+            ("POST", f"{NAMESPACE}/dispatcherPauseOnAckStatePersistent", True),
+        ),
+        ("topics set-max-unacked-ranges-to-persist new --max 9", ("POST", f"{TOPIC}/maxUnackedRangesToPersist", 9)),
+        ("topics set-ack-state-bytes-max new --max 4M", ("POST", f"{TOPIC}/ackStateBytesMax", 4 << 20)),
         ("tenants create acme", ("PUT", "/admin/v2/tenants/acme", None)),
         ("tenants show acme", ("GET", "/admin/v2/tenants/acme", None)),
         ("tenants delete acme", ("DELETE", "/admin/v2/tenants/acme", None)),
@@ -151,6 +176,32 @@ def test_cluster_switch_looks_up_the_cluster_id(rest: RecordingServer) -> None:
     rest.answers["/admin/v2/clusters"] = (200, ["c1"])
     assert admin(rest, "cluster", "set-deduplication", "--enable")[0] == 0
     assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/deduplication", True)
+
+
+def test_policies_of_the_cluster_look_up_its_id(rest: RecordingServer) -> None:
+    """As its switches do; an answer that is a number is shown as what is set."""
+    rest.answers["/admin/v2/clusters"] = (200, ["c1"])
+    assert admin(rest, "cluster", "set-message-ttl", "--ttl", "90") == (0, "message TTL of the cluster: set\n", "")
+    assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/messageTTL", 90)
+    rest.answers["/admin/v2/clusters/c1/messageTTL"] = (200, 90)
+    assert "90" in admin(rest, "cluster", "get-message-ttl")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ("set-retention new --time soon --size 1G", "time"),
+        ("set-retention new --time 90s --size 1G", "time"),
+        ("set-retention new --time 7d --size 100K", "size"),
+        ("set-message-ttl new --ttl 5x", "ttl"),
+        ("set-backlog-quota new --limit 1.5G --policy producer_exception", "limit"),
+    ],
+)
+def test_invalid_limit_is_refused_before_anything_is_sent(rest: RecordingServer, words: str, field: str) -> None:
+    """The message names the option."""
+    code, _, error = admin(rest, "topics", *words.split())
+    assert (code, rest.asked) == (1, [])
+    assert f"{field}:" in error
 
 
 def test_json_output_is_the_rest_response(rest: RecordingServer) -> None:

@@ -29,7 +29,8 @@ from oncelog.runtime.credentials import Credentials
 from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.policy_store import Policies, PolicyStore
+from oncelog.stores.policies import Policies
+from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import WriteStep
 from oncelog.wire import metadata_pb2 as pb

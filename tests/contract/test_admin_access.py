@@ -17,7 +17,7 @@ from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.server import RestServer
 from oncelog.runtime.certificates import new_ca
-from oncelog.stores.policy_store import Policies
+from oncelog.stores.policies import Policies
 from tests.contract.admin_world import FLIGHTS, Admin, serving
 from tests.contract.security_world import ROOT, bearer, renew, secured, with_tls
 

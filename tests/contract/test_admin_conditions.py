@@ -9,7 +9,8 @@ import pytest
 from oncelog.core.errors import PreconditionFailed
 from oncelog.core.names import DEFAULT_TENANT, NamespaceName
 from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import CLUSTER, Policies, PolicyStore, Scope, tag_of
+from oncelog.stores.policies import Policies
+from oncelog.stores.policy_store import CLUSTER, PolicyStore, Scope, tag_of
 from tests.contract.admin_world import FLIGHTS, Admin, serving
 from tests.contract.store_backends import MemoryBackend, new_cluster
 from tests.contract.test_admin_policies import DEFAULT, SWITCHES

@@ -18,16 +18,34 @@ GET /admin/v2/brokers/health
 GET /admin/v2/clusters
 DELETE GET POST /admin/v2/clusters/{cluster}/autoTopicCreation
 DELETE GET POST /admin/v2/clusters/{cluster}/deduplication
+DELETE GET POST /admin/v2/clusters/{cluster}/retention
+DELETE GET POST /admin/v2/clusters/{cluster}/messageTTL
+DELETE GET POST /admin/v2/clusters/{cluster}/backlogQuota
+DELETE GET POST /admin/v2/clusters/{cluster}/dispatcherPauseOnAckStatePersistent
+DELETE GET POST /admin/v2/clusters/{cluster}/maxUnackedRangesToPersist
+DELETE GET POST /admin/v2/clusters/{cluster}/ackStateBytesMax
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/autoTopicCreation
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/deduplication
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/retention
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/messageTTL
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/backlogQuota
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/dispatcherPauseOnAckStatePersistent
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/maxUnackedRangesToPersist
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/ackStateBytesMax
 GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
 DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
 GET /admin/v2/persistent/{tenant}/{namespace}/partitioned
 DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplicationEnabled
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/retention
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/messageTTL
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogQuota
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/dispatcherPauseOnAckStatePersistent
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/maxUnackedRangesToPersist
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/ackStateBytesMax
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions

@@ -16,6 +16,40 @@ SWITCHES = [
     (f"{DEFAULT}/autoTopicCreation", "namespace"),
     (f"{FLIGHTS}/deduplicationEnabled", "topic"),
 ]
+PAUSE = "dispatcherPauseOnAckStatePersistent"
+RETENTION = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 500}
+QUOTA = {"limitSize": 1 << 30, "limitTime": 60, "policy": "producer_request_hold"}
+#: (last element of the path, a value, its default, values that are refused, each with the field that is named)
+VALUES: tuple[tuple[str, object, object, tuple[tuple[object, str], ...]], ...] = (
+    (
+        "retention",
+        RETENTION,
+        {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        (
+            ({**RETENTION, "retentionTimeInMinutes": 0}, "retentionTimeInMinutes"),
+            ({**RETENTION, "retentionSizeInMB": 0}, "retentionSizeInMB"),
+            ({**RETENTION, "retentionSizeInMB": -2}, "retentionSizeInMB"),
+            ({**RETENTION, "retentionSizeInMB": 2**31}, "retentionSizeInMB"),
+            ({**RETENTION, "retentionSizeInMB": "1"}, "retentionSizeInMB"),
+            ({"retentionTimeInMinutes": 1}, "retentionSizeInMB"),
+            ({**RETENTION, "colour": 1}, "colour"),
+        ),
+    ),
+    ("messageTTL", 3600, 0, ((-1, "body"), (2**31, "body"), ("1", "body"), (True, "body"), (1.5, "body"))),
+    (
+        "backlogQuota",
+        QUOTA,
+        {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"},
+        (
+            ({**QUOTA, "limitSize": 0}, "limitSize"),
+            ({**QUOTA, "limitTime": 0}, "limitTime"),
+            ({**QUOTA, "policy": "wait"}, "policy"),
+            ({"limitSize": 1}, "policy"),
+        ),
+    ),
+    ("maxUnackedRangesToPersist", 1000, 200_000, ((-1, "body"), ({}, "body"))),
+    ("ackStateBytesMax", 1 << 20, 4 << 20, ((-1, "body"), ((64 << 20) + 1, "body"))),
+)
 NEITHER_TRUE_NOR_FALSE = (
     b'"true"', b"1", b"null", b"{}", b"[true]", b"", b"maybe", b"\xff\xfe", b"true false",
 )  # fmt: skip
@@ -75,6 +109,48 @@ async def test_switch_is_set_read_and_unset() -> None:
             await admin.change("DELETE", path)
             await admin.change("DELETE", path)
             assert await admin.get(path) is None
+
+
+async def test_limits_are_set_read_and_unset_at_three_levels() -> None:
+    """With Pulsar's names and units, and the source of the effective value."""
+    async with serving() as admin:
+        await with_topic(admin)
+        for last, value, default, _ in (*VALUES, (PAUSE, True, False, ())):
+            topic, applied = f"{FLIGHTS}/{last}", {"applied": "true"}
+            assert await admin.get(topic, params=applied) == {"value": default, "source": "default"}
+            for base, source in ((CLUSTER, "cluster"), (DEFAULT, "namespace"), (FLIGHTS, "topic")):
+                path = f"{base}/{last}"
+                assert await admin.get(path) is None
+                await admin.change("POST", path, json=value)
+                assert await admin.get(path) == value
+                assert await admin.get(topic, params=applied) == {"value": value, "source": source}
+            for base, source in ((FLIGHTS, "namespace"), (DEFAULT, "cluster"), (CLUSTER, "default")):
+                await admin.change("DELETE", f"{base}/{last}")
+                assert (await admin.get(topic, params=applied))["source"] == source
+
+
+async def test_no_limit_is_a_value_that_overrides_the_level_behind() -> None:
+    """A topic may be kept for ever, or without quota, in a namespace that has limits; keeping nothing is valid, too."""
+    for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    async with serving() as admin:
+        await with_topic(admin)
+        await admin.change("POST", f"{DEFAULT}/retention", json={"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+        await admin.change("POST", f"{FLIGHTS}/retention", json=for_ever)
+        applied = await admin.get(f"{FLIGHTS}/retention", params={"applied": "true"})
+        assert applied == {"value": for_ever, "source": "topic"}
+
+
+async def test_invalid_limit_is_refused_and_named() -> None:
+    """Nothing is changed by it."""
+    async with serving() as admin:
+        await with_topic(admin)
+        for last, _, _, refused in VALUES:
+            for base in (CLUSTER, DEFAULT, FLIGHTS):
+                path = f"{base}/{last}"
+                for body, field in refused:
+                    problem = await admin.refused("POST", path, 422, "invalid_argument", json=body)
+                    assert problem["field"].split(".")[0] == field, (last, body, problem)
+                assert await admin.get(path) is None
 
 
 async def test_most_specific_level_wins_and_is_named() -> None:

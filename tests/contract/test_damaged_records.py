@@ -19,7 +19,7 @@ from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores import cluster_store, deletion_store, idempotency_keys, paths, registry, topic_store
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.json_records import DAMAGED, DamagedRecords, observe_damaged
-from oncelog.stores.policy_store import decode_policies
+from oncelog.stores.policies import decode_policies
 from oncelog.stores.registry import LiveOwner, Registry
 from tests.contract.memory_store import MemorySession, MemoryTree
 from tests.contract.owner_world import PublishClient, batch_of, owner_world
@@ -102,6 +102,16 @@ async def test_policies_keep_unknown_fields_within_limits() -> None:
     with pytest.raises(CorruptEntry):
         decode_policies(b'{"format":1,"later":' + nested(400).encode() + b"}")
     assert decode_policies(b'{"format":1,"later":[[1]]}').further == {"later": [[1]]}
+
+
+async def test_policies_with_invalid_limits_are_refused() -> None:
+    """A damaged limit must not pass for "no limit", nor delete anything."""
+    for limit in (
+        b'"retention":{"time_ms":-1,"size_bytes":null}', b'"retention":7', b'"retention":{}', b'"message_ttl_s":true',
+        b'"backlog_quota":{"action":"wait","bytes_max":1,"age_ms_max":null}', b'"ack_state_bytes_max":67108865',
+    ):  # fmt: skip
+        with pytest.raises(CorruptEntry):
+            decode_policies(b'{"format":1,' + limit + b"}")
 
 
 async def test_damaged_cluster_policy_ends_no_owner(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
 from oncelog.stores import paths
 from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicySource, PolicyStore, Scope
+from oncelog.stores.policies import Effective, Policies, PolicySource
+from oncelog.stores.policy_store import CLUSTER, PolicyStore, Scope
 from oncelog.stores.topic_store import TopicStore
 from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster
 

@@ -24,7 +24,8 @@ from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicySource, PolicyStore
+from oncelog.stores.policies import Effective, Policies, PolicySource
+from oncelog.stores.policy_store import CLUSTER, PolicyStore
 from oncelog.stores.topic_store import NameRecord, TopicStore
 from tests.contract.store_backends import Backend, new_cluster
 

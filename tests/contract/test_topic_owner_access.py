@@ -24,7 +24,7 @@ from oncelog.rpc.owner_codec import (
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.runtime.credentials import Credentials
 from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import Policies
+from oncelog.stores.policies import Policies
 from oncelog.topic_owner.authorization import LOADING_DEADLINE_MS
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.topic_owner.topic_states import internal_stats

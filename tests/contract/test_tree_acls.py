@@ -20,7 +20,8 @@ from oncelog.core.store_status import WriteStatus
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.policy_store import CLUSTER, Policies, PolicyStore
+from oncelog.stores.policies import Policies
+from oncelog.stores.policy_store import CLUSTER, PolicyStore
 from oncelog.stores.registry import LiveMetadata, LiveOwner, Registry
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.tree_acls import TreeAcls, above

@@ -26,6 +26,7 @@
     │   ├── UnverifiedSequence    too old to know whether it is stored; only with on_unverified="raise"
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
+    │   ├── BacklogQuotaExceeded  a subscription has not acknowledged enough; final for this producer
     │   ├── ModeMismatch          the name is bound to the other sequence mode
     │   ├── ProducerClosed · ReaderClosed · ConsumerClosed · ClientClosed
     │   ├── ConsumerFenced        another consumer is active since; final for a cumulative acknowledgement
@@ -233,6 +234,10 @@ class ProducerFenced(Fatal):
 
 class ProducerExpired(Fatal):
     """The producer's state is gone, so pending batches cannot be checked. Final for this producer."""
+
+
+class BacklogQuotaExceeded(Fatal):
+    """A subscription leaves more unacknowledged than the topic's backlog quota allows; details: limit."""
 
 
 class ModeMismatch(Fatal):

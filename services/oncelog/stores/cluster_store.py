@@ -14,7 +14,7 @@ from oncelog.core.formats.record_fields import number, parse_json, text
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
 from oncelog.stores import paths
 from oncelog.stores.namespace_store import namespace_steps, tenant_steps
-from oncelog.stores.policy_store import Policies
+from oncelog.stores.policies import Policies
 from oncelog.stores.store_session import CreateStep, Step, StoreSession
 
 #: Format of the whole tree below the root. Each record in it has a format of its own.

@@ -8,7 +8,7 @@ from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
 from oncelog.core.names import DEFAULT_TENANT, NamespaceName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.policy_store import Policies, encode_policies
+from oncelog.stores.policies import Policies, encode_policies
 from oncelog.stores.store_session import CreateStep, DeleteStep, Step, StoreSession
 
 

@@ -4,9 +4,6 @@ Rules
 - The levels of a topic are its own, then its namespace's, then the cluster's. A partition of a partitioned topic has
   one more: after its own policies come those of the partitioned topic, so that these hold for all of its partitions,
   also for later ones.
-- A policy that is not set (None) decides nothing; it is not "false".
-- The effective value comes with its source, so that operators see why a topic behaves as it does.
-- Fields that this version does not know are preserved when it writes the record.
 - The grants of a namespace to roles are among its policies. Rights are checked against the current grants (`require`).
 - A tag identifies one state of a level's policies, so that a change can be conditional on what its caller has read.
 - A topic's policies are stored under its id, so a new topic of the same name has none. A namespace exists if its node
@@ -14,36 +11,22 @@ Rules
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Callable, Collection
+from dataclasses import replace
 from enum import Enum
-from typing import Any, Generic, TypeVar
 from zlib import crc32
 
-from oncelog.core.access import Caller, Grants, Right, require
+from oncelog.core.access import Caller, Right, require
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import NamespaceNotFound, PreconditionFailed, StoreUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_records import decode_record, encode_record
+from oncelog.stores.policies import EffectivePolicies, Policies, PolicySource, decode_policies, encode_policies, nearest
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.watch import PathsWatch
-
-T = TypeVar("T")
-
-
-class PolicySource(Enum):
-    """The level that set an effective policy."""
-
-    TOPIC = "topic"
-    #: the partitioned topic that this topic is a partition of
-    PARTITIONED_TOPIC = "partitioned_topic"
-    NAMESPACE = "namespace"
-    CLUSTER = "cluster"
-    DEFAULT = "default"
 
 
 class ClusterScope(Enum):
@@ -53,37 +36,6 @@ class ClusterScope(Enum):
 CLUSTER = ClusterScope.CLUSTER
 #: The level of policies: the cluster, a namespace or a topic.
 Scope = ClusterScope | NamespaceName | TopicId
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """deduplication: check batches by sequence id. auto_create_topics: the first use creates a topic."""
-
-    deduplication: bool | None = None
-    auto_create_topics: bool | None = None
-    #: the rights of each role in a namespace; only there
-    permissions: Grants = field(default_factory=dict)
-    #: Fields of a later version, as read.
-    further: Mapping[str, object] = field(default_factory=dict)
-
-
-#: The policies where no level sets one.
-DEFAULTS = Policies(deduplication=True, auto_create_topics=True)
-_NAMES = ("deduplication", "auto_create_topics")
-
-
-@dataclass(frozen=True, slots=True)
-class Effective(Generic[T]):
-    value: T
-    source: PolicySource
-
-
-@dataclass(frozen=True, slots=True)
-class EffectivePolicies:
-    deduplication: Effective[bool]
-    auto_create_topics: Effective[bool]
-    #: those of the namespace
-    grants: Grants = field(default_factory=dict)
 
 
 class PolicyStore:
@@ -202,48 +154,6 @@ def tag_of(stored: Versioned[Policies]) -> str:
     if stored.version == ABSENT_VERSION:
         return "none"
     return f"{stored.version}-{crc32(encode_policies(stored.value)):08x}"
-
-
-def nearest(layers: list[tuple[Policies, PolicySource]]) -> EffectivePolicies:
-    """layers: nearest first. The defaults come after the last."""
-
-    def effective(name: str) -> Effective[bool]:
-        for policies, source in (*layers, (DEFAULTS, PolicySource.DEFAULT)):
-            if (value := getattr(policies, name)) is not None:
-                return Effective(value, source)
-        raise AssertionError(f"unreachable: {name} has a default")
-
-    grants = next((policies.permissions for policies, source in layers if source is PolicySource.NAMESPACE), {})
-    return EffectivePolicies(effective("deduplication"), effective("auto_create_topics"), grants)
-
-
-def encode_policies(policies: Policies) -> bytes:
-    known = {name: value for name in _NAMES if (value := getattr(policies, name)) is not None}
-    granted = {"permissions": dict(policies.permissions)} if policies.permissions else {}
-    return encode_record({**policies.further, **known, **granted})
-
-
-def decode_policies(data: bytes) -> Policies:
-    """Raises CorruptEntry."""
-    return decode_record(data, "a policies record", _build)
-
-
-def _build(fields: dict[str, Any]) -> Policies:
-    values = {name: fields.pop(name, None) for name in _NAMES}
-    del fields["format"]  # `further` must not keep it
-    if any(value is not None and not isinstance(value, bool) for value in values.values()):
-        raise ValueError(f"a policy must be true or false: {values}")
-    return Policies(**values, permissions=_grants(fields.pop("permissions", {})), further=fields)
-
-
-def _grants(value: object) -> Grants:
-    """An invalid value must not pass for "no grants": that would be written back."""
-    if not isinstance(value, dict):
-        raise ValueError(f"permissions must be an object: {value!r}")
-    for role, rights in value.items():
-        if not isinstance(rights, list) or not all(isinstance(right, str) for right in rights):
-            raise ValueError(f"the rights of role {role!r} must be a list of names")
-    return {role: tuple(rights) for role, rights in value.items()}
 
 
 def _path(scope: Scope) -> str:

@@ -19,6 +19,7 @@ from oncelog.cli.admin.places import (
     topic_path,
     topics_path,
 )
+from oncelog.cli.admin.policies import add_cluster_policies, add_policies
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.storage import storage
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
@@ -275,3 +276,10 @@ add_switch(namespaces, "auto topic creation", "namespace", lambda _, name: f"{na
 add_switch(topics, "deduplication", "topic", lambda _, name: f"{topic_path(name)}/deduplicationEnabled")
 add_cluster_switch(cluster, "deduplication", "deduplication")
 add_cluster_switch(cluster, "auto topic creation", "autoTopicCreation")
+PAUSE, PAUSE_PATH = "dispatcher pause on ack state persistent", "dispatcherPauseOnAckStatePersistent"
+add_switch(namespaces, PAUSE, "namespace", lambda _, name: f"{namespace_path(name)}/{PAUSE_PATH}")
+add_switch(topics, PAUSE, "topic", lambda _, name: f"{topic_path(name)}/{PAUSE_PATH}")
+add_cluster_switch(cluster, PAUSE, PAUSE_PATH)
+add_policies(namespaces, "namespace", lambda _, name: namespace_path(name))
+add_policies(topics, "topic", lambda _, name: topic_path(name))
+add_cluster_policies(cluster)

@@ -34,9 +34,7 @@ def add_cluster_switch(app: typer.Typer, switch: str, last: str) -> None:
     """Add the same commands for the cluster. last: the last element of the path."""
 
     def place(api: AdminApi) -> str:
-        clusters = api.get("/admin/v2/clusters")
-        cluster = clusters[0] if isinstance(clusters, list) and clusters else ""
-        return f"/admin/v2/clusters/{cluster}/{last}"
+        return cluster_place(api, last)
 
     def set_switch(api: AdminApi, enable: Enable) -> Answer:
         api.post(place(api), enable)
@@ -50,6 +48,13 @@ def add_cluster_switch(app: typer.Typer, switch: str, last: str) -> None:
         return f"{switch} of the cluster: not set; the default applies"
 
     _add(app, switch, "cluster", set_switch, get_switch, remove_switch)
+
+
+def cluster_place(api: AdminApi, last: str) -> str:
+    """The path of a policy of the cluster. last: its last element."""
+    clusters = api.get("/admin/v2/clusters")
+    cluster = clusters[0] if isinstance(clusters, list) and clusters else ""
+    return f"/admin/v2/clusters/{cluster}/{last}"
 
 
 Enable = Annotated[bool, typer.Option("--enable/--disable", help="Turn the switch on or off.")]

@@ -13,10 +13,10 @@ from oncelog.metadata.rest import (
     namespaces,
     partitions,
     permissions,
+    policies,
     problems,
     storage,
     storage_end,
-    switches,
     topics,
 )
 from oncelog.metadata.rest.access import Authentication, default_rule
@@ -38,7 +38,7 @@ _TAGS = [
     {"name": "topics", "description": "Topics and their state."},
     {
         "name": "policies",
-        "description": "Switches at cluster, namespace and topic level; the most specific level wins.",
+        "description": "Policies at cluster, namespace and topic level; the most specific level wins.",
     },
     {"name": "cluster", "description": "The cluster, its topic owners and its storage nodes."},
     {"name": "storage", "description": "Storage nodes, ledgers, and their repair. For superusers."},
@@ -68,7 +68,7 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
-    for part in (namespaces, permissions, partitions, topics, switches, cluster, storage, storage_end):
+    for part in (namespaces, permissions, partitions, topics, policies, cluster, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))
     add_docs(app)

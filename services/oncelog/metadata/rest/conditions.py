@@ -12,7 +12,8 @@ from fastapi import Header, Request, Response
 from fastapi.routing import APIRoute
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.stores.policy_store import Policies, tag_of
+from oncelog.stores.policies import Policies
+from oncelog.stores.policy_store import tag_of
 from oncelog.stores.store_session import Versioned
 
 _NAME = "If-Match"

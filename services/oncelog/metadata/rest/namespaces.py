@@ -16,7 +16,7 @@ from oncelog.metadata.rest.values import (
     TenantPath,
     TenantView,
 )
-from oncelog.stores.policy_store import Policies
+from oncelog.stores.policies import Policies
 
 
 def routes(coordination: Coordination) -> APIRouter:

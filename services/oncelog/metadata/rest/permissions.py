@@ -13,7 +13,7 @@ from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
 from oncelog.metadata.rest.values import NamespacePath
-from oncelog.stores.policy_store import Policies
+from oncelog.stores.policies import Policies
 
 #: All rights are in one record, which ZooKeeper limits to 1 MiB.
 ROLES_MAX = 1_000

@@ -25,7 +25,7 @@ _MAY_USE = requires(Right.PRODUCE, Right.CONSUME)
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    """All routes of single topics, except their switches."""
+    """All routes of single topics, except their policies."""
     router = APIRouter(tags=["topics"])
 
     @router.get(

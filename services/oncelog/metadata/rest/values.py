@@ -67,13 +67,6 @@ class NamespaceView(BaseModel):
     auto_create_topics: bool | None
 
 
-class AppliedSwitch(BaseModel):
-    """The effective value of a switch, and the level that it comes from."""
-
-    value: bool
-    source: str = Field(description="topic, partitioned_topic, namespace, cluster or default")
-
-
 class TopicView(BaseModel):
     """The record of a topic."""
 
