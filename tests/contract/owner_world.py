@@ -27,7 +27,7 @@ from oncelog.core.storage.ledger import LedgerOrigin
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.rpc import owner_codec, reader_codec
+from oncelog.rpc import consumer_codec, owner_codec, reader_codec
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 from oncelog.rpc.server import Server
@@ -41,6 +41,7 @@ from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.store_session import Versioned
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
+from oncelog.topic_owner.consume_service import ConsumeService
 from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
@@ -196,7 +197,9 @@ async def owner_world(
         server = Server(security)
         server.client_stream(owner_codec.PUBLISH, world.publish.publish)
         server.client_stream(reader_codec.READ, ReadService(world.topics).read)
+        server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics).consume)
         admin = AdminService(world.topics, ME)
+        server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)

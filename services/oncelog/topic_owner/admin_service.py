@@ -4,8 +4,16 @@ import json
 import re
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import InvalidArgument, LedgerUnavailable, LogHole, NotOwner, UnreadableEntry
+from oncelog.core.errors import (
+    InvalidArgument,
+    LedgerUnavailable,
+    LogHole,
+    NotOwner,
+    TopicLoading,
+    UnreadableEntry,
+)
 from oncelog.core.ids import Incarnation, OwnerEpoch, ProducerId, TopicId
+from oncelog.rpc.reader_codec import FoundIndex, ReaderStart
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView
@@ -57,6 +65,27 @@ class AdminService:
             batch_index=header.skip_first + header.count - 1,
             next_index=next_index,
             owner_epoch=runner.owner_epoch,
+        )
+
+    async def find_index(self, start: ReaderStart, caller: Caller) -> FoundIndex:
+        """Where a place of the topic begins, as a message index: for consumers, who seek by index."""
+        runner = self._topics.runner(start.topic_id, start.topic)
+        await authorize(runner, caller, Right.CONSUME)
+        await until_current(runner, start.owner_epoch_seen)
+        view = LogView(runner, timeout_ms=LAST_MESSAGE_TIMEOUT_MS)
+        try:
+            index = await view.index_of(start.at)
+        except LedgerUnavailable as error:
+            runner.progress.unavailable.failed(error)
+            raise
+        except (LogHole, UnreadableEntry) as error:
+            raise await runner.why(error) from error
+        serving = runner.core.serving
+        if serving is None:
+            raise TopicLoading("the topic is moving to another owner: try again")
+        log = serving.subscriptions.log
+        return FoundIndex(
+            max(log.first_index, min(index, log.next_index)), log.first_index, log.next_index, runner.owner_epoch
         )
 
     async def producer_names(self, request: pb.ProducerNamesRequest, caller: Caller) -> pb.ProducerNamesAnswer:

@@ -5,15 +5,18 @@ begins behind it.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from oncelog.core.errors import LogHole
+from oncelog.core.errors import LogHole, TopicLoading
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.ledgers.reader import UNAVAILABLE_AFTER_MS, read_entry
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
-from oncelog.topic_owner.topic_runner import TopicRunner
+
+if TYPE_CHECKING:
+    from oncelog.topic_owner.topic_runner import TopicRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class LogView:
     """The view of one reader. It caches the records of CLOSED ledgers: their end never changes, and `record` replaces
     the copy when a member that was swapped out does not give an entry."""
 
-    def __init__(self, runner: TopicRunner, *, timeout_ms: int = UNAVAILABLE_AFTER_MS) -> None:
+    def __init__(self, runner: "TopicRunner", *, timeout_ms: int = UNAVAILABLE_AFTER_MS) -> None:
         """timeout_ms: how long an entry is waited for that no storage node gives."""
         self._runner = runner
         self._timeout_ms = timeout_ms
@@ -106,7 +109,7 @@ class LogView:
             case StartTime(time_ms):
                 return await self._first_at(time_ms), 0
             case StartIndex(number):
-                return await self._entry_of_index(number)
+                return await self.entry_of_index(number)
 
     async def _first_at(self, time_ms: int) -> Position:
         """The first entry appended at or after a time. Append times of a log almost always ascend."""
@@ -131,7 +134,28 @@ class LogView:
                 high = middle
         return Position(found.metadata.ledger_id, low)
 
-    async def _entry_of_index(self, number: int) -> tuple[Position, int]:
+    async def index_of(self, start: StartAt) -> int:
+        """The index of the message at which a place begins; the topic's next index if that is its end."""
+        if start is StartEdge.LATEST:
+            return self._next_index
+        wanted, batch_index = await self.start_of(start)
+        at, entries = await self.next_range(wanted)
+        if entries is None:
+            return self._next_index
+        header = await self._header(entries.metadata, entries.first)
+        if at != wanted:
+            return header.base_index  # that entry was trimmed: the log begins behind it
+        return min(header.base_index + max(0, batch_index - header.skip_first), header.next_index)
+
+    @property
+    def _next_index(self) -> int:
+        """Raises TopicLoading."""
+        serving = self._runner.core.serving
+        if serving is None:
+            raise TopicLoading("the topic is moving to another owner: try again")
+        return serving.log.table.state.next_index
+
+    async def entry_of_index(self, number: int) -> tuple[Position, int]:
         """The entry that holds the message with this index, and the batch index; the end if the log is shorter."""
         while True:
             links = [link for link in self._runner.core.ownership.record.ledgers if link.base_index <= number]

@@ -19,7 +19,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.rpc import owner_codec, reader_codec
+from oncelog.rpc import consumer_codec, owner_codec, reader_codec
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
@@ -38,6 +38,7 @@ from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.cluster_stability import until_stable
+from oncelog.topic_owner.consume_service import ConsumeService
 from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
@@ -266,6 +267,8 @@ class Owner:
         admin = AdminService(self.topics, self.incarnation)
         server.client_stream(owner_codec.PUBLISH, publish.publish)
         server.client_stream(reader_codec.READ, ReadService(self.topics).read)
+        server.client_stream(consumer_codec.CONSUME, ConsumeService(self.topics).consume)
+        server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         server.unary(owner_codec.TOPIC_STATES, admin.states)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from oncelog.core.access import Grants
 from oncelog.core.errors import (
@@ -31,7 +31,6 @@ from oncelog.core.ledger.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.subscriptions.events import ConsumerEffect
 from oncelog.core.topic.effects import (
     AnswerBatches,
     AnswerOpen,
@@ -63,6 +62,7 @@ from oncelog.core.topic.events import (
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.ledgers.reader import read_entry
+from oncelog.topic_owner.consumer_effects import ConsumerEffects
 from oncelog.topic_owner.effect_executor import EffectExecutor, OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.ownership_proofs import OwnershipProofs
@@ -108,6 +108,7 @@ class TopicRunner:
         self.progress = TopicProgress(self.core)
         self.parts = parts
         self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.wait_reasons)
+        self.consumers = ConsumerEffects(self, self._executor.start)
         #: {type of an effect: what performs it}
         self._performers: dict[type, Callable[[Any], None]] = {
             **self._executor.performers,
@@ -128,7 +129,7 @@ class TopicRunner:
             TopicFailed: self._failed,
             TopicDeposed: self._deposed,
             TopicClosed: self._closed,
-            **dict.fromkeys(get_args(ConsumerEffect), self._consumer_effect),
+            **self.consumers.performers,
         }
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
@@ -247,9 +248,6 @@ class TopicRunner:
     def _notify_dedup_toggled(self, effect: NotifyDedupToggled) -> None:
         for session, sink in self.sinks.items():
             sink.switched(session, on=effect.enabled)
-
-    def _consumer_effect(self, effect: ConsumerEffect) -> None:
-        raise InvariantViolated(f"topic {self.topic_id}: no consumer can attach yet, but {type(effect).__name__}")
 
     def _start_timer(self, effect: StartTopicTimer) -> None:
         asyncio.get_running_loop().call_later(effect.after_ms / 1000, self._fire, effect.key)

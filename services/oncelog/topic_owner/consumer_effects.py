@@ -1,0 +1,149 @@
+"""Performs what the subscriptions of a topic ask for: reads of messages, and reports to the streams of consumers.
+
+Calls are numbered for each topic, because its core does not distinguish streams.
+"""
+
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
+from oncelog.core.subscriptions.events import (
+    AnswerAck,
+    AnswerAdmin,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerActive,
+    ConsumerDetached,
+    ConsumerOpening,
+    ConsumerOpeningAbandoned,
+    DeliverMessages,
+    EndConsumer,
+    MessagesRead,
+    PublishDeadLetter,
+    ReadMessages,
+    RecallMessages,
+    ResolveDeadLetterTopic,
+    SeekRequested,
+    Subscribed,
+    SubscriptionSought,
+)
+from oncelog.rpc.consumer_codec import ReportedEvent
+from oncelog.topic_owner.message_reads import MessageReads
+
+if TYPE_CHECKING:
+    from oncelog.topic_owner.topic_runner import TopicRunner
+
+#: What a connected consumer is told, beside the answers to its calls.
+Report = DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
+
+
+class ConsumerSink(Protocol):
+    """The stream of one client's consumers."""
+
+    def subscribed(self, answer: AnswerSubscribe, runner: "TopicRunner") -> None: ...
+    def sought(self, answer: AnswerSeek, runner: "TopicRunner") -> None: ...
+    def reported(self, event: ReportedEvent) -> None: ...
+    def ended(self, event: EndConsumer, runner: "TopicRunner") -> None: ...
+
+
+class ConsumerEffects:
+    """The consumers of one topic, as its shell knows them."""
+
+    def __init__(self, runner: "TopicRunner", start: Callable[[Coroutine[None, None, None]], None]) -> None:
+        """start: begins work that ends with the topic."""
+        self._runner = runner
+        self._start = start
+        self._reads = MessageReads(runner)
+        self._numbers = count(1)
+        #: {call: where its answer goes}
+        self._calls: dict[int, ConsumerSink] = {}
+        #: {consumer: (where its reports go, its subscription)}
+        self._consumers: dict[ConsumerNumber, tuple[ConsumerSink, SubscriptionNumber]] = {}
+        #: {type of an effect: what performs it}
+        self.performers: dict[type, Callable[[Any], None]] = {
+            AnswerSubscribe: self._answer_subscribe,
+            AnswerSeek: self._answer_seek,
+            EndConsumer: self._end,
+            ReadMessages: self._read,
+            **dict.fromkeys((DeliverMessages, AnswerAck, RecallMessages), self._report),
+            **dict.fromkeys((ConsumerActive, SubscriptionSought), self._report),
+            **dict.fromkeys((AnswerAdmin, ResolveDeadLetterTopic, PublishDeadLetter), self._unexpected),
+        }
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def new_call(self, sink: ConsumerSink) -> int:
+        """A number for a request; its answer goes to this stream."""
+        call = next(self._numbers)
+        self._calls[call] = sink
+        return call
+
+    def open(self, opening: ConsumerOpening) -> None:
+        self._runner.post(opening)
+
+    def seek(self, request: SeekRequested) -> None:
+        self._runner.post(request)
+
+    def abandon(self, call: int) -> None:
+        """The stream of this request is gone."""
+        if self._calls.pop(call, None) is not None:
+            self._runner.post(ConsumerOpeningAbandoned(call))
+
+    def detach(self, consumer: ConsumerNumber, *, lost: bool) -> None:
+        if self._consumers.pop(consumer, None) is not None:
+            self._runner.post(ConsumerDetached(consumer, lost))
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _answer_subscribe(self, effect: AnswerSubscribe) -> None:
+        sink, result = self._calls.pop(effect.call, None), effect.result
+        if sink is None:
+            if isinstance(result, Subscribed):  # its stream ended while this answer was on its way
+                self._runner.post(ConsumerDetached(result.consumer, lost=True))
+            return
+        if isinstance(result, Subscribed):
+            self._consumers[result.consumer] = sink, result.number
+        sink.subscribed(effect, self._runner)
+
+    def _answer_seek(self, effect: AnswerSeek) -> None:
+        sink = self._calls.pop(effect.call, None)
+        if sink is not None:
+            sink.sought(effect, self._runner)
+
+    def _report(self, effect: Report) -> None:
+        known = self._consumers.get(effect.consumer)
+        if known is not None:
+            known[0].reported(ReportedEvent(self._runner.owner_epoch, effect))
+
+    def _end(self, effect: EndConsumer) -> None:
+        known = self._consumers.pop(effect.consumer, None)
+        if known is not None:
+            known[0].ended(effect, self._runner)
+
+    def _read(self, effect: ReadMessages) -> None:
+        self._start(self._read_messages(effect))
+
+    def _unexpected(self, effect: AnswerAdmin | ResolveDeadLetterTopic | PublishDeadLetter) -> None:
+        raise InvariantViolated(f"topic {self._runner.topic_id}: nobody asked for {effect}")
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    async def _read_messages(self, effect: ReadMessages) -> None:
+        try:
+            found = await self._reads.read(effect)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            # Who waits here learns why: a consumer that gets nothing, and no error, looks as if the log had ended.
+            self._fail(effect.number, await self._runner.why(error))
+            found = MessagesRead(effect.number, effect.first_index, ())
+        self._runner.post(found)
+
+    def _fail(self, number: SubscriptionNumber, error: OncelogError) -> None:
+        """End the consumers of a subscription whose next message cannot be read. A new one makes the next attempt."""
+        waiting = [consumer for consumer, (_, of) in self._consumers.items() if of == number]
+        for consumer in waiting:
+            self._end(EndConsumer(consumer, error))
+            self._runner.post(ConsumerDetached(consumer, lost=True))
