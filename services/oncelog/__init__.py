@@ -7,6 +7,9 @@
     result = await producer.send(b"...", sequence_id=42)
     reader = await client.create_reader("flights", start=oncelog.EARLIEST)
     async for message in reader: ...
+    consumer = await client.subscribe("flights", subscription="billing", start=oncelog.EARLIEST)
+    async for message in consumer:
+        await consumer.ack(message)
 
 The names are loaded when first used: the cluster's own processes import this package too, and need no SDK.
 """
@@ -18,27 +21,33 @@ from oncelog import errors
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 
 if TYPE_CHECKING:
+    from oncelog.client.acknowledging import AckResult
     from oncelog.client.client import AsyncClient, connect
+    from oncelog.client.consumer import AsyncConsumer
     from oncelog.client.corruption import Skipped
-    from oncelog.client.messages import Message, MessageBatch
+    from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.producer import AsyncProducer
     from oncelog.client.read_stream import Gap
     from oncelog.client.reader import AsyncReader
     from oncelog.client.results import BatchResult, SendResult
-    from oncelog.client.sync import Client, Producer, Reader
+    from oncelog.client.sync import Client, Consumer, Producer, Reader
 
 #: {name: module that has it}
 _LAZY = {
+    "AckResult": "oncelog.client.acknowledging",
     "AsyncClient": "oncelog.client.client",
+    "AsyncConsumer": "oncelog.client.consumer",
     "AsyncProducer": "oncelog.client.producer",
     "AsyncReader": "oncelog.client.reader",
     "BatchResult": "oncelog.client.results",
     "Client": "oncelog.client.sync",
+    "Consumer": "oncelog.client.sync",
     "Gap": "oncelog.client.read_stream",
     "Message": "oncelog.client.messages",
     "MessageBatch": "oncelog.client.messages",
     "Producer": "oncelog.client.sync",
     "Reader": "oncelog.client.sync",
+    "ConsumerBatch": "oncelog.client.messages",
     "SendResult": "oncelog.client.results",
     "Skipped": "oncelog.client.corruption",
     "connect": "oncelog.client.client",
@@ -47,11 +56,15 @@ _LAZY = {
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "AckResult",
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncProducer",
     "AsyncReader",
     "BatchResult",
     "Client",
+    "Consumer",
+    "ConsumerBatch",
     "Gap",
     "Index",
     "Message",

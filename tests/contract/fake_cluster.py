@@ -33,6 +33,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.topic.effects import BatchAnswer
+from oncelog.rpc.consumer_codec import CONSUME
 from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP
 from oncelog.rpc.owner_codec import (
     LAST_MESSAGE,
@@ -45,7 +46,7 @@ from oncelog.rpc.owner_codec import (
     PublishAnswers,
     ReceivedPublish,
 )
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, StartAt, StartIndex
+from oncelog.rpc.reader_codec import FIND_INDEX, READ, ReadControl, ReaderFrame, StartAt, StartIndex
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire.metadata_pb2 import (
     LedgerMember,
@@ -62,6 +63,7 @@ from oncelog.wire.owner_pb2 import (
     ProducerNamesAnswer,
     ProducerNamesRequest,
 )
+from tests.contract.fake_consume import ConsumeKnobs, ConsumeStreams
 from tests.contract.fake_topic import LEDGER, FakeTopic, start_of
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
@@ -102,6 +104,9 @@ class FakeOwner:
         self._streams: list[ServerStream[ReceivedPublish, PublishAnswers]] = []
         self.server.stream(PUBLISH, self._publish)
         self.server.stream(READ, self._read)
+        consume = ConsumeStreams(cluster.by_id, epoch, cluster.consume)
+        self.server.stream(CONSUME, consume.serve)
+        self.server.unary(FIND_INDEX, consume.find_index)
         self.server.unary(LAST_MESSAGE, self._last_message)
         self.server.unary(PRODUCER_NAMES, self._producer_names)
 
@@ -307,6 +312,10 @@ class FakeCluster:
         self.knobs = Knobs()
         self.seen = Seen()
         self.knobs.gate.set()
+        self.consume = ConsumeKnobs()
+        self.consume.writable.set()
+        #: {full name: number of partitions}
+        self.partitioned: dict[str, int] = {}
         self.url = ""
         self._metadata = Server()
         self._metadata.unary(LOOKUP, self.look_up)
@@ -369,6 +378,8 @@ class FakeCluster:
         return LedgersAnswer(topic_id=topic.topic_id, ledgers=listed)
 
     async def look_up(self, request: LookupRequest) -> LookupAnswer:
+        if request.topic in self.partitioned:
+            return LookupAnswer(cluster_id="fake", partitions=self.partitioned[request.topic])
         topic = self.topics.get(request.topic)
         if topic is None:
             if not (self.knobs.may_create and request.create_if_missing):

@@ -34,6 +34,7 @@ from oncelog.core.ids import (
     ProducerId,
     TopicId,
 )
+from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.rpc.owner_codec import (
     OpenRequest,
 )
@@ -49,6 +50,8 @@ class FakeTopic:
         self.name = name
         self.topic_id = TopicId(uuid4().hex)
         self.table = DedupTable(DedupState())
+        #: what the ack chain holds
+        self.ack_state = SubscriptionsState()
         #: (header, the whole entry)
         self.entries: list[tuple[EntryHeader, bytes]] = []
         #: indexes of entries whose every copy is damaged

@@ -55,6 +55,22 @@ def test_reader_starts_at_an_index(running: Running) -> None:
         assert client.create_reader("flights", start=oncelog.Index(7)).read_next(timeout=DEADLINE_S).value == b"7"
 
 
+def test_consumer_works_without_an_event_loop(running: Running) -> None:
+    """It receives, acknowledges and ends as the asynchronous one."""
+    with oncelog.Client(running.cluster.url) as client:
+        client.create_producer("flights").send_many([b"0", b"1", b"2", b"3"])
+        with client.subscribe("flights", subscription="billing", start=oncelog.EARLIEST) as consumer:
+            assert consumer.ack(consumer.receive_batch(2, max_wait=DEADLINE_S)).durable
+            kept = consumer.ack_nowait(consumer.receive(timeout=DEADLINE_S))
+        assert kept.result(0).durable
+        with client.subscribe("flights", subscription="billing") as consumer:
+            values = []
+            for message in consumer:
+                values.append(message.value)
+                consumer.close()
+            assert values == [b"3"]
+
+
 def test_sdk_works_without_an_event_loop(running: Running) -> None:
     """The lines of the README without await."""
     with oncelog.Client(running.cluster.url) as client:

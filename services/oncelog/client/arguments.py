@@ -1,5 +1,6 @@
 """Checks of the SDK's arguments: a wrong type or value raises InvalidArgument, whose `field` names the argument."""
 
+from math import ceil
 from operator import index
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +26,17 @@ def check_seconds(field: str, value: float | None, *, zero_allowed: bool = False
     if not (value > 0 or (zero_allowed and value == 0)):
         least = "0 or more" if zero_allowed else "above 0"
         raise InvalidArgument(f"{field} must be {least} seconds, or None for no limit; it is {value!r}", field=field)
+
+
+def milliseconds(field: str, value: float | None, most_s: float, *, zero_allowed: bool = False) -> int:
+    """A number of seconds, above 0 (or 0 where that is allowed) and at most most_s, in ms, rounded up. None: 0."""
+    check_seconds(field, value, zero_allowed=zero_allowed)
+    if value is None:
+        return 0
+    if not value <= most_s:
+        message = f"{field} must be at most {most_s:g} seconds, not {value!r}"
+        raise InvalidArgument(message, field=field, limit=int(most_s))
+    return ceil(value * 1000)
 
 
 def integer(field: str, value: int, least: int | None = None, most: int | None = None) -> int:

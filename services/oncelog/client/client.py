@@ -1,6 +1,7 @@
-"""The asyncio client: `connect`, and the AsyncClient that makes producers and readers."""
+"""The asyncio client: `connect`, and the AsyncClient that makes producers, readers and consumers."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -8,17 +9,21 @@ from typing import Literal, Self
 
 from oncelog.client.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.arguments import check_seconds, check_token, check_type, choice, integer
+from oncelog.client.consumer import AsyncConsumer
 from oncelog.client.corruption import OnCorrupt
 from oncelog.client.network import Network
 from oncelog.client.pending_results import OnUnverified
+from oncelog.client.places import Place
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, last_message_id
 from oncelog.client.sender import ProducerOptions
+from oncelog.client.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
 from oncelog.core.access import Caller
+from oncelog.core.consumer.events import RECEIVE_WINDOW
 from oncelog.core.errors import DeadlineExceeded
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.message_id import EARLIEST, Index, MessageId
+from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
@@ -42,7 +47,7 @@ _COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": 
 class AsyncClient:
     """A client of one cluster; made by `connect`. One client per process is enough.
 
-    Its producers and readers share connections: one publish stream for each topic owner.
+    Its users share connections: one publish and one consume stream for each topic owner.
 
         async with await oncelog.connect("oncelog://127.0.0.1:6650") as client:
             producer = await client.create_producer("flights", producer_name="importer")
@@ -79,6 +84,7 @@ class AsyncClient:
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers: list[AsyncProducer] = []
         self._readers: list[AsyncReader] = []
+        self._consumers: list[AsyncConsumer] = []
 
     async def create_producer(
         self,
@@ -213,6 +219,74 @@ class AsyncClient:
         await reader.open(start, inclusive=inclusive)
         return reader
 
+    async def subscribe(
+        self,
+        topic: str,
+        *,
+        subscription: str,
+        type: SubscriptionTypeName = "exclusive",  # noqa: A002  # the name that users know
+        start: Place = LATEST,
+        inclusive: bool = False,
+        consumer_name: str | None = None,
+        max_deliveries: int | None = None,
+        dead_letter_topic: str | None = None,
+        ack_timeout: float | None = None,
+        receive_window: int = RECEIVE_WINDOW,
+        priority: int = 0,
+        properties: Mapping[str, str] | None = None,
+        on_corrupt: Literal["raise", "skip"] = "raise",
+    ) -> AsyncConsumer:
+        """Open a consumer of a subscription. A missing subscription is created, and a missing topic where the
+        namespace's policy allows it.
+
+        Args:
+            topic: as in `create_producer`. A partitioned topic means all its partitions; a partition's name,
+                `flights-partition-0`, means that one alone.
+            subscription: 1 to 255 printable characters. A subscription keeps its position while nobody is connected.
+            type: how the messages are shared out. "exclusive": there is one consumer. "failover": one consumer is
+                active for each partition, the others wait for its end. "shared": each message goes to one of the
+                consumers. "key_shared": the same, and messages of one key stay in order with one consumer at a time.
+            start: where the subscription begins if it is created now; an existing one goes on where it is.
+                LATEST: messages stored from now on. EARLIEST, a MessageId, a datetime, Index: as in `create_reader`. A
+                message id and an index are places of one partition.
+            inclusive: with a message id: begin with that message itself.
+            consumer_name: unique among the connected consumers of the subscription. None assigns a unique name.
+            max_deliveries: after so many deliveries without an acknowledgement a message goes to the dead-letter topic.
+                None or 0: no limit.
+            dead_letter_topic: None: a name derived from topic and subscription. Only with max_deliveries.
+            ack_timeout: seconds after which a message that was not acknowledged is delivered again; at most a day.
+                None: no limit, while the consumer is connected.
+            receive_window: messages that wait in this process for the application, at most, over all partitions.
+            priority: of a failover subscription: consumers with lower numbers become active first.
+            properties: of the subscription, if it is created now: up to 64, text to text.
+            on_corrupt: what happens at an entry that cannot be decoded. "raise": CorruptEntry, once for each delivery;
+                its messages stay unacknowledged. "skip": they are acknowledged, with a warning in the log, and
+                `consumer.skipped` has them.
+
+        Raises:
+            InvalidName, InvalidArgument: an argument is not valid; `field` names it.
+            ConsumerBusy: another consumer is connected to the exclusive subscription, or under this name.
+            SubscriptionTypeMismatch: the subscription has consumers of another type.
+            TopicNotFound: the topic does not exist and may not be created.
+            PermissionDenied: the caller may not consume the topic.
+            DeadlineExceeded: no topic owner answered within operation_timeout.
+            ClientClosed: the client is closed.
+        """
+        self._network.check_open()
+        name = parse_topic(topic)
+        settings = consumer_settings(
+            subscription, type, consumer_name, max_deliveries, dead_letter_topic, ack_timeout, receive_window, priority,
+            properties,
+        )  # fmt: skip
+        skip_or_raise = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
+        topics = await first_indexes(self._network, name, start, inclusive=inclusive, timeout_ms=self._timeout_ms)
+        self._network.check_open()
+        consumer = AsyncConsumer(name, settings, self._network, timeout_ms=self._timeout_ms, on_corrupt=skip_or_raise)
+        self._consumers = [each for each in self._consumers if each.failure is None]
+        self._consumers.append(consumer)
+        await consumer.open(topics)
+        return consumer
+
     async def last_message_id(self, topic: str) -> MessageId | None:
         """The id of the topic's last message; None when the topic holds no message.
 
@@ -222,12 +296,12 @@ class AsyncClient:
         return await last_message_id(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)
 
     async def close(self, *, flush: bool = True) -> None:
-        """Close all producers, readers and connections.
+        """Close all producers, readers, consumers and connections.
 
-        With flush=True this first waits, at most operation_timeout, until all pending messages are answered. If some
-        are not answered by then, the client closes all the same and raises DeadlineExceeded, which states the number of
-        bytes. With flush=False it closes at once: pending messages fail with ProducerClosed, whose `stored` is None for
-        those that may be in the log. Raises no error of a single send.
+        With flush=True this first waits, at most operation_timeout, until all pending messages and acknowledgements are
+        answered. If some are not answered by then, the client closes all the same and raises DeadlineExceeded, which
+        states the number of bytes. With flush=False it closes at once: pending messages fail with ProducerClosed, whose
+        `stored` is None for those that may be in the log. Raises no error of a single send.
         """
         late = None
         try:
@@ -238,6 +312,7 @@ class AsyncClient:
                 await producer.close(flush=False)
             for reader in self._readers:
                 await reader.close()
+            await asyncio.gather(*(consumer.close(flush=False) for consumer in self._consumers))
             await self._network.close()
         if late is not None:
             raise late
@@ -248,14 +323,12 @@ class AsyncClient:
         seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.gather(*(producer.all_answered() for producer in living))
+                pending = [producer.all_answered() for producer in living]
+                await asyncio.gather(*pending, *(consumer.all_settled() for consumer in self._consumers))
         except TimeoutError as error:
             left = {p.producer_name: p.pending_bytes for p in living if p.pending_bytes}
-            message = (
-                f"{sum(left.values())} bytes were not answered within {seconds:g} s when the client was closed, of "
-                f"producers {', '.join(map(repr, left))}: the error of each send says whether its message may be stored"
-            )
-            late = DeadlineExceeded(message)
+            unsettled = [consumer.subscription for consumer in self._consumers if consumer.unsettled]
+            late = DeadlineExceeded(_unanswered(left, unsettled, seconds))
             late.__cause__ = error
             return late
         return None
@@ -268,6 +341,22 @@ class AsyncClient:
     ) -> None:
         """Close the client; wait for pending messages unless the block was left by an exception."""
         await self.close(flush=kind is None)
+
+
+def _unanswered(left: dict[str, int], unsettled: list[str], seconds: float | None) -> str:
+    """left: {producer: its bytes that were not answered}. unsettled: subscriptions with pending acknowledgements."""
+    parts = []
+    if left:
+        parts.append(
+            f"{sum(left.values())} bytes were not answered within {seconds:g} s when the client was closed, of "
+            f"producers {', '.join(map(repr, left))}: the error of each send says whether its message may be stored"
+        )
+    if unsettled:
+        parts.append(
+            f"acknowledgements of subscriptions {', '.join(map(repr, unsettled))} were not answered within {seconds:g} "
+            "s: their messages may be delivered again"
+        )
+    return "; ".join(parts)
 
 
 async def connect(
@@ -288,8 +377,8 @@ async def connect(
             function that returns it, called for each call and stream.
         tls_ca_file: PEM file of the cluster's CA. None: the system's CAs.
         allow_plaintext_token: allow sending the token over an unencrypted connection to a remote host.
-        operation_timeout: seconds for opening a producer or reader, for `last_message_id` and for closing. None: no
-            limit.
+        operation_timeout: seconds for opening a producer, reader or consumer, for a seek, for `last_message_id` and for
+            closing. None: no limit.
 
     Raises InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """

@@ -1,8 +1,11 @@
-"""What all producers and readers of one client share: look-ups, and one publish stream to each topic owner."""
+"""What all users of one client share: look-ups, and one publish and one consume stream to each topic owner."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from oncelog.client.addresses import Routing
+from oncelog.client.consume_connection import ConsumeConnection
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.lookup import OwnerLookup, Route
 from oncelog.client.owner_connection import OwnerConnection
@@ -13,6 +16,16 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.runtime.credentials import Credentials
 from oncelog.runtime.tasks import BackgroundTasks
+
+
+class Connection(Protocol):
+    """A stream to an owner."""
+
+    @property
+    def alive(self) -> bool: ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 class Network:
@@ -29,6 +42,7 @@ class Network:
         self._routes: dict[TopicName, Route] = {}
         #: {owner (when proxied) or its address: the stream to it}
         self._connections: dict[str, OwnerConnection] = {}
+        self._consume_connections: dict[str, ConsumeConnection] = {}
 
     async def route(
         self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0), create: bool = True
@@ -61,15 +75,26 @@ class Network:
 
     def connection(self, route: Route) -> OwnerConnection:
         """The open publish stream to an owner; it is opened when there is none."""
+        return self._kept(
+            self._connections, route, lambda: OwnerConnection(self.channel(route), self.background, self.epochs)
+        )
+
+    def consume_connection(self, route: Route) -> ConsumeConnection:
+        """The open consume stream to an owner; it is opened when there is none."""
+        return self._kept(
+            self._consume_connections, route, lambda: ConsumeConnection(self.channel(route), self.background)
+        )
+
+    def _kept(self, connections: dict[str, ConnectionT], route: Route, new: Callable[[], ConnectionT]) -> ConnectionT:
         self.check_open()
         # Behind gateways all owners share the gateways' addresses; one stream per owner is enough, by any gateway.
         key = route.owner if route.proxied else route.address
-        connection = self._connections.get(key)
+        connection = connections.get(key)
         if connection is None or not connection.alive:
-            connection = OwnerConnection(self.channel(route), self.background, self.epochs)
             # Drop closed connections: each restarted owner has a new address.
-            alive = {other: known for other, known in self._connections.items() if known.alive}
-            self._connections = {**alive, key: connection}
+            for other in [other for other, known in connections.items() if not known.alive]:
+                del connections[other]
+            connection = connections[key] = new()
         return connection
 
     @property
@@ -84,6 +109,8 @@ class Network:
         self.closed = True
         for connection in self._connections.values():
             connection.close()
+        for consuming in self._consume_connections.values():
+            consuming.close()
         await self.background.close()
         await self._lookup.close()
         await self._channels.close()

@@ -1,4 +1,4 @@
-"""The synchronous API: wrappers of the client, producer and reader for code without an event loop.
+"""The synchronous API: wrappers of the client, producer, reader and consumer for code without an event loop.
 
 A method here is its asyncio original, wrapped by `_waiting`: it runs on the event loop of a thread of its own, and the
 caller waits for it. The wrappers may be used from several threads.
@@ -12,8 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from oncelog.client.acknowledging import AckResult
 from oncelog.client.arguments import check_seconds
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient, connect
+from oncelog.client.consumer import AsyncConsumer
 from oncelog.client.corruption import SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.portal import Portal
@@ -21,7 +23,7 @@ from oncelog.client.producer import AsyncProducer
 from oncelog.client.read_stream import Gaps
 from oncelog.client.reader import AsyncReader
 from oncelog.client.results import SendResult
-from oncelog.core.errors import DeadlineExceeded, OncelogError, ReaderClosed
+from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError, ReaderClosed
 from oncelog.runtime.credentials import Token
 
 P = ParamSpec("P")
@@ -204,6 +206,74 @@ class Reader(_Wrapper[AsyncReader]):
         self.close()
 
 
+class Consumer(_Wrapper[AsyncConsumer]):
+    """One consumer of a subscription. Made by `Client.subscribe`; may be used from several threads: each message goes
+    to one.
+
+    Methods and properties are those of AsyncConsumer, without `await`. `receive_batch` is much faster than `receive`,
+    because each call goes to the client's thread and back.
+    """
+
+    receive = _waiting(AsyncConsumer.receive)
+    receive_batch = _waiting(AsyncConsumer.receive_batch)
+    ack = _waiting(AsyncConsumer.ack)
+    ack_cumulative = _waiting(AsyncConsumer.ack_cumulative)
+    nack = _waiting(AsyncConsumer.nack)
+    seek = _waiting(AsyncConsumer.seek)
+    close = _waiting(AsyncConsumer.close)
+
+    def ack_nowait(self, messages: Any) -> "concurrent.futures.Future[AckResult]":
+        """Start an `ack` and return a future of its result; see AsyncConsumer.ack_nowait."""
+        return self._portal.submit(self._inner.ack(messages))
+
+    @property
+    def topic(self) -> str:
+        return self._inner.topic
+
+    @property
+    def subscription(self) -> str:
+        return self._inner.subscription
+
+    @property
+    def consumer_name(self) -> str:
+        return self._inner.consumer_name
+
+    @property
+    def active(self) -> bool:
+        """See AsyncConsumer.active."""
+        return self._inner.active
+
+    @property
+    def generations(self) -> dict[int, int]:
+        """See AsyncConsumer.generations."""
+        return self._inner.generations
+
+    @property
+    def skipped(self) -> SkippedEntries:
+        """See AsyncConsumer.skipped."""
+        return self._inner.skipped
+
+    @property
+    def failure(self) -> OncelogError | None:
+        return self._inner.failure
+
+    def __iter__(self) -> Iterator[Message]:
+        """Waits for the next message; the iteration ends when the consumer is closed."""
+        while True:
+            try:
+                yield self.receive()
+            except ConsumerClosed:
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(flush=kind is None)
+
+
 class Client(_Wrapper[AsyncClient]):
     """A client of one cluster, for code without an event loop. One client per process is enough.
 
@@ -217,6 +287,7 @@ class Client(_Wrapper[AsyncClient]):
 
     create_producer = _opening(AsyncClient.create_producer, Producer)
     create_reader = _opening(AsyncClient.create_reader, Reader)
+    subscribe = _opening(AsyncClient.subscribe, Consumer)
     last_message_id = _waiting(AsyncClient.last_message_id)
 
     def __init__(

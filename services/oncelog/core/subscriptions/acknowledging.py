@@ -21,7 +21,7 @@ from oncelog.core.errors import (
     TooManyRequests,
 )
 from oncelog.core.subscriptions.changes import Acked, AckedBelow, IndexRange, SubscriptionType
-from oncelog.core.subscriptions.consumers import Consumer
+from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Context, stale_seek_epoch
 from oncelog.core.subscriptions.deliverable import LogRange
 from oncelog.core.subscriptions.events import AckRequested, AnswerAck, NackRequested
@@ -37,7 +37,7 @@ class AckToken:
     """An acknowledgement in flight. consumer None: an administrator's, or an eviction."""
 
     ranges: tuple[IndexRange, ...]
-    consumer: Consumer | None = None
+    consumer: ConnectedConsumer | None = None
     request: int = 0
     #: of a SkipRequested
     call: int | None = None
@@ -93,7 +93,7 @@ class Acknowledging:
             )
         return None
 
-    def append(self, consumer: Consumer, event: AckRequested) -> None:
+    def append(self, consumer: ConnectedConsumer, event: AckRequested) -> None:
         """Write an acknowledgement that was not refused."""
         state = self._context.state
         token = AckToken(event.ranges, consumer, event.request)
@@ -121,7 +121,7 @@ class Acknowledging:
             acks.contains(first - 1) or acks.contains(last + 1) for first, last in event.ranges
         )
 
-    def _keep_in_memory(self, consumer: Consumer, event: AckRequested) -> None:
+    def _keep_in_memory(self, consumer: ConnectedConsumer, event: AckRequested) -> None:
         bits = bits_of(event.ranges)
         if len(self.in_memory) + len(bits) > IN_MEMORY_MAX:
             error = TooManyRequests("the ack state is full: acknowledge older messages first", limit=IN_MEMORY_MAX)

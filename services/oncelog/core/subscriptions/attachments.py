@@ -30,7 +30,7 @@ from oncelog.core.errors import (
 from oncelog.core.ids import ConsumerNumber
 from oncelog.core.subscriptions.acknowledging import SHARED_TYPES
 from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.consumers import Away, Consumer
+from oncelog.core.subscriptions.consumers import Away, ConnectedConsumer
 from oncelog.core.subscriptions.context import Context
 from oncelog.core.subscriptions.dead_letters import DeadLetters
 from oncelog.core.subscriptions.deliverable import LogRange
@@ -99,7 +99,7 @@ class Attachments:
         error = self._refusal(opening, former)
         if error is not None:
             return error
-        consumer = Consumer(number, opening, Outstanding(opening.ack_timeout_ms))
+        consumer = ConnectedConsumer(number, opening, Outstanding(opening.ack_timeout_ms))
         away = self._take_former(former, opening.instance_id)
         returns = opening.type not in SHARED_TYPES and self.grants.is_holder(opening)
         if not len(self._consumers):
@@ -145,7 +145,7 @@ class Attachments:
             self.keys = self._new_keys()
             self._redeliveries.recall = self.keys.recall
 
-    def _refusal(self, opening: ConsumerOpening, former: Consumer | None) -> OncelogError | None:
+    def _refusal(self, opening: ConsumerOpening, former: ConnectedConsumer | None) -> OncelogError | None:
         others = [c for c in self._consumers.by_number.values() if c is not former]
         if others and opening.type is not self.type:
             return SubscriptionTypeMismatch(
@@ -162,7 +162,7 @@ class Attachments:
             return ConsumerBusy("the consumer of this exclusive subscription may return within a second")
         return None
 
-    def _take_former(self, former: Consumer | None, instance_id: bytes) -> BitMap64:
+    def _take_former(self, former: ConnectedConsumer | None, instance_id: bytes) -> BitMap64:
         """End the former stream of the same instance; returns what it held."""
         if former is not None:
             self._forget(former)
@@ -186,7 +186,7 @@ class Attachments:
         bits = self._state.acks.unacked(bits - deliverable.dead - self._redeliveries.counting)
         return bits if self.keys is None else self.keys.may_keep(bits - own) | (bits & own)
 
-    def _answer(self, consumer: Consumer) -> None:
+    def _answer(self, consumer: ConnectedConsumer) -> None:
         state = self._state
         consumer.answered = True
         subscribed = Subscribed(
@@ -207,13 +207,13 @@ class Attachments:
         if consumer is not None:
             self._remove(consumer, lost=lost)
 
-    def _forget(self, consumer: Consumer) -> None:
+    def _forget(self, consumer: ConnectedConsumer) -> None:
         self._consumers.remove(consumer)
         self._gone(consumer.number)
         if self.keys is not None:
             self.keys.consumers_changed()
 
-    def _remove(self, consumer: Consumer, *, lost: bool) -> None:
+    def _remove(self, consumer: ConnectedConsumer, *, lost: bool) -> None:
         self._forget(consumer)
         self.grants.gone(consumer)
         if lost and consumer.instance_id and consumer.out.bits:
@@ -230,14 +230,14 @@ class Attachments:
                 del self._consumers.away[instance_id]
                 self._redeliveries.release(away, lost=True)
 
-    def _is_granting(self, consumer: Consumer) -> bool:
+    def _is_granting(self, consumer: ConnectedConsumer) -> bool:
         return self.grants.granting is not None and self.grants.granting.consumer is consumer
 
     def choose(self) -> None:
         if self.type not in SHARED_TYPES and self.returns_until_ms is None:
             self.grants.choose()
 
-    def _deposed(self, consumer: Consumer) -> None:
+    def _deposed(self, consumer: ConnectedConsumer) -> None:
         self._redeliveries.release(consumer, lost=False)
 
     def granted(self, token: GrantToken) -> None:

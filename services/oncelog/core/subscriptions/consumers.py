@@ -12,7 +12,7 @@ from oncelog.core.subscriptions.outstanding import Outstanding
 
 
 @dataclass(slots=True, eq=False)
-class Consumer:
+class ConnectedConsumer:
     """One attachment. opening: as requested."""
 
     number: ConsumerNumber
@@ -52,26 +52,26 @@ class Consumers:
     __slots__ = ("_turn", "away", "by_number")
 
     def __init__(self) -> None:
-        self.by_number: dict[ConsumerNumber, Consumer] = {}
+        self.by_number: dict[ConsumerNumber, ConnectedConsumer] = {}
         #: {instance_id: a consumer that was lost}
         self.away: dict[bytes, Away] = {}
         #: the consumers with credit, the next in turn first
-        self._turn: dict[ConsumerNumber, Consumer] = {}
+        self._turn: dict[ConsumerNumber, ConnectedConsumer] = {}
 
     def __len__(self) -> int:
         return len(self.by_number)
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ConnectedConsumer) -> None:
         self.by_number[consumer.number] = consumer
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: ConnectedConsumer) -> None:
         del self.by_number[consumer.number]
         self._turn.pop(consumer.number, None)
 
-    def connected(self, consumer: Consumer) -> bool:
+    def connected(self, consumer: ConnectedConsumer) -> bool:
         return consumer.number in self.by_number
 
-    def of_instance(self, instance_id: bytes) -> Consumer | None:
+    def of_instance(self, instance_id: bytes) -> ConnectedConsumer | None:
         return next((c for c in self.by_number.values() if instance_id and c.instance_id == instance_id), None)
 
     @property
@@ -79,7 +79,7 @@ class Consumers:
         """Whether a consumer may be sent something."""
         return bool(self._turn)
 
-    def credit_changed(self, consumer: Consumer) -> None:
+    def credit_changed(self, consumer: ConnectedConsumer) -> None:
         """The consumer reported, or was sent something: it goes to the end of the turn, or leaves it."""
         if not consumer.credit.left:
             self._turn.pop(consumer.number, None)
@@ -88,15 +88,15 @@ class Consumers:
         elif len(self._turn) > 1:
             self._turn[consumer.number] = self._turn.pop(consumer.number)
 
-    def with_credit(self) -> Iterable[Consumer]:
+    def with_credit(self) -> Iterable[ConnectedConsumer]:
         """The consumers with credit, the next in turn first."""
         return self._turn.values()
 
-    def next_for(self, count: int) -> Consumer | None:
+    def next_for(self, count: int) -> ConnectedConsumer | None:
         """The next consumer in turn whose credit takes messages out of `count` of one entry."""
         return next((c for c in self._turn.values() if c.credit.takes(count)), None)
 
-    def best(self, partition: int) -> Consumer | None:
+    def best(self, partition: int) -> ConnectedConsumer | None:
         """The consumer that ought to be active: the lowest priority first, then by name; partitions are spread."""
         if not self.by_number:
             return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from oncelog.core.errors import StaleSeekEpoch
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.subscriptions.changes import Change
-from oncelog.core.subscriptions.consumers import Consumer, Consumers
+from oncelog.core.subscriptions.consumers import ConnectedConsumer, Consumers
 from oncelog.core.subscriptions.deliverable import Deliverable
 from oncelog.core.subscriptions.events import SubscriptionStep
 from oncelog.core.subscriptions.state import SubscriptionState
@@ -27,7 +27,7 @@ class Context:
     #: nothing more is written: what is dropped is not written again
     closing: bool = False
 
-    def leave(self, consumer: Consumer, first: int, last: int) -> None:
+    def leave(self, consumer: ConnectedConsumer, first: int, last: int) -> None:
         """first..last are acknowledged: they leave `consumer`, or the consumer that holds them."""
         outstanding, held = self.deliverable.outstanding, consumer.out.bits
         elsewhere = outstanding.range_cardinality(first, last + 1) != held.range_cardinality(first, last + 1)

@@ -9,7 +9,7 @@ without credit is passed over.
 from dataclasses import dataclass, field
 
 from oncelog.core.subscriptions.changes import IndexRange
-from oncelog.core.subscriptions.consumers import Consumer
+from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Context
 from oncelog.core.subscriptions.dead_letters import DeadLetters
 from oncelog.core.subscriptions.events import DeliveredEntry, DeliverMessages, StoredEntry
@@ -40,15 +40,15 @@ class Delivery:
         self._look_ahead = look_ahead
         self._redeliveries = redeliveries
         self._dead_letters = dead_letters
-        self._frames: dict[Consumer, _Frame] = {}
+        self._frames: dict[ConnectedConsumer, _Frame] = {}
 
-    def run(self, active: Consumer | None) -> None:
+    def run(self, active: ConnectedConsumer | None) -> None:
         """Deliver to the active consumer; None: to all in turn."""
         while self._step(active):
             pass
         self.send()
 
-    def _step(self, active: Consumer | None) -> bool:
+    def _step(self, active: ConnectedConsumer | None) -> bool:
         """Deliver out of the entry of the lowest deliverable message; returns whether there may be more."""
         context, look_ahead = self._context, self._look_ahead
         if not (active.credit.left if active is not None else context.consumers.any_credit):
@@ -94,7 +94,7 @@ class Delivery:
             self._dead_letters.decide(index)
         return bool(buried)
 
-    def hand(self, consumer: Consumer, entry: StoredEntry, ranges: list[IndexRange]) -> None:
+    def hand(self, consumer: ConnectedConsumer, entry: StoredEntry, ranges: list[IndexRange]) -> None:
         """These messages of the entry go to the consumer."""
         context, redeliveries = self._context, self._redeliveries
         frame = self._frames.get(consumer)
@@ -118,7 +118,7 @@ class Delivery:
         for consumer in list(self._frames):
             self._send(consumer)
 
-    def _send(self, consumer: Consumer) -> None:
+    def _send(self, consumer: ConnectedConsumer) -> None:
         frame = self._frames.pop(consumer)
         self._context.step.emit(
             DeliverMessages(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from oncelog.core.ids import Generation
 from oncelog.core.subscriptions.changes import ConsumerGranted
-from oncelog.core.subscriptions.consumers import Consumer
+from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Context
 from oncelog.core.subscriptions.events import ConsumerActive, ConsumerOpening
 
@@ -23,19 +23,19 @@ from oncelog.core.subscriptions.events import ConsumerActive, ConsumerOpening
 class GrantToken:
     """A grant in flight."""
 
-    consumer: Consumer
+    consumer: ConnectedConsumer
     generation: Generation
 
 
 class Grants:
     """The active consumer of one subscription."""
 
-    def __init__(self, context: Context, *, partition: int, deposed: Callable[[Consumer], None]) -> None:
+    def __init__(self, context: Context, *, partition: int, deposed: Callable[[ConnectedConsumer], None]) -> None:
         """deposed: takes back what a former active consumer holds."""
         self._context = context
         self._partition = partition
         self._deposed = deposed
-        self.active: Consumer | None = None
+        self.active: ConnectedConsumer | None = None
         self.granting: GrantToken | None = None
 
     def is_holder(self, opening: ConsumerOpening) -> bool:
@@ -46,12 +46,12 @@ class Grants:
             and opening.consumer_name == state.active_consumer and self.active is None and self.granting is None
         )  # fmt: skip
 
-    def resume(self, consumer: Consumer) -> None:
+    def resume(self, consumer: ConnectedConsumer) -> None:
         """The holder is back: it is active at once."""
         self.active = consumer
         consumer.generation = self._context.state.generation
 
-    def gone(self, consumer: Consumer) -> None:
+    def gone(self, consumer: ConnectedConsumer) -> None:
         """A consumer is not connected any more."""
         if self.active is consumer:
             self.active = None
@@ -68,7 +68,7 @@ class Grants:
         self.granting = GrantToken(best, generation)
         self._context.append(ConsumerGranted(state.number, best.name, generation), self.granting)
 
-    def settled(self, token: GrantToken) -> Consumer | None:
+    def settled(self, token: GrantToken) -> ConnectedConsumer | None:
         """The grant is durable; returns the consumer that is active now, None: it is gone."""
         self.granting = None
         former, self.active = self.active, None

@@ -13,7 +13,7 @@ from oncelog.core.errors import InvalidBatch
 from oncelog.core.formats.batch import payload_of, peek_batch
 from oncelog.core.formats.columns import Column, decode_keys, expand_payload, split_columns
 from oncelog.core.formats.entry import body_of
-from oncelog.core.subscriptions.consumers import Consumer
+from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.events import StoredEntry
 
 SLOTS = 1 << 16
@@ -42,9 +42,9 @@ class KeyRanges:
 
     def __init__(self) -> None:
         self._points: list[int] = []
-        self._owners: list[Consumer] = []
+        self._owners: list[ConnectedConsumer] = []
 
-    def assign(self, consumers: list[Consumer]) -> None:
+    def assign(self, consumers: list[ConnectedConsumer]) -> None:
         """These are connected now."""
         points = {}
         for consumer in sorted(consumers, key=lambda each: each.name):
@@ -54,7 +54,7 @@ class KeyRanges:
         self._points = sorted(points)
         self._owners = [points[point] for point in self._points]
 
-    def owner(self, slot: int) -> Consumer | None:
+    def owner(self, slot: int) -> ConnectedConsumer | None:
         """The consumer of a slot; None: none is connected."""
         if not self._points:
             return None

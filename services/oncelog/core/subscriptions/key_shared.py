@@ -24,7 +24,7 @@ from pyroaring import BitMap64
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import ConsumerNumber
 from oncelog.core.subscriptions.changes import IndexRange
-from oncelog.core.subscriptions.consumers import Consumer
+from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Context
 from oncelog.core.subscriptions.delivery import Delivery
 from oncelog.core.subscriptions.events import RecallMessages, StoredEntry
@@ -59,7 +59,7 @@ class KeyShared:
         self._queues: dict[int, list[int]] = {}
         self._queued = BitMap64()
         #: {slot: {index: consumer}} of the outstanding ones; None: with a consumer that was lost
-        self._out: dict[int, dict[int, Consumer | None]] = {}
+        self._out: dict[int, dict[int, ConnectedConsumer | None]] = {}
         #: slots whose outstanding messages are with several consumers, which only a takeover can leave behind
         self._mixed: set[int] = set()
         #: heap of (first queued index, slot) of slots to look at, and their slots
@@ -85,14 +85,14 @@ class KeyShared:
         for slot in list(self._queues):
             self._list(slot)
 
-    def credit_changed(self, consumer: Consumer) -> None:
+    def credit_changed(self, consumer: ConnectedConsumer) -> None:
         """A consumer reported: look at the queues that wait for its credit."""
         if consumer.credit.left:
             for slot in (*self._stalled.pop(consumer.number, {}), *self._stalled_anyhow):
                 self._list(slot)
             self._stalled_anyhow.clear()
 
-    def recall(self, consumer: Consumer, bits: BitMap64) -> None:
+    def recall(self, consumer: ConnectedConsumer, bits: BitMap64) -> None:
         """Messages of the consumer are on their way back: the later ones of their keys come back before them."""
         recalled = BitMap64()
         for index in bits:
@@ -131,7 +131,7 @@ class KeyShared:
                 self._queue(index, slot)
             self._list(slot)
 
-    def _holder(self, index: int) -> Consumer | None:
+    def _holder(self, index: int) -> ConnectedConsumer | None:
         return next((c for c in self._context.consumers.by_number.values() if index in c.out.bits), None)
 
     def _forget(self, index: int, slot: int) -> None:
@@ -140,7 +140,7 @@ class KeyShared:
         self._queued.discard(index)
         self._not_out(index, slot)
 
-    def _hold(self, index: int, slot: int, holder: Consumer | None) -> None:
+    def _hold(self, index: int, slot: int, holder: ConnectedConsumer | None) -> None:
         out = self._out.setdefault(slot, {})
         if out and next(iter(out.values())) is not holder:
             self._mixed.add(slot)
@@ -205,8 +205,8 @@ class KeyShared:
 
     def _deliver_ready(self) -> list[tuple[int, int]]:
         """Deliver from the listed slots, the lowest message first; returns those whose entries have to be read."""
-        picked: dict[Consumer, dict[int, list[int]]] = {}
-        counts: dict[Consumer, int] = {}
+        picked: dict[ConnectedConsumer, dict[int, list[int]]] = {}
+        counts: dict[ConnectedConsumer, int] = {}
         unread: list[tuple[int, int]] = []
         entries: dict[int, StoredEntry] = {}
         while self._ready:
@@ -242,7 +242,7 @@ class KeyShared:
         unread.sort()
         return unread
 
-    def _receiver(self, index: int, slot: int, counts: dict[Consumer, int]) -> Consumer | None:
+    def _receiver(self, index: int, slot: int, counts: dict[ConnectedConsumer, int]) -> ConnectedConsumer | None:
         """The consumer that gets the first queued message of a slot now; counts: what was picked in this run."""
         deliverable = self._context.deliverable
         if index in deliverable.hidden or index in deliverable.delayed or index in deliverable.waiting:
@@ -273,7 +273,9 @@ class KeyShared:
             return None
         return owner
 
-    def _with_credit(self, counts: dict[Consumer, int], among: Sequence[Consumer | None] = ()) -> Consumer | None:
+    def _with_credit(
+        self, counts: dict[ConnectedConsumer, int], among: Sequence[ConnectedConsumer | None] = ()
+    ) -> ConnectedConsumer | None:
         """The next consumer in turn that has credit left. among: only these; empty: all."""
         for each in self._context.consumers.with_credit():
             if each.credit.left > counts.get(each, 0) and (not among or each in among):

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.subscriptions.changes import Redelivered, Redelivery
-from oncelog.core.subscriptions.consumers import Away, Consumer
+from oncelog.core.subscriptions.consumers import Away, ConnectedConsumer
 from oncelog.core.subscriptions.context import Context, stale_seek_epoch
 from oncelog.core.subscriptions.dead_letters import DeadLetters
 from oncelog.core.subscriptions.events import AnswerAck, NackRequested, RecallMessages
@@ -34,7 +34,7 @@ def nack_delay_ms(deliveries: int) -> int:
     return int(min(NACK_DELAY_MAX_MS, NACK_DELAY_MIN_MS << min(deliveries - 1, 16)))
 
 
-def recall_nothing(_consumer: Consumer, _bits: BitMap64) -> None:
+def recall_nothing(_consumer: ConnectedConsumer, _bits: BitMap64) -> None:
     """Only key_shared recalls messages."""
 
 
@@ -46,7 +46,7 @@ class CountToken:
     seek_epoch: SeekEpoch
     messages: tuple[Redelivery, ...]
     bits: BitMap64
-    consumer: Consumer | None = None
+    consumer: ConnectedConsumer | None = None
     request: int | None = None
 
 
@@ -63,7 +63,7 @@ class Redeliveries:
         #: since when new messages are withheld (PIP-299); None: they are not
         self.paused_since_ms: int | None = None
         #: called with messages of a consumer that are on their way back
-        self.recall: Callable[[Consumer, BitMap64], None] = recall_nothing
+        self.recall: Callable[[ConnectedConsumer, BitMap64], None] = recall_nothing
 
     @property
     def releasing(self) -> bool:
@@ -77,7 +77,7 @@ class Redeliveries:
 
     # --- why messages come back ---------------------------------------------------------------------------------------
 
-    def nack(self, consumer: Consumer, event: NackRequested) -> None:
+    def nack(self, consumer: ConnectedConsumer, event: NackRequested) -> None:
         """The seek_epoch is current. Messages that are not with the consumer are ignored."""
         context = self._context
         asked = bits_of(event.ranges) & consumer.out.bits
@@ -87,7 +87,7 @@ class Redeliveries:
             return
         self._append(bits, consumer=consumer, request=event.request, delay_ms=event.delay_ms, delayed=True)
 
-    def time_out(self, consumer: Consumer) -> None:
+    def time_out(self, consumer: ConnectedConsumer) -> None:
         """Messages whose ack time-out is over go to other consumers, or again to this one."""
         context, timeout_ms = self._context, consumer.opening.ack_timeout_ms
         now_ms, paused_ms = context.step.now_ms, self.paused_since_ms
@@ -105,10 +105,10 @@ class Redeliveries:
         if expired:
             self._append(expired, consumer=consumer)
 
-    def release(self, holder: Consumer | Away, *, lost: bool) -> None:
+    def release(self, holder: ConnectedConsumer | Away, *, lost: bool) -> None:
         """A consumer is gone: what it had begun counts, the rest is given back as it was."""
         deliverable = self._context.deliverable
-        bits = holder.out.clear() if isinstance(holder, Consumer) else holder.bits
+        bits = holder.out.clear() if isinstance(holder, ConnectedConsumer) else holder.bits
         bits = bits - self.counting
         counted = (bits & holder.begun) - deliverable.hidden
         if not counted and lost and bits:
@@ -122,7 +122,7 @@ class Redeliveries:
         self,
         bits: BitMap64,
         *,
-        consumer: Consumer | None = None,
+        consumer: ConnectedConsumer | None = None,
         request: int | None = None,
         delay_ms: int | None = None,
         delayed: bool = False,

@@ -1,0 +1,147 @@
+"""Acknowledgements of one consumer and one topic or partition: many calls become few requests.
+
+What is acknowledged in one turn of the event loop goes into one request, as ranges. While several requests are
+unanswered, later calls wait and are merged, so the number of requests depends on the owner's speed and not on the
+number of messages. A single acknowledgement at a low rate is sent at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from oncelog.client.consumer_driver import ConsumerDriver, Settled
+from oncelog.core.consumer.index_set import IndexSet
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import SeekEpoch
+from oncelog.core.subscriptions.changes import IndexRange
+
+#: The owner makes one group of acknowledgements durable at a time: so many keep it busy.
+REQUESTS_IN_FLIGHT = 4
+#: Ranges of one request; the rest waits for the next one.
+_RANGES_MAX = 8_192
+
+
+class AckResult(NamedTuple):
+    """The result of an acknowledgement.
+
+    Attributes:
+        durable: True: the messages are never delivered again to this subscription, unless it is sought. False: the
+            state of the topic's acknowledgements has reached its hard limit. The topic owner withholds the messages
+            while it serves the topic, and stores the acknowledgement when there is room; the next owner may deliver
+            them again.
+    """
+
+    durable: bool
+
+
+#: Resolved when the request that carries the acknowledgement is answered.
+AckFuture = asyncio.Future[AckResult]
+
+
+class _Group:
+    """Acknowledgements of one seek epoch that wait for the next request."""
+
+    def __init__(self) -> None:
+        self.indexes = IndexSet()
+        self.futures: list[AckFuture] = []
+
+
+class Acknowledgements:
+    """Of one driver."""
+
+    def __init__(self, driver: ConsumerDriver) -> None:
+        self._driver = driver
+        self._groups: dict[SeekEpoch, _Group] = {}
+        self._in_flight = 0
+        self._scheduled = False
+
+    @property
+    def unsettled(self) -> bool:
+        return bool(self._groups) or self._driver.unsettled
+
+    def add(self, seek_epoch: SeekEpoch, ranges: Iterable[IndexRange]) -> AckFuture:
+        """Acknowledge these messages with the next request. The error of a future that nobody awaits is not logged: an
+        acknowledgement that fails only means that the messages are delivered again."""
+        loop = asyncio.get_running_loop()
+        group = self._groups.get(seek_epoch)
+        if group is None:
+            group = self._groups[seek_epoch] = _Group()
+        for first, last in ranges:
+            group.indexes.add(first, last)
+        future: AckFuture = loop.create_future()
+        group.futures.append(future)
+        if not self._scheduled and self._in_flight < REQUESTS_IN_FLIGHT:
+            self._scheduled = True
+            loop.call_soon(self.send)
+        return future
+
+    def send(self) -> None:
+        """Send what waits, as far as requests may be in flight."""
+        self._scheduled = False
+        while self._groups and self._in_flight < REQUESTS_IN_FLIGHT:
+            seek_epoch = next(iter(self._groups))
+            self._send(seek_epoch, self._groups.pop(seek_epoch))
+
+    def _send(self, seek_epoch: SeekEpoch, group: _Group) -> None:
+        ranges = tuple(group.indexes)
+        parts = [ranges[at : at + _RANGES_MAX] for at in range(0, len(ranges), _RANGES_MAX)]
+        results: list[Settled] = []
+
+        def told(result: Settled) -> None:
+            results.append(result)
+            self._in_flight -= 1
+            if len(results) == len(parts):
+                settle(group.futures, results)
+            self.send()
+
+        self._in_flight += len(parts)
+        for part in parts:
+            self._driver.ack(seek_epoch, told, ranges=part)
+
+
+def settle(futures: list[AckFuture], results: list[Settled]) -> None:
+    """Resolve the futures: with the first error, or durable if all results are."""
+    error = next((result for result in results if isinstance(result, OncelogError)), None)
+    durable = AckResult(all(results))
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(durable)
+        else:
+            future.set_exception(error)
+            future.exception()  # not logged if nobody awaits it
+
+
+def promise() -> tuple[Callable[[Settled], None], AckFuture]:
+    """A future, and the function that resolves it."""
+    future: AckFuture = asyncio.get_running_loop().create_future()
+    return lambda result: settle([future], [result]), future
+
+
+def joined(futures: list[AckFuture]) -> AckFuture:
+    """One future of all results: the first error, or durable if all are."""
+    if len(futures) == 1:
+        return futures[0]
+    whole: AckFuture = asyncio.get_running_loop().create_future()
+    left = len(futures)
+
+    def done(_: AckFuture) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            settle([whole], [_settled(future) for future in futures])
+
+    for future in futures:
+        future.add_done_callback(done)
+    if not futures:
+        whole.set_result(AckResult(durable=True))
+    return whole
+
+
+def _settled(future: AckFuture) -> Settled:
+    error = future.exception()
+    if error is None:
+        return future.result().durable
+    assert isinstance(error, OncelogError), "an acknowledgement fails with an error of the owner"
+    return error

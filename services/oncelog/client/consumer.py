@@ -1,0 +1,413 @@
+"""The asyncio consumer: one subscription of a topic, with all its partitions."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from oncelog.client.acknowledging import AckFuture, Acknowledgements, AckResult, joined, promise
+from oncelog.client.arguments import check_seconds, integer, milliseconds
+from oncelog.client.consumed_runs import ConsumedRuns
+from oncelog.client.consumer_driver import ConsumerDriver
+from oncelog.client.corruption import OnCorrupt, SkippedEntries
+from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
+from oncelog.client.network import Network
+from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
+from oncelog.client.received import Received, grouped, last_places
+from oncelog.core.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
+from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError
+from oncelog.core.names import TopicName
+from oncelog.core.subscriptions.changes import SubscriptionType
+
+MESSAGES_MAX = 1_000_000
+#: A negative acknowledgement may delay its message by up to a year.
+DELAY_S_MAX = 365 * 86_400
+#: How long a closing consumer waits until it has told the owner.
+_FAREWELL_S = 1.0
+
+
+class AsyncConsumer:
+    """One consumer of a subscription. Made by `AsyncClient.subscribe`; for several tasks, not for several threads.
+
+        async for message in consumer:
+            ...
+            await consumer.ack(message)
+
+    A message is delivered until it is acknowledged, so it may be delivered more than once. The consumer survives a
+    change of the topic owner, and keeps what it has received.
+
+    Attributes:
+        topic: the full name of the topic, tenant/namespace/name.
+        subscription, consumer_name: the names.
+        failure: the error that ended the consumer, or ConsumerClosed; None while it is open.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        settings: ConsumerSettings,
+        network: Network,
+        *,
+        timeout_ms: int | None,
+        on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+    ) -> None:
+        self.topic = str(topic)
+        self.subscription = settings.subscription
+        self.consumer_name = settings.consumer_name
+        self.failure: OncelogError | None = None
+        self._settings = settings
+        self._network = network
+        self._timeout_ms = timeout_ms
+        self._on_corrupt = on_corrupt
+        #: {partition, -1 for a topic without partitions: its messages}
+        self._partitions: dict[int, ConsumedRuns] = {}
+        #: the partitions that have messages, in turn
+        self._ready: deque[ConsumedRuns] = deque()
+        #: taken by a call that was cancelled
+        self._returned: deque[MessageBatch] = deque()
+        #: set when messages have arrived, and when the consumer has failed
+        self._arrived = asyncio.Event()
+        #: set at each other change
+        self._changed = asyncio.Event()
+
+    # --- attaching ----------------------------------------------------------------------------------------------------
+
+    async def open(self, topics: list[tuple[TopicName, int]]) -> None:
+        """Attach to each topic or partition; with its first index, for a subscription that is to be created."""
+        window = max(1, self._settings.receive_window // len(topics))
+        for topic, first_index in topics:
+            self._add(topic, replace(self._settings, first_index=first_index, receive_window=window))
+        try:
+            async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
+                # One partition first: of two exclusive consumers, the one that gets it gets all of them.
+                drivers = self._drivers
+                for group in (drivers[:1], drivers[1:]):
+                    for driver in group:
+                        driver.feed(SubscribeWanted())
+                    await self._until_attached(group)
+        except TimeoutError as error:
+            trouble = next((driver.trouble for driver in self._drivers if driver.trouble is not None), None) or error
+            raise DeadlineExceeded(
+                f"could not subscribe {self.subscription} to {self.topic} within {self._timeout_ms} ms: {trouble}"
+            ) from trouble
+        finally:
+            if not all(driver.attached_once for driver in self._drivers):
+                await self._end(ConsumerClosed("the consumer was never attached"))
+
+    def _add(self, topic: TopicName, settings: ConsumerSettings) -> None:
+        driver = ConsumerDriver(settings, topic, self._network, arrived=self._has_messages, changed=self._has_changed)
+        runs = ConsumedRuns(driver, Acknowledgements(driver), self._on_corrupt)
+        self._partitions[driver.topic_partition.partition] = runs
+
+    async def _until_attached(self, drivers: list[ConsumerDriver]) -> None:
+        while not all(driver.attached_once for driver in drivers):
+            await self._change()
+            self._check_open()
+
+    @property
+    def _drivers(self) -> list[ConsumerDriver]:
+        return [runs.driver for runs in self._partitions.values()]
+
+    def _has_messages(self, driver: ConsumerDriver) -> None:
+        runs = self._partitions[driver.topic_partition.partition]
+        if runs not in self._ready:
+            self._ready.append(runs)
+        self._arrived.set()
+
+    def _has_changed(self) -> None:
+        self._changed.set()
+        if self.failure is None:
+            failed = next((runs.driver.failure for runs in self._partitions.values() if runs.driver.failure), None)
+            if failed is not None:
+                self._fail(failed)
+
+    def _fail(self, error: OncelogError) -> None:
+        """End the consumer: a subscription that is gone for one partition is of no use for the others."""
+        self.failure = self.failure or error
+        self._ready.clear()
+        self._returned.clear()
+        self._arrived.set()
+        self._changed.set()
+        for driver in self._drivers:
+            if driver.failure is None:
+                driver.feed(ConsumerCloseWanted())
+
+    def _check_open(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    async def receive(self, *, timeout: float | None = None) -> Message:
+        """Return the next message; wait until there is one.
+
+        timeout: seconds until DeadlineExceeded; None: no limit. Raises ConsumerClosed, the error that ended the
+        consumer, and CorruptEntry for an entry that cannot be decoded: call again to go on behind it.
+        """
+        check_seconds("timeout", timeout, zero_allowed=True)
+        batches = self._take(1)
+        if not batches:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not batches:
+                        await self._arrival()
+                        batches = self._take(1)
+            except TimeoutError as error:
+                raise self._nothing_came(timeout, error) from error
+        return Message(batches[0], 0)
+
+    async def receive_batch(self, max_messages: int = 1_000, *, max_wait: float | None = None) -> ConsumerBatch:
+        """Return up to max_messages messages. The fastest way.
+
+        max_wait: None: wait for a first message, and return it with all that are here. A number of seconds: wait until
+        max_messages are here, at most so long; the batch may be empty. Raises as `receive`.
+        """
+        count_max = integer("max_messages", max_messages, 1, MESSAGES_MAX)
+        check_seconds("max_wait", max_wait, zero_allowed=True)
+        batches = self._take(count_max)
+        left = count_max - sum(batch.count for batch in batches)
+        if left == 0 or (batches and max_wait is None):
+            return ConsumerBatch(batches)
+        try:
+            async with asyncio.timeout(max_wait):
+                while left > 0 and not (batches and max_wait is None):
+                    await self._arrival()
+                    more = self._take(left)
+                    batches += more
+                    left -= sum(batch.count for batch in more)
+        except TimeoutError:
+            pass
+        except OncelogError:
+            if not batches or self.failure is not None:
+                raise
+        except asyncio.CancelledError:
+            self._returned.extend(batches)  # for the next call
+            raise
+        return ConsumerBatch(batches)
+
+    def _take(self, count_max: int) -> list[MessageBatch]:
+        """What is here, of each partition in turn."""
+        self._check_open()
+        batches: list[MessageBatch] = []
+        while self._returned and count_max > 0:
+            batch = self._returned.popleft()
+            if not _runs_of(batch).is_void(batch):
+                if batch.count > count_max:
+                    self._returned.appendleft(batch.after(count_max))
+                    batch = batch.up_to(count_max)
+                batches.append(batch)
+                count_max -= batch.count
+        while self._ready and count_max > 0:
+            runs = self._ready[0]
+            try:
+                taken = runs.take(count_max)
+            except OncelogError:
+                if batches:
+                    break  # raised by the next call
+                raise
+            count = sum(batch.count for batch in taken)
+            if count < count_max and not runs.has_rest:
+                self._ready.popleft()  # `_has_messages` is called when there are more
+            elif len(self._ready) > 1:
+                self._ready.rotate(-1)
+            batches += taken
+            count_max -= count
+            if runs.has_rest:
+                break
+        return batches
+
+    async def _arrival(self) -> None:
+        if not self._ready and not self._returned:
+            self._arrived.clear()
+            self._check_open()
+            await self._arrived.wait()
+
+    def _nothing_came(self, timeout: float | None, error: BaseException) -> DeadlineExceeded:
+        trouble = next((driver.trouble for driver in self._drivers if driver.trouble is not None), None)
+        why = "" if trouble is None else f": {trouble}"
+        late = DeadlineExceeded(f"no message for {self.subscription} on {self.topic} arrived within {timeout} s{why}")
+        late.__cause__ = trouble or error
+        return late
+
+    @property
+    def skipped(self) -> SkippedEntries:
+        """Entries that could not be decoded and were acknowledged (on_corrupt="skip"): the number, and the newest."""
+        partitions = self._partitions.values()
+        newest = tuple(skipped for runs in partitions for skipped in runs.skipped)
+        return SkippedEntries(sum(runs.skipped_total for runs in partitions), newest)
+
+    # --- acknowledging ------------------------------------------------------------------------------------------------
+
+    async def ack(self, messages: Received | Iterable[Received]) -> AckResult:
+        """Acknowledge messages. Returns when that is durable: they are never delivered again to this subscription,
+        unless it is sought. See AckResult for the exception.
+
+        messages: a Message, a batch, the MessageId of a received message, or a list of these.
+        Raises StaleSeekEpoch when the subscription was sought since, InvalidArgument for a message of another consumer,
+        SubscriptionGone, or the error that ended the consumer.
+        """
+        return await self.ack_nowait(messages)
+
+    def ack_nowait(self, messages: Received | Iterable[Received]) -> AckFuture:
+        """Start an `ack` and return a future of its result. Closing the consumer waits for it. The error of a future
+        that is not awaited is dropped: then the messages are delivered again."""
+        self._check_open()
+        groups = grouped(self._partitions, messages)
+        return joined([runs.acks.add(seek_epoch, indexes) for (runs, seek_epoch), indexes in groups.items()])
+
+    async def ack_cumulative(self, message: Received) -> AckResult:
+        """Acknowledge this message and all before it, of its partition. Only exclusive and failover; of a batch, for
+        each partition the last message counts.
+
+        Raises InvalidArgument for a shared subscription and for messages that this consumer has negatively acknowledged
+        and not received again, ConsumerFenced when another consumer has become active, and otherwise as `ack`.
+        """
+        self._check_open()
+        futures: list[AckFuture] = []
+        for runs, place in last_places(self._partitions, message):
+            told, future = promise()
+            futures.append(future)
+            runs.driver.ack(place.seek_epoch, told, below=place.index + 1, generation=place.generation)
+        return await joined(futures)
+
+    async def nack(self, messages: Received | Iterable[Received], *, delay: float | None = None) -> None:
+        """Have messages delivered again, to any consumer of the subscription. Returns when the topic owner has stored
+        that; the delay survives a change of the owner.
+
+        delay: seconds, 0 to a year; None: the topic owner chooses, longer with each delivery. Raises as `ack`.
+        """
+        delay_ms = None if delay is None else milliseconds("delay", delay, DELAY_S_MAX, zero_allowed=True)
+        self._check_open()
+        futures: list[AckFuture] = []
+        for (runs, seek_epoch), indexes in grouped(self._partitions, messages).items():
+            told, future = promise()
+            futures.append(future)
+            runs.driver.nack(seek_epoch, tuple(indexes), delay_ms, told)
+        await joined(futures)
+
+    # --- the subscription ---------------------------------------------------------------------------------------------
+
+    async def seek(self, start: Place, *, inclusive: bool = False) -> None:
+        """Begin the subscription again at another place, for all its consumers. Returns when that is durable.
+
+        start, inclusive: as in `subscribe`. What was acknowledged behind that place is delivered again, and what was
+        not acknowledged before it is not. Messages received before the seek cannot be acknowledged any more:
+        StaleSeekEpoch.
+
+        Raises InvalidArgument for a place of another topic or out of range; ServiceUnavailable or DeadlineExceeded if
+        the outcome is unknown.
+        """
+        check_place(start, inclusive)
+        self._check_open()
+        if len(self._partitions) > 1:
+            check_of_all_partitions(start, self.topic, len(self._partitions))
+        try:
+            async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
+                await asyncio.gather(*(self._seek(runs, start, inclusive=inclusive) for runs in
+                                       self._partitions.values()))  # fmt: skip
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"{self.topic}: no answer to the seek of {self.subscription} within {self._timeout_ms} ms; its outcome "
+                "is unknown"
+            ) from error
+
+    async def _seek(self, runs: ConsumedRuns, start: Place, *, inclusive: bool) -> None:
+        driver = runs.driver
+        found = await find_index(
+            self._network, driver.topic, start, inclusive=inclusive, timeout_ms=self._timeout_ms, create=False
+        )
+        self._check_open()
+        runs.acks.send()
+        seek_epoch = await driver.seek(found.begins_at)
+        # Nothing of an older epoch is handed out behind this call.
+        while driver.seek_epoch < seek_epoch:
+            self._check_open()
+            await self._change()
+
+    @property
+    def active(self) -> bool:
+        """Whether messages are delivered to this consumer: of an exclusive or failover subscription, whether it is the
+        active consumer of at least one partition. Always true for shared and key_shared while the consumer is open."""
+        if self._settings.type in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+            return any(self.generations.values())
+        return self.failure is None
+
+    @property
+    def generations(self) -> dict[int, int]:
+        """{partition, -1 for a topic without partitions: generation of this consumer's grant}. 0: another consumer is
+        active there, or the type has no active one."""
+        return {partition: runs.driver.generation for partition, runs in self._partitions.items()}
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Waits for the next message; the iteration ends when the consumer is closed."""
+        try:
+            return await self.receive()
+        except ConsumerClosed:
+            raise StopAsyncIteration from None
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether acknowledgements were not answered yet."""
+        return self.failure is None and any(runs.acks.unsettled for runs in self._partitions.values())
+
+    async def all_settled(self) -> None:
+        """Return when every acknowledgement is answered, or the consumer has ended."""
+        while self.unsettled:
+            await self._change()
+
+    async def close(self, *, flush: bool = True) -> None:
+        """End the consumer. Its unacknowledged messages go to other consumers of the subscription.
+
+        With flush=True this first waits until all acknowledgements are answered, at most operation_timeout. If some are
+        not answered by then, the consumer is closed all the same, and DeadlineExceeded is raised. A call that waits for
+        a message raises ConsumerClosed. May be called twice.
+        """
+        late: DeadlineExceeded | None = None
+        try:
+            if flush:
+                async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
+                    await self.all_settled()
+        except TimeoutError as error:
+            late = DeadlineExceeded(
+                f"{self.topic}: acknowledgements of {self.subscription} were not answered within {self._timeout_ms} ms;"
+                " their messages may be delivered again"
+            )
+            late.__cause__ = error
+        finally:
+            await self._end(ConsumerClosed("the consumer was closed"))
+        if late is not None:
+            raise late
+
+    async def _end(self, error: OncelogError) -> None:
+        """End the consumer, and tell the owners, so that its messages go to other consumers at once."""
+        self._fail(error)
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                await asyncio.gather(*(driver.written() for driver in self._drivers))
+        except TimeoutError:
+            pass  # the owner notices that the connection is lost
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the consumer; wait for acknowledgements unless the block was left by an exception."""
+        await self.close(flush=kind is None)
+
+
+def _runs_of(batch: MessageBatch) -> ConsumedRuns:
+    assert isinstance(batch.delivery.source, ConsumedRuns), "a consumer received it"
+    return batch.delivery.source

@@ -1,0 +1,96 @@
+"""What an application gives to `ack` and `nack`, as ranges of message indexes of one partition each."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from oncelog.client.consumed_runs import ConsumedRuns, ReceivedPlace
+from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
+from oncelog.core.consumer.index_set import IndexSet
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.message_id import MessageId
+from oncelog.core.ids import SeekEpoch
+
+#: What can be acknowledged.
+Received = Message | MessageBatch | ConsumerBatch | MessageId
+#: {partition, -1 for a topic without partitions: its messages}
+Partitions = Mapping[int, ConsumedRuns]
+
+
+class Group(NamedTuple):
+    """Messages of one partition and one seek epoch are acknowledged together."""
+
+    runs: ConsumedRuns
+    seek_epoch: SeekEpoch
+
+
+def grouped(partitions: Partitions, messages: Received | Iterable[Received]) -> dict[Group, IndexSet]:
+    """The indexes of the messages. Raises InvalidArgument for what this consumer has not received."""
+    groups: dict[Group, IndexSet] = {}
+    one = isinstance(messages, Message | MessageBatch | ConsumerBatch | MessageId)
+    several: Iterable[object] = (messages,) if one else messages  # type: ignore[assignment]
+    if isinstance(several, str | bytes) or not hasattr(several, "__iter__"):
+        raise _no_message(several)
+    for each in several:
+        match each:
+            case ConsumerBatch():
+                for batch in each.batches:
+                    _add_batch(groups, partitions, batch)
+            case MessageBatch():
+                _add_batch(groups, partitions, each)
+            case _:
+                runs, place = _place_of(partitions, each)
+                _indexes_of(groups, runs, place.seek_epoch).add(place.index, place.index)
+    return groups
+
+
+def last_places(partitions: Partitions, message: Received) -> list[tuple[ConsumedRuns, ReceivedPlace]]:
+    """Of each partition, the last of the messages."""
+    match message:
+        case ConsumerBatch():
+            newest = {id(batch.delivery.source): batch for batch in message.batches}
+            return [_place_of(partitions, batch[-1]) for batch in newest.values()]
+        case MessageBatch():
+            return [_place_of(partitions, message[-1])]
+        case _:
+            return [_place_of(partitions, message)]
+
+
+def _indexes_of(groups: dict[Group, IndexSet], runs: ConsumedRuns, seek_epoch: SeekEpoch) -> IndexSet:
+    group = Group(runs, seek_epoch)
+    indexes = groups.get(group)
+    if indexes is None:
+        indexes = groups[group] = IndexSet()
+    return indexes
+
+
+def _add_batch(groups: dict[Group, IndexSet], partitions: Partitions, batch: MessageBatch) -> None:
+    runs = _source_of(partitions, batch.delivery.source)
+    indexes = _indexes_of(groups, runs, batch.delivery.seek_epoch)
+    indexes.add(batch.first_index, batch.first_index + batch.count - 1)
+
+
+def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedRuns, ReceivedPlace]:
+    if isinstance(message, Message):
+        delivery = message.delivery
+        return _source_of(partitions, delivery.source), ReceivedPlace(
+            message.index, delivery.seek_epoch, delivery.generation
+        )
+    if isinstance(message, MessageId):
+        runs = partitions.get(message.partition)
+        if runs is None and len(partitions) == 1 and not message.topic_id:
+            runs = next(iter(partitions.values()))
+        if runs is None:
+            raise InvalidArgument(f"message id {message} is of no partition of this consumer", field="messages")
+        return runs, runs.find(message)
+    raise _no_message(message)
+
+
+def _source_of(partitions: Partitions, source: object) -> ConsumedRuns:
+    if isinstance(source, ConsumedRuns) and partitions.get(source.driver.topic_partition.partition) is source:
+        return source
+    raise InvalidArgument("the message was not received by this consumer", field="messages")
+
+
+def _no_message(given: object) -> InvalidArgument:
+    message = f"messages must be a Message, a batch, a MessageId or a list of these, not {type(given).__name__}"
+    return InvalidArgument(message, field="messages")
