@@ -340,6 +340,7 @@ async def test_client_reports_that_no_owner_answers(cluster: FakeCluster) -> Non
     [
         ("subscription", {"subscription": ""}),
         ("subscription", {"subscription": "x" * 256}),
+        ("subscription", {"subscription": 7}),
         ("type", {"type": "Shared"}),
         ("start", {"start": "earliest"}),
         ("inclusive", {"inclusive": 1}),

@@ -242,7 +242,7 @@ class AsyncClient:
         Args:
             topic: as in `create_producer`. A partitioned topic means all its partitions; a partition's name,
                 `flights-partition-0`, means that one alone.
-            subscription: 1 to 255 printable characters. A subscription keeps its position while nobody is connected.
+            subscription: 1 to 255 characters of A-Z a-z 0-9 _ - = : . It keeps its position while nobody is connected.
             type: how the messages are shared out. "exclusive": there is one consumer. "failover": one consumer is
                 active for each partition, the others wait for its end. "shared": each message goes to one of the
                 consumers. "key_shared": the same, and messages of one key stay in order with one consumer at a time.
@@ -250,7 +250,8 @@ class AsyncClient:
                 LATEST: messages stored from now on. EARLIEST, a MessageId, a datetime, Index: as in `create_reader`. A
                 message id and an index are places of one partition.
             inclusive: with a message id: begin with that message itself.
-            consumer_name: unique among the connected consumers of the subscription. None assigns a unique name.
+            consumer_name: the same characters; unique among the connected consumers of the subscription. None assigns a
+                unique name.
             max_deliveries: after so many deliveries without an acknowledgement a message goes to the dead-letter topic.
                 None or 0: no limit.
             dead_letter_topic: None: a name derived from topic and subscription. Only with max_deliveries.

@@ -13,7 +13,7 @@ from oncelog.client.network import Network
 from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
 from oncelog.core.consumer.events import ConsumerSettings
 from oncelog.core.errors import InvalidArgument, TopicNotFound
-from oncelog.core.names import TopicName, check_consumer_name, check_subscription_name, parse_topic
+from oncelog.core.names import TopicName, check_part, parse_topic
 from oncelog.core.subscriptions.changes import SubscriptionType
 
 SubscriptionTypeName = Literal["exclusive", "failover", "shared", "key_shared"]
@@ -52,9 +52,9 @@ def consumer_settings(
     if dead_letters and not deliveries:
         raise InvalidArgument("dead_letter_topic needs max_deliveries: 1 or more", field="dead_letter_topic")
     return ConsumerSettings(
-        check_subscription_name(subscription),
+        _checked_name("subscription", subscription),
         choice("type", _TYPES, kind),
-        check_consumer_name(f"consumer-{secrets.token_hex(5)}" if consumer_name is None else consumer_name),
+        _checked_name("consumer_name", f"consumer-{secrets.token_hex(5)}" if consumer_name is None else consumer_name),
         priority=integer("priority", priority, -_PRIORITY_MAX, _PRIORITY_MAX),
         max_deliveries=deliveries,
         dead_letter_topic=dead_letters,
@@ -62,6 +62,12 @@ def consumer_settings(
         properties=_checked_properties(properties),
         receive_window=integer("receive_window", receive_window, 1, RECEIVE_WINDOW_MAX),
     )
+
+
+def _checked_name(field: str, name: str) -> str:
+    """The rule of topic names: dead-letter topics are named after subscriptions."""
+    check_type(field, name, str, "a string")
+    return check_part(name, field=field)
 
 
 def _checked_properties(properties: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:

@@ -1,10 +1,9 @@
-"""Names of tenants, namespaces, topics, producers and subscriptions: their rules and short forms.
+"""Names of tenants, namespaces, topics and producers: their rules and short forms.
 
 A topic is `tenant/namespace/name`; `name` alone stands for `public/default/name`, and a leading `persistent://` is
 accepted and dropped. A partition of a topic is `name-partition-N`. Each element of a topic name is 1 to 255
 characters of `A-Z a-z 0-9 _ - = : .`, but not `.` or `..`, because it becomes a path element in ZooKeeper.
-The name of a producer, subscription or consumer is 1 to 255 printable characters of any script, at most 1000 bytes in
-UTF-8.
+A producer name is 1 to 255 printable characters of any script, at most 1000 bytes in UTF-8.
 Source: Pulsar's NamedEntity and topic names.
 """
 
@@ -103,27 +102,15 @@ def check_part(text: str, *, field: str) -> str:
 
 def check_producer_name(name: str) -> str:
     """Return a producer's name when it is legal. Raises InvalidName naming the limit it breaks."""
-    return _check_printable(name, field="producer_name", without="omit it to have a name assigned")
-
-
-def check_subscription_name(name: str) -> str:
-    """Return a subscription's name when it is legal: the rule of producer names. Raises InvalidName."""
-    return _check_printable(name, field="subscription")
-
-
-def check_consumer_name(name: str) -> str:
-    """Return a consumer's name when it is legal: the rule of producer names. Raises InvalidName."""
-    return _check_printable(name, field="consumer_name", without="omit it to have a name assigned")
-
-
-def _check_printable(name: str, *, field: str, without: str = "") -> str:
-    """without: what a caller can do instead of giving a name; empty: nothing."""
+    field = "producer_name"
     if not isinstance(name, str):
         raise InvalidName(f"{field} must be a string, not {type(name).__name__}", field=field)
     if not name:
-        instead = f", or {without}" if without else ""
-        message = f"{field} is empty: give 1 to {PRODUCER_CHARACTERS_MAX} characters{instead}"
-        raise InvalidName(message, field=field, limit=1)
+        raise InvalidName(
+            f"{field} is empty: give 1 to {PRODUCER_CHARACTERS_MAX} characters, or omit it to have a name assigned",
+            field=field,
+            limit=1,
+        )
     if len(name) > PRODUCER_CHARACTERS_MAX:
         raise InvalidName(
             f"{field} has {len(name)} characters, at most {PRODUCER_CHARACTERS_MAX} are allowed",
