@@ -6,6 +6,8 @@ The session timeout is longer than any deadline here, so no takeover in this fil
 import asyncio
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -14,6 +16,7 @@ import pytest_asyncio
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.consuming import Consumption
 from tests.cluster.loads import Following, Load, Loads, by_future, by_list, by_thread, read_all
 from tests.cluster.until import until
 
@@ -77,6 +80,73 @@ async def test_killing_the_owner_twice_under_load_loses_no_message(
     loads.check(stored)
     loads.check(following.messages)
     await cluster.healed()
+
+
+@pytest.mark.hazard(26)
+@pytest.mark.hazard(27)
+async def test_no_acknowledged_message_comes_again_after_the_owner_is_killed(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """Consumers of all four types continue without help after two kills of the owner, and miss nothing."""
+    topic = "consumed"
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as second, AsyncExitStack() as stack:
+        both = [client, second]
+        loads = await stack.enter_async_context(one_producer(client, topic))
+        consumptions = [
+            await stack.enter_async_context(Consumption.running(clients, topic, kind, cumulative=cumulative))
+            for clients, kind, cumulative in (
+                ([client], "exclusive", True),
+                (both, "failover", False),
+                (both, "shared", False),
+                (both, "key_shared", False),
+            )
+        ]
+        for _ in range(2):
+            for consumption in consumptions:
+                await consumption.has_acked(len(consumption.acked) + 200)
+            epoch = (await cluster.stats(topic))["owner_epoch"]
+            await cluster.kill(await cluster.owner_of(topic))
+            await cluster.served_by_another(topic, epoch)
+            await loads.answered_more()
+        (load,) = loads.loads
+        load.stop()
+        await until(lambda: len(load.message_ids) == len(load.sent), DEADLINE_S)
+        for consumption in consumptions:
+            await consumption.has_acked(len(load.sent))
+            consumption.check({(-1, index) for index in range(len(load.sent))})
+    for consumption in consumptions:
+        async with await client.subscribe(topic, subscription=consumption.name) as consumer:
+            assert not await consumer.receive_batch(max_wait=0.2), f"{consumption.name}: not all is acknowledged"
+    await cluster.healed()
+
+
+@pytest.mark.hazard(36)
+async def test_messages_of_a_killed_consumer_go_to_another_one(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Only what it had received counts as delivered to it."""
+    topic = "killed-consumer"
+    await (await client.create_producer(topic)).send_many([b"%d" % i for i in range(100)])
+    program = (
+        "import oncelog, sys\n"
+        "consumer = oncelog.Client(sys.argv[1]).subscribe(sys.argv[2], subscription='s', type='shared',"
+        " start=oncelog.EARLIEST)\n"
+        "consumer.ack(consumer.receive_batch(10, max_wait=30))\n"
+        "consumer.receive_batch(5, max_wait=30)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, cluster.url, topic, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    async with asyncio.timeout(DEADLINE_S):
+        assert await child.stdout.readline() == b"ready\n"
+        async with await client.subscribe(topic, subscription="s", type="shared") as consumer:
+            child.kill()
+            await child.wait()
+            batch = await consumer.receive_batch(90, max_wait=DEADLINE_S)
+    assert {message.index: message.delivery_count for message in batch} == {
+        index: 2 if index < 15 else 1 for index in range(10, 100)
+    }
 
 
 async def test_unload_under_load_moves_the_topic(cluster: Cluster, client: oncelog.AsyncClient) -> None:

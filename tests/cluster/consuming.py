@@ -1,0 +1,69 @@
+"""Consumers under load, and the check of their subscriptions: nothing is missing, nothing acknowledged comes again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import oncelog
+from tests.cluster.until import until
+
+DEADLINE_S = 40.0
+#: (partition, index)
+Place = tuple[int, int]
+
+
+@dataclass(eq=False)
+class Consumption:
+    """The consumers of one subscription in this process, which acknowledge everything, each in its own way."""
+
+    name: str
+    consumers: list[oncelog.AsyncConsumer]
+    cumulative: bool = False
+    received: dict[Place, int] = field(default_factory=dict)
+    #: durable before the present moment
+    acked: set[Place] = field(default_factory=set)
+    acked_again: list[Place] = field(default_factory=list)
+
+    async def run(self, consumer: oncelog.AsyncConsumer) -> None:
+        while True:
+            batch = await consumer.receive_batch(50)
+            for message in batch:
+                place = (message.partition, message.index)
+                self.received[place] = self.received.get(place, 0) + 1
+                if place in self.acked:
+                    self.acked_again.append(place)
+            places = [(message.partition, message.index) for message in batch]
+            result = await (consumer.ack_cumulative(batch) if self.cumulative else consumer.ack(batch))
+            assert result.durable
+            self.acked.update(places)
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls, clients: list[oncelog.AsyncClient], topic: str, kind: str, *, cumulative: bool = False
+    ) -> AsyncIterator["Consumption"]:
+        """Inside the block, one consumer for each client."""
+        consumers = [
+            await client.subscribe(topic, subscription=kind, type=kind, start=oncelog.EARLIEST)  # type: ignore[arg-type]
+            for client in clients
+        ]
+        consumption = cls(kind, consumers, cumulative)
+        tasks = [asyncio.ensure_future(consumption.run(consumer)) for consumer in consumers]
+        try:
+            yield consumption
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            for consumer in consumers:
+                await consumer.close()
+        failed = [each for each in ended if isinstance(each, Exception)]
+        assert not failed, failed
+
+    async def has_acked(self, count: int) -> None:
+        await until(lambda: len(self.acked) >= count, DEADLINE_S, waiting_for=f"{count} acknowledged by {self.name}")
+
+    def check(self, stored: set[Place]) -> None:
+        assert not self.acked_again, f"{self.name}: acknowledged and seen again: {self.acked_again[:10]}"
+        assert set(self.received) == self.acked == stored
