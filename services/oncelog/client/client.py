@@ -11,16 +11,19 @@ from oncelog.client.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.consumer import AsyncConsumer
 from oncelog.client.corruption import OnCorrupt
+from oncelog.client.lookup import partitions_in
 from oncelog.client.network import Network
+from oncelog.client.partitioned_producer import PartitionedProducer
+from oncelog.client.partitioned_reader import PartitionedReader
 from oncelog.client.pending_results import OnUnverified
 from oncelog.client.places import Place
 from oncelog.client.producer import AsyncProducer
-from oncelog.client.reader import AsyncReader, last_message_id
+from oncelog.client.reader import AsyncReader, ReadStart, last_message_id
 from oncelog.client.sender import ProducerOptions
 from oncelog.client.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
 from oncelog.core.access import Caller
 from oncelog.core.consumer.events import RECEIVE_WINDOW
-from oncelog.core.errors import DeadlineExceeded
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
@@ -107,7 +110,8 @@ class AsyncClient:
 
         Args:
             topic: `flights` (short for public/default/flights), `tenant/namespace/name`, or a partition,
-                `flights-partition-0`.
+                `flights-partition-0`. For a partitioned topic the producer publishes to all its partitions: by the hash
+                of the key, else by sequence_id modulo their number, else in turn.
             producer_name: 1 to 255 printable characters. Deduplication works per name: give the same name after a
                 restart. None assigns a unique name.
             initial_sequence_id: for automatic ids, the last id that was used: the first message gets the next one
@@ -162,8 +166,17 @@ class AsyncClient:
             pending_bytes_max,
             choice("on_unverified", _ON_UNVERIFIED, on_unverified),
         )
-        producer = AsyncProducer(name, options, self._network)
         self._producers = [each for each in self._producers if each.failure is None]
+        try:
+            return await self._opened(AsyncProducer(name, options, self._network))
+        except InvalidArgument as error:
+            # The answer to the usual look-up: a topic without partitions costs no other one.
+            partitions = partitions_in(error)
+            if not partitions:
+                raise
+        return await self._opened(PartitionedProducer(name, partitions, options, self._network))
+
+    async def _opened(self, producer: AsyncProducer) -> AsyncProducer:
         self._producers.append(producer)
         await producer.open(self._timeout_ms)
         return producer
@@ -172,11 +185,11 @@ class AsyncClient:
         self,
         topic: str,
         *,
-        start: MessageId | datetime | Index = EARLIEST,
+        start: ReadStart = EARLIEST,
         inclusive: bool = False,
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> AsyncReader:
-        """Open a reader of one topic.
+        """Open a reader of one topic, with all its partitions.
 
         A missing topic is created where the namespace's policy allows it and the caller has the right `produce`,
         except with start=LATEST.
@@ -190,6 +203,8 @@ class AsyncClient:
                 A datetime: the first message that was appended at or after that time. Without a time zone it is local
                 time.
                 Index(n): message number n of the topic, or the first one after it that is kept.
+                A list of MessageIds: for a partitioned topic, the last one read of each partition; a partition without
+                one begins with its first message.
             on_corrupt: what happens at an entry that cannot be read. "raise": CorruptEntry or UnreadableEntry, on each
                 read. "skip": the entry is skipped with a warning in the log, `reader.skipped` has its position and the
                 reason, and later messages keep their index.
@@ -204,19 +219,32 @@ class AsyncClient:
         """
         self._network.check_open()
         name = parse_topic(topic)
-        check_type(
-            "start", start, (MessageId, datetime, Index), "EARLIEST, LATEST, a MessageId, a datetime or an Index"
-        )
+        if not isinstance(start, MessageId | datetime | Index):
+            check_type(
+                "start", start, list, "EARLIEST, LATEST, a MessageId, a datetime, an Index or a list of MessageIds"
+            )
+            for each in start:
+                check_type("start", each, MessageId, "a list of MessageIds")
         check_type("inclusive", inclusive, bool, "True or False")
-        reader = AsyncReader(
-            name,
-            self._network,
-            timeout_ms=self._timeout_ms,
-            on_corrupt=choice("on_corrupt", _ON_CORRUPT, on_corrupt),
-        )
+        skipping = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
         self._readers = [each for each in self._readers if not each.closed]
+        reader = AsyncReader(name, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping)
+        try:
+            await reader.open(start, inclusive=inclusive)
+        except InvalidArgument as error:
+            # The answer to the usual look-up: a topic without partitions costs no other one.
+            partitions = partitions_in(error)
+            if not partitions:
+                raise
+            reader = PartitionedReader(
+                name, partitions, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping
+            )
+            try:
+                await reader.open(start, inclusive=inclusive)
+            except BaseException:
+                await reader.close()
+                raise
         self._readers.append(reader)
-        await reader.open(start, inclusive=inclusive)
         return reader
 
     async def subscribe(
@@ -289,7 +317,8 @@ class AsyncClient:
         return consumer
 
     async def last_message_id(self, topic: str) -> MessageId | None:
-        """The id of the topic's last message; None when the topic holds no message.
+        """The id of the topic's last message; None when the topic holds no message. A partitioned topic has no last
+        message: ask for each partition.
 
         Every message that was acknowledged before the call is counted. Creates no topic. Raises InvalidName,
         TopicNotFound, PermissionDenied, DeadlineExceeded or ClientClosed.

@@ -68,7 +68,7 @@ class OwnerLookup:
         answer, asked = await self._look_up(topic, create=create, owner_epoch=owner_epoch)
         if answer.partitions:
             message = f"{topic} is partitioned: use one of its {answer.partitions} partitions, {topic}-partition-N"
-            raise InvalidArgument(message, field="topic", limit=answer.partitions)
+            raise InvalidArgument(message, field="topic", partitions=answer.partitions)
         address = answer.owner_address
         if self._routing is Routing.PROXY:
             address = asked
@@ -147,3 +147,8 @@ class OwnerLookup:
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
+
+
+def partitions_in(error: OncelogError | None) -> int:
+    """The number of partitions, if `find` refused a topic because it is partitioned; else 0."""
+    return int(error.details.get("partitions") or 0) if isinstance(error, InvalidArgument) else 0

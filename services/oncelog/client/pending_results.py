@@ -109,11 +109,15 @@ class PendingList:
         if unsent and self.error is not None:
             error = self.error.of_send(stored=False)
             batches.append(AnsweredBatch(unsent, None, [AnsweredRange(unsent, None, error=error)]))
-        result = BatchResult(topic(), batches)
-        failed = [answered for answered in result.ranges if answered.error is not None]
-        if failed:
-            raise _error_of_list(failed, result)
-        return result
+        return without_errors(BatchResult(topic(), batches))
+
+
+def without_errors(result: BatchResult) -> BatchResult:
+    """Raises the first error of a message, which carries the result."""
+    failed = [answered for answered in result.ranges if answered.error is not None]
+    if failed:
+        raise _error_of_list(failed, result)
+    return result
 
 
 def _error_of_list(failed: Sequence[AnsweredRange], result: BatchResult) -> OncelogError:

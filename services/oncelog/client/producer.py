@@ -1,27 +1,25 @@
 """The asyncio producer: messages in, results out."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from oncelog.client.arguments import check_type
+from oncelog.client.message_arguments import Key, check_lengths, checked_extras, pack_columns, plain_bytes
 from oncelog.client.network import Network
 from oncelog.client.pending_results import PendingList
 from oncelog.client.results import BatchResult, SendResult
-from oncelog.client.send_buffer import Extras, Properties, pack_extras
+from oncelog.client.send_buffer import Properties
 from oncelog.client.sender import ProducerOptions, Sender
 from oncelog.core import errors
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.columns import encode_event_times, encode_properties
 from oncelog.core.names import TopicName
 from oncelog.core.producer.events import OpenWanted
 from oncelog.core.producer.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
 
 #: Bytes that `send_many` packs before it lets other tasks run.
 _YIELD_BYTES = 1024 * 1024
-Key = bytes | str
 
 
 class FairLock:
@@ -89,6 +87,17 @@ class AsyncProducer:
         return self._core.numbers.stored
 
     @property
+    def last_sequence_ids(self) -> tuple[int, ...]:
+        """The same for each partition, in their order; one number for a topic without partitions."""
+        return (self.last_sequence_id,)
+
+    @property
+    def resume_sequence_id(self) -> int:
+        """Every message with a sequence id up to this one is known to be stored, if the application gave its ids in
+        ascending order: go on, after a restart, with the message behind it. -1: begin with the first one."""
+        return self.last_sequence_id
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes of the messages that were given and are not answered yet."""
         return self._sender.pending_bytes
@@ -149,7 +158,7 @@ class AsyncProducer:
         The error's `stored` is False when this send stored nothing and never will, and None when that is unknown.
         """
         if type(value) is not bytes:
-            value = _plain(value, field="value")
+            value = plain_bytes(value, field="value")
         if self._lock.taken or not self._sender.has_room(len(value)):
             async with self._lock:
                 await self._sender.room(len(value))
@@ -172,7 +181,7 @@ class AsyncProducer:
         once what `send` raises for wrong arguments.
         """
         if type(value) is not bytes:
-            value = _plain(value, field="value")
+            value = plain_bytes(value, field="value")
         if self._lock.taken or not self._sender.has_room(len(value)):
             limit = self._sender.options.pending_bytes_max
             raise errors.TooManyRequests(
@@ -202,7 +211,7 @@ class AsyncProducer:
             sequence_id = check_sequence_id(sequence_id)
         extras = None
         if key is not None or event_time_ms is not None or properties:
-            extras = _checked_extras(key, event_time_ms, properties)
+            extras = checked_extras(key, event_time_ms, properties)
         self._sender.number_by(explicit=sequence_id is not None)
         future = self._new_future()
         self._sender.add(value, sequence_id, extras, future)
@@ -232,7 +241,7 @@ class AsyncProducer:
         if self._core.error is not None:
             raise self._core.error.of_send(stored=False)
         columns = (keys, event_times_ms, properties)
-        _check_lengths(values, sequence_ids, *columns)
+        check_lengths(values, sequence_ids, *columns)
         ids = None if sequence_ids is None else check_sequence_ids(sequence_ids)
         has_extras = columns != (None, None, None)
         sender, pending = self._sender, PendingList()
@@ -246,7 +255,7 @@ class AsyncProducer:
                     payload, count = sender.packer.pack(values, start, len(values))
                     batch = slice(start, start + count)
                     if has_extras:
-                        payload += _pack_columns(count, batch, *columns)
+                        payload += pack_columns(count, batch, *columns)
                     if not sender.has_room(len(payload)):
                         await sender.room(len(payload))
                     packed_ids = None if ids is None else pack_sequence_ids(ids[batch])
@@ -312,64 +321,3 @@ class AsyncProducer:
     ) -> None:
         """Close the producer; wait for pending messages unless the block was left by an exception."""
         await self.close(flush=kind is None)
-
-
-def _plain(value: object, *, field: str) -> bytes:
-    """A copy that the caller can no longer change. Raises InvalidArgument."""
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise errors.InvalidArgument(f"{field} must be bytes, not {type(value).__name__}", field=field)
-    return bytes(value)
-
-
-def _check_lengths(values: Sequence[Buffer], *columns: Sequence[object] | None) -> None:
-    """Raises InvalidArgument unless each column has one item for each value."""
-    if type(values) is not list and (not hasattr(values, "__len__") or isinstance(values, str | bytes | Mapping)):
-        raise errors.InvalidArgument(f"values must be a list of bytes, not {type(values).__name__}", field="values")
-    names = ("sequence_ids", "keys", "event_times_ms", "properties")
-    for name, column in zip(names, columns, strict=True):
-        if column is None:
-            continue
-        if not hasattr(column, "__len__") or isinstance(column, str | bytes | Mapping):
-            raise errors.InvalidArgument(f"{name} must be a list, not {type(column).__name__}", field=name)
-        if len(column) != len(values):
-            message = f"{name} has {len(column)} items for {len(values)} values: give one item for each value"
-            raise errors.InvalidArgument(message, field=name, limit=len(values))
-
-
-def _plain_key(key: Key | None) -> bytes | None:
-    if key is None:
-        return None
-    try:
-        return key.encode() if isinstance(key, str) else _plain(key, field="key")
-    except UnicodeEncodeError as error:
-        raise errors.InvalidArgument(
-            f"key must be bytes or text that UTF-8 can encode: {error}", field="key"
-        ) from error
-
-
-def _checked_extras(key: Key | None, event_time_ms: int | None, properties: Properties | None) -> Extras:
-    """Check the optional fields now, so that a wrong message fails alone and not with its batch."""
-    if event_time_ms is not None:
-        encode_event_times([event_time_ms])
-    if properties:
-        check_type("properties", properties, Mapping, "a mapping of text to text")
-        encode_properties([properties])
-    return Extras(_plain_key(key), event_time_ms, properties)
-
-
-def _pack_columns(
-    count: int,
-    batch: slice,
-    keys: Sequence[Key | None] | None,
-    event_times_ms: Sequence[int | None] | None,
-    properties: Sequence[Properties | None] | None,
-) -> bytes:
-    """The optional columns of one batch of a list."""
-    nothing = (None,) * count
-    columns = zip(
-        nothing if keys is None else keys[batch],
-        nothing if event_times_ms is None else event_times_ms[batch],
-        nothing if properties is None else properties[batch],
-        strict=True,
-    )
-    return pack_extras([Extras(_plain_key(key), time_ms, own) for key, time_ms, own in columns])

@@ -1,7 +1,7 @@
 """The asyncio reader: the messages of one topic in order, from any start; it survives changes of the topic owner."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,8 @@ from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessag
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 _CALL_TIMEOUT_MS = 5_000
+#: Where reading begins. A list: one message id for each partition that was read; others begin at their first message.
+ReadStart = MessageId | datetime | Index | Sequence[MessageId]
 #: ledger id, entry id, batch index
 _Position = tuple[int, int, int]
 
@@ -81,26 +83,43 @@ class AsyncReader:
         #: everything up to here was returned, or precedes the start; None: unknown (a start by time or index)
         self._after: _Position | None = None
 
-    async def open(self, start: MessageId | datetime | Index, *, inclusive: bool) -> None:
-        """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later."""
-        at: StartAt
-        if isinstance(start, datetime):
-            at = StartTime(max(0, int(start.timestamp() * 1000)))
-        elif isinstance(start, Index):
-            at = StartIndex(start.number)
-        elif start == LATEST:
-            last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
-            at = self._start_at(EARLIEST if last is None else last, inclusive=inclusive)
-        else:
-            at = self._start_at(start, inclusive=inclusive)
-        await self._check_topic(start)
-        self._stream = ReadStream(self._topic, at, self._network, corruption=self._corruption)
+    async def open(self, start: ReadStart, *, inclusive: bool) -> None:
+        """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later.
 
-    def _start_at(self, start: MessageId, *, inclusive: bool) -> StartAt:
-        self._after = (start.ledger_id, start.entry_id, start.batch_index - inclusive)
+        An open reader goes on where it was if this fails.
+        """
+        if isinstance(start, Sequence):
+            await self._check_topic(EARLIEST)
+            raise InvalidArgument(f"start: {self.topic} has no partitions: give one message id", field="start")
+        at, after = await self._place(start, inclusive=inclusive)
+        await self._check_topic(start)
+        if self._stream is not None:
+            self._stream.close(ReaderClosed("the reader reads elsewhere"))
+        self._stream = ReadStream(self._topic, at, self._network, corruption=self._corruption)
+        self._batch, self._at, self._after = None, 0, after
+
+    async def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
+        """Go on reading elsewhere; `start` and `inclusive` as in `create_reader`.
+
+        Raises as `create_reader`, and ReaderClosed; after an error the reader goes on where it was.
+        """
+        if self._open_stream.failure is not None:
+            raise self._open_stream.failure
+        await self.open(start, inclusive=inclusive)
+
+    async def _place(self, start: MessageId | datetime | Index, *, inclusive: bool) -> tuple[StartAt, _Position | None]:
+        """Where the owner begins, and what precedes it; None: unknown."""
+        if isinstance(start, datetime):
+            return StartTime(max(0, int(start.timestamp() * 1000))), None
+        if isinstance(start, Index):
+            return StartIndex(start.number), None
+        if start == LATEST:
+            last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
+            start = EARLIEST if last is None else last
+        after = (start.ledger_id, start.entry_id, start.batch_index - inclusive)
         if start == EARLIEST:
-            return StartEdge.EARLIEST
-        return StartMessage(start.position, start.batch_index, inclusive)
+            return StartEdge.EARLIEST, after
+        return StartMessage(start.position, start.batch_index, inclusive), after
 
     async def _check_topic(self, start: MessageId | datetime | Index) -> None:
         """Check that the topic exists, and that a message id is of this topic and not of a deleted one (hazard 3)."""
@@ -156,6 +175,10 @@ class AsyncReader:
             self._returned()
             self._batch, self._at = batch, len(batch)
         return batch
+
+    async def arrival(self) -> None:
+        """Return when something has arrived for `take_local`, or may have. Raises the error that ended the reader."""
+        await self._open_stream.arrival()
 
     async def has_message_available(self) -> bool:
         """Whether the topic holds a message, stored now, that this reader has not returned yet."""

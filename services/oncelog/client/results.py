@@ -1,7 +1,7 @@
 """What a send returns: a SendResult for one message, a BatchResult for a list."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
 from oncelog.core.errors import OncelogError
@@ -238,7 +238,7 @@ class BatchResult:
         return self._indexes(lambda r: r.error is not None)
 
     @property
-    def message_ids(self) -> MessageIds:
+    def message_ids(self) -> Sequence[MessageId | None]:
         return MessageIds(self._topic, self.ranges)
 
     @property
@@ -256,6 +256,44 @@ class BatchResult:
     def __repr__(self) -> str:
         failed = sum(map(len, self.failed_ranges))
         return (
-            f"BatchResult(first={self.first}, last={self.last}, count={self.count}, duplicates={self.duplicates}, "
-            f"failed={failed})"
+            f"{type(self).__name__}(first={self.first}, last={self.last}, count={self.count}, "
+            f"duplicates={self.duplicates}, failed={failed})"
         )
+
+
+class RoutedBatchResult(BatchResult):
+    """The result of a list whose messages went to several partitions; `results` and ranges are in the list's order."""
+
+    __slots__ = ("_parts", "_places")
+
+    def __init__(self, places: Sequence[tuple[int, int]], parts: Mapping[int, BatchResult]) -> None:
+        """places: (partition, index in the list that went there) of each message. parts: {partition: its result}."""
+        self._parts = parts
+        self._places = places
+        self.count = len(places)
+        ids = [part.first for part in parts.values()], [part.last for part in parts.values()]
+        answered = [(first, last) for first, last in zip(*ids, strict=True) if last >= 0]
+        self.first = min((first for first, _ in answered), default=-1)
+        self.last = max((last for _, last in answered), default=-1)
+
+    @property
+    def ranges(self) -> list[AnsweredRange]:
+        """One for each message, because neighbours of the list are in different partitions."""
+        singles = {number: list(_singles(part.ranges)) for number, part in self._parts.items()}
+        return [singles[number][index] for number, index in self._places]
+
+    @property
+    def message_ids(self) -> Sequence[MessageId | None]:
+        ids = {number: list(part.message_ids) for number, part in self._parts.items()}
+        return [ids[number][index] for number, index in self._places]
+
+    def result_at(self, index: int) -> SendResult | OncelogError:
+        number, within = self._places[index]
+        return self._parts[number].result_at(within)
+
+
+def _singles(ranges: Sequence[AnsweredRange]) -> Iterator[AnsweredRange]:
+    for answered in ranges:
+        one = answered._replace(size=1)
+        for _ in range(answered.size):
+            yield one

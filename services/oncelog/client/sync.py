@@ -21,7 +21,7 @@ from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.portal import Portal
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.read_stream import Gaps
-from oncelog.client.reader import AsyncReader
+from oncelog.client.reader import AsyncReader, ReadStart
 from oncelog.client.results import SendResult
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError, ReaderClosed
 from oncelog.runtime.credentials import Token
@@ -49,7 +49,9 @@ def _waiting(
 
     @wraps(method)
     def wait(self: _Wrapper[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        return self._portal.run(method(self._inner, *args, **kwargs))
+        # By name: the object may be of a subclass, for a partitioned topic.
+        bound: Callable[P, Coroutine[Any, Any, ResultT]] = getattr(self._inner, method.__name__)
+        return self._portal.run(bound(*args, **kwargs))
 
     return wait
 
@@ -96,6 +98,14 @@ class Producer(_Wrapper[AsyncProducer]):
     @property
     def last_sequence_id(self) -> int:
         return self._inner.last_sequence_id
+
+    @property
+    def last_sequence_ids(self) -> tuple[int, ...]:
+        return self._inner.last_sequence_ids
+
+    @property
+    def resume_sequence_id(self) -> int:
+        return self._inner.resume_sequence_id
 
     @property
     def deduplication(self) -> bool:
@@ -172,6 +182,12 @@ class Reader(_Wrapper[AsyncReader]):
             return Message(batch, self._at - 1)
         finally:
             self._lock.release()
+
+    def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
+        """See AsyncReader.seek."""
+        with self._lock:
+            self._portal.run(self._inner.seek(start, inclusive=inclusive))
+            self._batch, self._at = None, 0
 
     def has_message_available(self) -> bool:
         """See AsyncReader.has_message_available."""
