@@ -1,14 +1,14 @@
 """Producers and readers of partitioned topics: one object over all partitions, and replays that go where they went."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 import oncelog
-from oncelog.client.partitioned_producer import partition_of
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ProducerFenced, ReaderClosed, SequenceIdRequired
-from oncelog.core.formats.message_id import MessageId
+from oncelog.core.producer.routing import partition_of
 from tests.contract.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.client_fixtures"]
@@ -66,9 +66,7 @@ async def test_keys_decide_before_sequence_ids(cluster: FakeCluster, client: onc
         await producer.send(values[number], sequence_id=number, key=keys[number].encode())
     expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for key, value in zip(keys, values, strict=True):
-        number = partition_of(None, key, PARTITIONS)
-        assert number is not None
-        expected[number].append(value)
+        expected[partition_of(key.encode(), PARTITIONS)].append(value)
     assert stored(cluster) == expected
     assert sum(map(bool, expected)) > 1
 
@@ -119,13 +117,12 @@ async def test_fenced_in_one_partition_is_fenced_in_all(client: oncelog.AsyncCli
 
 async def test_options_of_a_single_log_are_refused(client: oncelog.AsyncClient) -> None:
     """Counting without gaps needs one log. The name of the argument is in the error."""
-    for field, options in (
-        ("sequence_mode", {"sequence_mode": "contiguous"}),
-        ("initial_sequence_id", {"initial_sequence_id": 7}),
-    ):
-        with pytest.raises(InvalidArgument) as caught:
-            await client.create_producer("orders", **options)  # type: ignore[arg-type]
-        assert caught.value.details["field"] == field
+    with pytest.raises(InvalidArgument) as caught:
+        await client.create_producer("orders", sequence_mode="contiguous")
+    assert caught.value.details["field"] == "sequence_mode"
+    with pytest.raises(InvalidArgument) as caught:
+        await client.create_producer("orders", initial_sequence_id=7)
+    assert caught.value.details["field"] == "initial_sequence_id"
 
 
 async def test_bad_lists_store_nothing(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
@@ -133,14 +130,11 @@ async def test_bad_lists_store_nothing(cluster: FakeCluster, client: oncelog.Asy
     producer = await client.create_producer("orders", producer_name="importer")
     for arguments in ({"sequence_ids": [1, 0]}, {"sequence_ids": [1]}, {"keys": [b"k", 5]}, {"keys": [b"k"]}):
         with pytest.raises((InvalidArgument, oncelog.errors.InvalidSequenceId)):
-            await producer.send_many([b"a", b"b"], **arguments)  # type: ignore[arg-type]
+            await producer.send_many([b"a", b"b"], **arguments)
     await producer.send(b"c", sequence_id=0)
-    with pytest.raises(SequenceIdRequired):
-        await producer.send_many([b"a"] * 8)  # automatic ids after explicit ones, in the turn's partition
-        await producer.send_many([b"a"] * 8)
-        await producer.send_many([b"a"] * 8)
-        await producer.send_many([b"a"] * 8)
-    assert sum(map(len, stored(cluster))) <= 1 + 3 * 8
+    turns = [await asyncio.gather(producer.send_many([b"a"]), return_exceptions=True) for _ in range(PARTITIONS)]
+    # Automatic ids after explicit ones, when it is the turn of the partition that has them.
+    assert [type(turn[0]) for turn in turns].count(SequenceIdRequired) == 1
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------
@@ -170,13 +164,16 @@ async def test_cancelled_read_loses_nothing(client: oncelog.AsyncClient) -> None
     """A read that is cancelled while it waits has taken nothing."""
     producer = await client.create_producer("orders")
     async with await client.create_reader("orders") as reader:
-        for number in range(6):
+        values: list[bytes] = []
+        for number in range(20):
             waiting = asyncio.ensure_future(reader.read_next())
-            assert not await asyncio.wait([waiting], timeout=0.001) == (set(), set())
+            await asyncio.wait([waiting], timeout=0.001)
             waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
+            done = await asyncio.gather(waiting, return_exceptions=True)
+            values += [each.value for each in done if isinstance(each, oncelog.Message)]
             await producer.send(b"%d" % number)
-        assert sorted(m.value for m in await rest(reader)) == [b"%d" % n for n in range(6)]
+        values += [m.value for m in await rest(reader)]
+        assert sorted(values) == sorted(b"%d" % n for n in range(20))
 
 
 async def test_seek_goes_on_elsewhere(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
@@ -189,13 +186,9 @@ async def test_seek_goes_on_elsewhere(cluster: FakeCluster, client: oncelog.Asyn
             await reader.seek(oncelog.EARLIEST)
             first = await reader.read_next(timeout=DEADLINE_S)
             with pytest.raises(InvalidArgument):
-                await reader.seek(
-                    MessageId(oncelog.EARLIEST.topic_id, 77, *first.message_id[2:])
-                    if topic == "orders"
-                    else [first.message_id]
-                )
+                await reader.seek([replace(first.message_id, partition=77)])
             assert len(await rest(reader)) == 7
-            await reader.seek(datetime(2000, 1, 1, tzinfo=UTC))
+            await reader.seek(datetime(1970, 1, 1, tzinfo=UTC))
             assert len(await rest(reader)) == 8
             await reader.seek(oncelog.LATEST)
             assert await rest(reader) == []

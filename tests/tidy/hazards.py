@@ -127,6 +127,12 @@ HAZARDS = {
         "again only if its message will never be stored. Lost keys are detected, and keyed requests are refused "
         "for one window.",
     ),
+    23: Hazard(
+        "A producer of a partitioned topic sends its messages again, and a message lands in another partition, where "
+        "its sequence id is new.",
+        "The partition is a function of the key, or of the sequence id, and of the number of partitions, which never "
+        "changes. The last id is told for each partition, and the safe place to resume is the lowest of them.",
+    ),
     25: Hazard(
         "A write of acknowledgements fails. Its messages stay hidden, or a trim has counted them.",
         "Two layers: only what is durable moves mark_delete, trim, pause and statistics, and an acknowledgement in "
@@ -367,7 +373,7 @@ HAZARDS = {
 #: Hazards of features that are not built. Their rules become binding, and get tests, with the feature.
 UNBUILT = {
     "applying effects outside of the log": (21, *range(42, 47)),
-    "partitions whose number changes under named producers; copies of recreated topics": (23, 24),
+    "copies of recreated topics": (24,),
     "subscriptions": sorted(set(range(25, 42)) - set(HAZARDS)),
     "quotas, retention by time, mixed versions, mirrors": sorted(set(range(47, 54)) - set(HAZARDS)),
     "repair of ledgers and reuse of segments": sorted(set(range(54, 67)) - set(HAZARDS)),

@@ -2,7 +2,7 @@
 
 Where a message goes, so that a replay goes there again (hazard 23):
 
-    key given                   the partition of the key's hash
+    key given                   the partition of the key's hash (`core.producer.routing`)
     no key, own sequence ids    sequence_id modulo the number of partitions
     neither                     the partitions in turn, one for each call; a list stays together
 
@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from crc32c import crc32c
-
 from oncelog.client.message_arguments import Key, check_lengths, plain_key
 from oncelog.client.network import Network
 from oncelog.client.pending_results import without_errors
@@ -28,6 +26,7 @@ from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
+from oncelog.core.producer.routing import partition_of
 from oncelog.core.producer.sequence_ids import check_sequence_id, check_sequence_ids
 
 #: Partitions that are opened at the same time.
@@ -126,7 +125,7 @@ class PartitionedProducer(AsyncProducer):
 
     def _part_of(self, sequence_id: int | None, key: Key | None) -> AsyncProducer:
         self._check_open()
-        number = partition_of(sequence_id, key, len(self._parts))
+        number = _route(sequence_id, key, len(self._parts))
         return self._parts[next(self._turns) % len(self._parts) if number is None else number]
 
     def _check_open(self) -> None:
@@ -158,7 +157,7 @@ class PartitionedProducer(AsyncProducer):
         lists: dict[int, list[int]] = {}
         for index in range(len(values)):
             sequence_id = None if sequence_ids is None else sequence_ids[index]
-            number = partition_of(sequence_id, None if keys is None else keys[index], len(self._parts))
+            number = _route(sequence_id, None if keys is None else keys[index], len(self._parts))
             indexes = lists.setdefault(turn if number is None else number, [])
             places.append((turn if number is None else number, len(indexes)))
             indexes.append(index)
@@ -210,9 +209,9 @@ class PartitionedProducer(AsyncProducer):
         await asyncio.gather(*(part.close(flush=flush) for part in self._parts))
 
 
-def partition_of(sequence_id: int | None, key: Key | None, partitions: int) -> int | None:
+def _route(sequence_id: int | None, key: Key | None, partitions: int) -> int | None:
     """The partition of a message; None: any. Raises InvalidSequenceId, InvalidArgument."""
     hashed = plain_key(key)
     if hashed is not None:
-        return crc32c(hashed) % partitions
+        return partition_of(hashed, partitions)
     return None if sequence_id is None else check_sequence_id(sequence_id) % partitions

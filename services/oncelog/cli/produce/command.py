@@ -203,7 +203,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
                 on_conflict=job.on_conflict.value,
                 on_unverified=job.on_unverified.value,
             )
-            last = producer.last_sequence_id
+            last = producer.resume_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
             if file is None:
                 _say(errors, "reading standard input: sequence ids are automatic, so a replay would be stored again")
