@@ -17,6 +17,8 @@ To start, run a cluster on this machine with `oncelog standalone`. Then, in anot
 
     oncelog read greetings --from earliest
 
+    oncelog consume greetings --subscription mine --from earliest --count 3
+
 Set the address of another cluster with --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL.
 
 {EXIT_CODES}"""
@@ -40,6 +42,10 @@ COMMANDS = {
     "read": LazyCommand(
         "Print the messages of a topic.",
         _of("oncelog.cli.read.command", "read"),
+    ),
+    "consume": LazyCommand(
+        "Print the messages of a subscription, and acknowledge them.",
+        _of("oncelog.cli.consume.command", "consume"),
     ),
     "check": LazyCommand(
         "Check a cluster: publish one message twice, read it back once.",

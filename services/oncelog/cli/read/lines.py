@@ -22,6 +22,7 @@ def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
     first_id = batch.message_id(0) if len(batch) else None
     columns = (batch.keys, batch.event_times_ms, batch.properties)
     has_more = any(column is not None for column in columns)
+    redelivered = batch.delivery.delivery_counts
     lines: list[str] = []
     for number, (value, sequence_id) in enumerate(islice(zip(batch.values, batch.sequence_ids, strict=True), count)):
         assert first_id is not None, "the batch is not empty"
@@ -33,6 +34,8 @@ def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
         facts["index"] = batch.first_index + number
         if has_more:
             facts |= _more(batch, number)
+        if redelivered and (deliveries := redelivered.get(batch.first_index + number, 1)) > 1:
+            facts["delivery_count"] = deliveries
         lines.append(json.dumps(facts, ensure_ascii=False))
     lines.append("")
     return "\n".join(lines).encode()

@@ -1,0 +1,1 @@
+"""`oncelog consume`: prints the messages of a subscription, and acknowledges them."""

@@ -1,0 +1,190 @@
+"""`oncelog consume`: options and execution."""
+
+import asyncio
+import os
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from oncelog.cli.failures import EXIT_CODES, Exit
+from oncelog.cli.options import (
+    DEFAULT_URL,
+    PlaintextTokenOption,
+    TimeoutOption,
+    TlsCaFileOption,
+    TokenFileOption,
+    UrlOption,
+)
+from oncelog.cli.read.command import CorruptChoice, Form
+from oncelog.cli.running import Interrupt, run_command
+
+if TYPE_CHECKING:
+    from oncelog.client.consumer import AsyncConsumer
+    from oncelog.client.messages import ConsumerBatch
+
+#: Messages that are printed and acknowledged together.
+_BATCH_MESSAGES = 1_000
+
+
+class TypeChoice(StrEnum):
+    EXCLUSIVE = "exclusive"
+    FAILOVER = "failover"
+    SHARED = "shared"
+    KEY_SHARED = "key_shared"
+
+
+_HELP = f"""Print the messages of a subscription, and acknowledge them.
+
+The cluster keeps the position of a subscription: run the command again, and it goes on behind the last acknowledged
+message. A missing subscription is created and begins at --from. Messages are acknowledged after they were printed and
+the output was flushed, so a message can be printed twice, if the command is killed in between, and is never left out.
+With --no-ack nothing is acknowledged: the messages are delivered again when the command ends.
+
+The command waits for new messages until Ctrl-C; --count and --idle end it before. With -o raw each value is printed
+with a newline. With -o json each message is an object with the fields of `oncelog read`, and delivery_count, from 2 on,
+if it was delivered before.
+
+    oncelog consume orders --subscription billing --from earliest
+
+    oncelog consume orders -s billing --type shared --count 100 -o json
+
+    oncelog consume orders -s billing --no-ack --count 1
+
+{EXIT_CODES}"""
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="Topic: name, or tenant/namespace/name.")],
+    subscription: Annotated[str, typer.Option("--subscription", "-s", help="Name of the subscription.")],
+    kind: Annotated[
+        TypeChoice, typer.Option("--type", help="How messages are shared out between consumers.")
+    ] = TypeChoice.EXCLUSIVE,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="Where the subscription begins if it is created now: latest, earliest, a message id (begins after "
+            "it), or an ISO time.",
+        ),
+    ] = "latest",
+    from_index: Annotated[
+        int | None,
+        typer.Option("--from-index", min=0, help="Begin with the message of this index. Not with --from."),
+    ] = None,
+    inclusive: Annotated[bool, typer.Option("--inclusive", help="Begin with the message of --from itself.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
+    idle: Annotated[
+        float | None, typer.Option("--idle", min=0.1, help="End when no message has arrived for so many seconds.")
+    ] = None,
+    acknowledge: Annotated[bool, typer.Option("--ack/--no-ack", help="Acknowledge what was printed.")] = True,
+    consumer_name: Annotated[
+        str | None, typer.Option("--consumer-name", help="Unique among the subscription's consumers.")
+    ] = None,
+    max_deliveries: Annotated[
+        int | None,
+        typer.Option(
+            "--max-deliveries", min=1, help="Then a message goes to the dead-letter topic. Default: no limit."
+        ),
+    ] = None,
+    dead_letter_topic: Annotated[
+        str | None, typer.Option("--dead-letter-topic", help="Default: TOPIC-SUBSCRIPTION-DLQ.")
+    ] = None,
+    form: Annotated[
+        Form, typer.Option("-o", "--output", help="Output format: raw (values), or json (all fields).")
+    ] = Form.RAW,
+    on_corrupt: Annotated[
+        CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be decoded: raise an error, or skip it.")
+    ] = CorruptChoice.RAISE,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    tls_ca_file: TlsCaFileOption = None,
+    allow_plaintext_token: PlaintextTokenOption = False,
+    timeout: TimeoutOption = 30.0,
+) -> None:
+    if from_index is not None and start != "latest":
+        raise typer.BadParameter("--from and --from-index cannot be combined: use one of them")
+    errors = Console(stderr=True, highlight=False)
+
+    async def run(interrupt: Interrupt) -> Exit:
+        from oncelog.cli.read.start import parse_start
+        from oncelog.client.client import connect
+        from oncelog.core.formats.message_id import Index
+
+        begin = parse_start(start) if from_index is None else Index(from_index)
+        async with await connect(
+            url,
+            token=token_file,
+            tls_ca_file=tls_ca_file,
+            allow_plaintext_token=allow_plaintext_token,
+            operation_timeout=timeout,
+        ) as client:
+            consumer = await client.subscribe(
+                topic,
+                subscription=subscription,
+                type=kind.value,
+                start=begin,
+                inclusive=inclusive,
+                consumer_name=consumer_name,
+                max_deliveries=max_deliveries,
+                dead_letter_topic=dead_letter_topic,
+                on_corrupt=on_corrupt.value,
+                receive_window=min(10_000, count or 10_000),
+            )
+            printing = _Printing(consumer, form, acknowledge=acknowledge)
+            return await printing.run(interrupt, count, idle)
+
+    raise typer.Exit(run_command(run, errors))
+
+
+consume.__doc__ = _HELP
+
+
+class _Printing:
+    """Prints batches, and acknowledges each when it was printed."""
+
+    def __init__(self, consumer: "AsyncConsumer", form: Form, *, acknowledge: bool) -> None:
+        self._consumer = consumer
+        self._form = form
+        self._acknowledge = acknowledge
+
+    async def run(self, interrupt: Interrupt, count: int | None, idle: float | None) -> Exit:
+        """Ends after `count` messages, after `idle` seconds without one, at Ctrl-C, or when the output is closed."""
+        stopped = asyncio.Event()
+        interrupt.first = stopped.set
+        stopping = asyncio.ensure_future(stopped.wait())
+        left = count
+        try:
+            while left is None or left > 0:
+                wanted = _BATCH_MESSAGES if left is None else min(left, _BATCH_MESSAGES)
+                receiving = asyncio.ensure_future(self._consumer.receive_batch(wanted))
+                await asyncio.wait((receiving, stopping), timeout=idle, return_when=asyncio.FIRST_COMPLETED)
+                if not receiving.done():
+                    receiving.cancel()
+                    break
+                batch = receiving.result()
+                if not self._print(batch):
+                    break
+                if self._acknowledge:
+                    await self._consumer.ack(batch)
+                left = None if left is None else left - len(batch)
+        finally:
+            stopping.cancel()
+        return Exit.INTERRUPTED if stopped.is_set() else Exit.OK
+
+    def _print(self, batch: "ConsumerBatch") -> bool:
+        """Returns False if nobody reads the output any more."""
+        from oncelog.cli.read.lines import json_lines, raw_lines
+
+        output = sys.stdout.buffer
+        try:
+            for part in batch.batches:
+                output.write(json_lines(part) if self._form is Form.JSON else raw_lines(part))
+            output.flush()
+        except BrokenPipeError:
+            # As in `oncelog consume ... | head`. What was not printed is not acknowledged; nothing is flushed at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return False
+        return True
