@@ -43,22 +43,27 @@ from oncelog.core.topic.effects import (
     AnswerBatches,
     AnswerOpen,
     BatchAnswer,
+    CheckClock,
     NotifyDedupToggled,
     ReadCursorRecord,
     ReadEntries,
     ReadEntryIds,
+    ReadLedgerEnds,
     StartTopicTimer,
     TopicEffect,
     WriteCursorRecord,
 )
 from oncelog.core.topic.events import (
     BatchesReceived,
+    ClockChecked,
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,
     EntriesUnavailable,
     EntryIdsRead,
     EntryUnreadable,
+    LedgerEnd,
+    LedgerEndsRead,
     ProducerIdAllocated,
     ReceivedBatch,
     TopicAssigned,
@@ -88,6 +93,8 @@ class World:
     unreadable: set[tuple[LedgerId, int]] = field(default_factory=set)
     #: {entry: how often no member has it, before one comes back}
     away: dict[tuple[LedgerId, int], int] = field(default_factory=dict)
+    #: by how much ZooKeeper's clock is ahead of the owners'
+    ahead_ms: int = 0
     #: every ledger that the log or the cursor has listed
     listed: set[LedgerId] = field(default_factory=set)
     ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
@@ -317,8 +324,17 @@ class Owner:
                 body = body_of(world.entries_of(position.ledger_id)[position.entry_id])
                 header = peek_batch(body)
                 return [EntryIdsRead(position, header, bytes(deltas_of(header, body)))]
+            case ReadLedgerEnds(ledger_ids):
+                return [LedgerEndsRead(tuple(self._end(ledger_id) for ledger_id in ledger_ids))]
+            case CheckClock():
+                return [ClockChecked(self.now_ms, self.now_ms + world.ahead_ms)]
             case _:
                 return []
+
+    def _end(self, ledger_id: LedgerId) -> LedgerEnd:
+        metadata, held = self.world.ledgers[ledger_id][0], self.world.entries_of(ledger_id)
+        appended_ms = peek_header(held[metadata.end]).append_time_ms if metadata.end >= 0 else 0
+        return LedgerEnd(ledger_id, metadata.end, metadata.length, appended_ms)
 
     def _messages(self, effect: ReadMessages) -> tuple[StoredEntry, ...]:
         """The durable entries of messages from the one on that holds an index."""

@@ -37,6 +37,8 @@ from oncelog.core.subscriptions.ack_format import ACK_CHANGE_BYTES_MAX, encode_c
 from oncelog.core.subscriptions.changes import Change
 from oncelog.core.subscriptions.state import SubscriptionsState
 
+#: The chain cannot be written when nothing has become durable for so many ticks; a roll takes less.
+STUCK_TICKS = 8
 #: Identifies a change for the caller that appended it.
 Token = object
 
@@ -120,6 +122,11 @@ class AckLog:
         self._refused: list[Token] = []
         self._finishing = False
         self._ended = False
+        #: whether changes become durable now (hazard 39)
+        self.writable = True
+        #: ticks in a row at which nothing had become durable, and the entry in flight at the last one
+        self._stuck_ticks = 0
+        self._seen: _InFlight | None = None
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
@@ -225,6 +232,15 @@ class AckLog:
             self.user.dropped(tokens)
 
     # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Time has passed: see whether changes become durable, and roll."""
+        begun = self.state.ever_used or not self.idle
+        stuck = begun and (not self.ledgers.open or (self._in_flight is not None and self._in_flight is self._seen))
+        self._seen = self._in_flight
+        self._stuck_ticks = self._stuck_ticks + 1 if stuck else 0
+        self.writable = self._stuck_ticks < STUCK_TICKS
+        self.roll_if_due()
 
     def roll_if_due(self) -> None:
         """Begin a roll if the open ledger is at one of its limits."""

@@ -208,6 +208,10 @@ class Acknowledging:
         self._overlapping = bool(self._in_flight) or bool(self.in_memory)
         context.deliverable.shown(shown, context.state.acks.unacked(hidden))
 
+    def covers(self, first: int, last: int) -> bool:
+        """Whether one of the acknowledgements in flight names all of first..last."""
+        return any(each.first <= first and each.last >= last for token in self._in_flight for each in token.ranges)
+
     def calls(self) -> list[int]:
         """The administrators' requests in flight."""
         return [token.call for token in self._in_flight if token.call is not None]

@@ -180,6 +180,12 @@ class Subscription:
             ranges = self._next_unacked(event.count or 0)
         self._skip(tuple(r for r in ranges if r.last >= r.first), event.call)
 
+    def skip_below(self, index: int) -> None:
+        """Acknowledge what is below an index, unless that is in flight; not while a seek is in flight."""
+        first = self.state.acks.mark_delete
+        if self.seeking is None and not self._acks.covers(first, index - 1):
+            self._skip((IndexRange(first, index - 1),), None)
+
     def _next_unacked(self, count: int) -> list[IndexRange]:
         """The lowest `count` unacknowledged messages."""
         ranges: list[IndexRange] = []

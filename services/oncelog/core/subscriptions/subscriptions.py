@@ -294,6 +294,13 @@ class Subscriptions:
             self._touch(subscription)
             subscription.evict(ranges, reason)
 
+    def skip_below(self, index: int) -> None:
+        """Messages below an index are acknowledged in every subscription. Asked again until that is durable."""
+        for number, subscription in self._subscriptions.items():
+            if number not in self._deleting and subscription.state.acks.mark_delete < index:
+                self._touch(subscription)
+                subscription.skip_below(index)
+
     # --- the ack chain's answers --------------------------------------------------------------------------------------
 
     def settled(self, tokens: list[object]) -> None:

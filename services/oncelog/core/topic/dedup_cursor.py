@@ -207,8 +207,12 @@ class DedupCursor:
         """The open ledger lacks a member that a live node could replace: write the next snapshot into another ledger,
         although none is due."""
         writer = self.ledgers.writer
-        used = self.ledgers.open and writer is not None and writer.next_entry > 0
-        if used and self.ready and not self._finishing and self.ledgers.next.nodes.store_reachable:
+        if self.ledgers.open and writer is not None and writer.next_entry > 0:
+            self.rebase()
+
+    def rebase(self) -> None:
+        """Write a base into another ledger, although no snapshot is due: the trim bounds move with bases."""
+        if self.ready and not self._finishing and self.ledgers.next.nodes.store_reachable:
             self._begin(rebase=True)
 
     def finish(self) -> None:

@@ -115,6 +115,27 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLedgerEnds:
+    """Read the ends of these CLOSED ledgers of the log, and post them as LedgerEndsRead, in parts."""
+
+    ledger_ids: tuple[LedgerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckClock:
+    """Write a record to ZooKeeper, or use such a write of this process from less than a minute ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTruncate:
+    """The answer to TruncateRequested. first_index: of the topic now."""
+
+    call: int
+    first_index: int
+    error: OncelogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StartTopicTimer:
     """Post TopicTimerFired(key) after so many milliseconds."""
 
@@ -208,7 +229,7 @@ TopicEffect = (
     | LastAddConfirmed | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries
     | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord
     | WriteTopicRecord | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
-    | ConsumerEffect
+    | ConsumerEffect | ReadLedgerEnds | CheckClock | AnswerTruncate
 )  # fmt: skip
 
 

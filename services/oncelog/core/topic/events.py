@@ -22,6 +22,7 @@ from oncelog.core.ledger.recovery import (
 from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.subscriptions.events import ConsumerEvent
+from oncelog.core.topic.policies import TopicPolicies
 
 # --- producers --------------------------------------------------------------------------------------------------------
 
@@ -115,6 +116,20 @@ class DedupToggled:
 
 
 @dataclass(frozen=True, slots=True)
+class PoliciesChanged:
+    """The policies of the topic, at the start and at each change."""
+
+    policies: TopicPolicies
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateRequested:
+    """Delete all messages up to the present end."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrimRequested:
     """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
 
@@ -148,6 +163,31 @@ class CursorRecordRead:
 class CursorRecordWritten:
     status: WriteStatus
     version: int
+
+
+class LedgerEnd(NamedTuple):
+    """The end of a CLOSED ledger. length: body bytes. appended_ms: append time of the last entry; 0 without one."""
+
+    ledger_id: LedgerId
+    end: EntryId
+    length: int
+    appended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEndsRead:
+    """Some of the response to ReadLedgerEnds. A ledger that was deleted meanwhile is left out."""
+
+    ends: tuple[LedgerEnd, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChecked:
+    """The response to CheckClock: this process has written a record. answered_ms: own clock at the response.
+    modified_ms: the record's mtime."""
+
+    answered_ms: int
+    modified_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,5 +230,6 @@ TakeoverEvent = (
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordRead | TopicRecordWritten | HigherEpochReported
-    | DedupToggled | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
+    | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | ClockChecked | TrimRequested
+    | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
 )  # fmt: skip

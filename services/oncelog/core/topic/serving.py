@@ -1,8 +1,8 @@
 """What an owner does with a topic once its state is there: opens the log, takes batches, rolls, snapshots, and closes.
 
-Five parts work here, and each emits its effects itself: the log with its managed ledger, the sessions with the
-requests to open one, the subscriptions with their consumers, the ack chain and the dedup cursor, the last two with a
-managed ledger each.
+Six parts work here, and each emits its effects itself: the log with its managed ledger, the sessions with the
+requests to open one, the subscriptions with their consumers, the ack chain and the dedup cursor, these two with a
+managed ledger each, and the space, which trims.
 
 The log's managed ledger is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its
 ack quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next ledger is
@@ -18,7 +18,6 @@ Producers wait only for that last close. The next owner replays what comes after
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import pairwise
 
 from oncelog.core.coordination.ownership import Ownership
 from oncelog.core.dedup.table import DedupTable
@@ -40,10 +39,11 @@ from oncelog.core.subscriptions.ack_log import AckLog, AckLogSettings
 from oncelog.core.subscriptions.subscriptions import Subscriptions
 from oncelog.core.topic.dedup_cursor import DedupCursor, SnapshotSettings, TakenOver
 from oncelog.core.topic.effects import LastAddConfirmed, StartTopicTimer, Step
-from oncelog.core.topic.events import TrimRequested
 from oncelog.core.topic.log import TopicLog
 from oncelog.core.topic.openings import Openings
+from oncelog.core.topic.policies import TopicPolicies
 from oncelog.core.topic.sessions import BlockedOn, Sessions
+from oncelog.core.topic.space import TopicSpace
 from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS
 
 #: A ledger of the cursor or of the ack chain that lacks a member waits longer than the log's, by this factor: no
@@ -94,6 +94,7 @@ class Serving:
         first_session: SessionNumber,
         first_consumer: ConsumerNumber,
         dedup_enabled: bool,
+        policies: TopicPolicies,
         drained: Callable[[], None],
     ) -> None:
         """next_ledger: the log's, begun during the takeover. drained: called when the topic is closed on request."""
@@ -126,11 +127,13 @@ class Serving:
             partition=parse_topic(record.name).partition or 0,
         )  # fmt: skip
         self.acks.user = self.subscriptions
-        #: the index at which the log begins when the trim in flight is over
-        self._trim_target: int | None = None
         self.cursor = DedupCursor(
             step, next_of(LedgerPurpose.DEDUP, last_cursor), taken, self.acks, settings.snapshot, checksum,
             suspect=ownership.suspect, finished=self._cursor_finished,
+        )  # fmt: skip
+        self.space = TopicSpace(
+            step, ownership, self.log, self.acks, self.subscriptions, self.cursor, policies,
+            judged=self.sessions.quota_judged,
         )  # fmt: skip
         self._opened_ms = step.now_ms
         #: since when the open ledger's next one could have members that this one lacks
@@ -178,6 +181,7 @@ class Serving:
     def linked(self) -> None:
         """The topic record names the log's new ledger: serve."""
         self.log.ledgers.linked()
+        self.space.opened(self._ownership.record.ledgers[-1].ledger_id)
         self._opened_ms, self._fuller_since_ms = self._step.now_ms, None
         self._look_for_members()
         if self._log_is_last:
@@ -217,6 +221,7 @@ class Serving:
         self.sessions.end_all(error)
         self.openings.refuse_all(error)
         self.subscriptions.end(error)
+        self.space.end(error)
         self.acks.ledgers.next.drop()
         self.log.ledgers.next.drop()
         self.cursor.ledgers.next.drop()
@@ -232,6 +237,8 @@ class Serving:
         was_open = not self.log.given_up
         entries = self.log.confirmed(last_add_confirmed)
         self.cursor.entries_since += len(entries)
+        if entries:
+            self.space.ledgers.appended(ledger_id, entries)
         self._step.emit(LastAddConfirmed(Position(ledger_id, last_add_confirmed)))
         self.subscriptions.messages_end(self.log.table.state.next_index)
         self.sessions.settle(entries)
@@ -316,8 +323,9 @@ class Serving:
         if since_ms is not None and self._step.now_ms - since_ms >= CURSOR_PATIENCE * self.settings.rejoin_after_ms:
             self.acks.ledgers.roll()
         self.subscriptions.tick()
-        self.acks.roll_if_due()
+        self.acks.tick()
         self._trim_acks()
+        self.space.tick()
         self.cursor.take_if_due()
 
     def return_over(self, key: str) -> None:
@@ -337,36 +345,7 @@ class Serving:
         self._cursor_fuller_since_ms = _since(self.cursor.ledgers, self._cursor_fuller_since_ms, now_ms)
         self._acks_fuller_since_ms = _since(self.acks.ledgers, self._acks_fuller_since_ms, now_ms)
 
-    # --- trimming -----------------------------------------------------------------------------------------------------
-
-    def trim(self, event: TrimRequested) -> None:
-        """Ledgers that end before both `before` and the trim bound leave the list, never the last one.
-
-        A ledger stays as long as a subscription needs one of its messages by the durable fold, and so do the ledgers
-        from the place of a step back that is in flight (hazards 25 and 29).
-        """
-        bound, links = self.cursor.trim_bound(), self._ownership.record.ledgers
-        if bound is None:
-            return
-        limit = min(bound, event.before).ledger_id
-        places = (self.acks.state.first_needed, self.subscriptions.steps_back_to())
-        needed = min((place for place in places if place is not None), default=None)
-        removed = 0
-        for link, following in pairwise(links):
-            if link.ledger_id >= limit or (needed is not None and following.base_index > needed):
-                break
-            removed += 1
-        if removed:
-            self._trim_target = links[removed].base_index
-            self.subscriptions.trim_began(self._trim_target)
-            self._ownership.trim(removed)
-
-    def trimmed(self) -> None:
-        """Ledgers left one of the topic's lists."""
-        first_index = self._ownership.record.ledgers[0].base_index
-        if self._trim_target is not None and first_index >= self._trim_target:
-            self._trim_target = None
-            self.subscriptions.trim_ended(first_index)
+    # --- subscriptions ----------------------------------------------------------------------------------------------
 
     def _new_subscription_id(self) -> str:
         """An id that no other subscription has: an owner epoch has one owner, which counts."""

@@ -5,6 +5,7 @@ A session checks its batches in order. A batch that cannot be checked yet blocks
     ROLL       no ledger is open for entries                     until the next one opens
     GRANT      the verdict depends on a grant not yet durable    until the grant is durable
     IDS        a stored batch's ids must be read from its entry  until they were read
+    QUOTA      a backlog quota holds publishing             until a subscription has acknowledged enough
     OWNERSHIP  a verdict refuses the batch, or some of it        until the topic record was read again
 
 The first refused batch ends its session and no other; the batches behind it are dropped, and the client resends them
@@ -17,20 +18,27 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from oncelog.core.dedup.table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.batch import deltas_of
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
+from oncelog.core.subscriptions.retention import QuotaVerdict
 from oncelog.core.topic.effects import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds, Step
 from oncelog.core.topic.events import BatchesReceived, EntryIdsRead, ReceivedBatch, SessionClosed
 from oncelog.core.topic.log import InFlight, PendingBatchAnswer, TopicLog
+
+QUOTA_EXCEEDED = (
+    "a subscription leaves more unacknowledged than the topic's backlog quota allows: let its consumers catch up, or "
+    "delete it"
+)
 
 
 class BlockedOn(Enum):
     ROLL = "roll"
     GRANT = "grant"
     IDS = "ids"
+    QUOTA = "quota"
     OWNERSHIP = "ownership"
 
 
@@ -64,6 +72,8 @@ class Sessions:
         self.next_session = first_session
         #: {producer id: its session}
         self._by_producer: dict[ProducerId, SessionNumber] = {}
+        #: of the topic's backlog quota
+        self._quota = QuotaVerdict()
         #: answers that became due in this step
         self.due: list[BatchAnswer] = []
 
@@ -115,6 +125,13 @@ class Sessions:
                 session.blocked_on = BlockedOn.ROLL
                 return
             batch = received[0]
+            # Before deduplication judges it (hazard 47).
+            if self._quota.hold:
+                session.blocked_on = BlockedOn.QUOTA
+                return
+            if self._quota.refuse:
+                self._refuse(session, batch, BacklogQuotaExceeded(QUOTA_EXCEEDED))
+                return
             header = batch.header
             pid = header.producer_id
             if pid != NOT_DEDUPLICATED and (pid, header.generation) != instance:
@@ -194,6 +211,11 @@ class Sessions:
         """Give the answers that are due, as one effect."""
         due, self.due = self.due, []
         self._step.emit(AnswerBatches(tuple(due)))
+
+    def quota_judged(self, verdict: QuotaVerdict) -> None:
+        """The verdict of the backlog quota has changed."""
+        self._quota = verdict
+        self.retry(BlockedOn.QUOTA)
 
     # --- what unblocks ------------------------------------------------------------------------------------------------
 

@@ -328,7 +328,10 @@ class Takeover:
         self.state = TakeoverState.REPLAY
         position = self.fold.position
         links = [link for link in self.record.ledgers if link.ledger_id >= position.ledger_id]
-        if position != BEFORE_ALL and not (links and links[0].ledger_id == position.ledger_id):
+        # A ledger that all kept snapshots cover as a whole may have been deleted: no replay begins in it.
+        deleted = self.record.deleted_below > position.ledger_id
+        covered = deleted and bool(links) and links[0].base_index == self.fold.next_index
+        if position != BEFORE_ALL and not covered and not (links and links[0].ledger_id == position.ledger_id):
             self._fail(f"the snapshot ends at {position}, and the topic's list does not hold that ledger any more")
         elif position == BEFORE_ALL and links and links[0].base_index != 0:
             self._fail(self._no_snapshot(links[0].base_index))

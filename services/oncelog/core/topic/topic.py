@@ -63,6 +63,7 @@ from oncelog.core.subscriptions.events import (
 from oncelog.core.topic.dedup_cursor import TakenOver
 from oncelog.core.topic.effects import (
     AnswerOpen,
+    AnswerTruncate,
     ExplainDelay,
     NotifyDedupToggled,
     Served,
@@ -78,6 +79,7 @@ from oncelog.core.topic.effects import (
 )
 from oncelog.core.topic.events import (
     BatchesReceived,
+    ClockChecked,
     CursorRecordRead,
     CursorRecordWritten,
     DedupToggled,
@@ -87,8 +89,10 @@ from oncelog.core.topic.events import (
     EntryIdsRead,
     EntryUnreadable,
     HigherEpochReported,
+    LedgerEndsRead,
     OpeningAbandoned,
     OpeningsDelayed,
+    PoliciesChanged,
     ProducerIdAllocated,
     ProducerIdRefused,
     SessionClosed,
@@ -96,8 +100,10 @@ from oncelog.core.topic.events import (
     TopicEvent,
     TopicTimerFired,
     TrimRequested,
+    TruncateRequested,
 )
 from oncelog.core.topic.opening_queue import OpeningQueue, superseded
+from oncelog.core.topic.policies import TopicPolicies
 from oncelog.core.topic.reconnect_grace import RETURN_TIMER
 from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
@@ -107,6 +113,10 @@ RETRY_TIMER = "retry"
 
 #: {type of an event: what handles it}
 Handlers = dict[type, Callable[[Any], None]]
+
+
+#: Requests that need a topic that serves.
+_Refused = ConsumerOpening | SeekRequested | SkipRequested | DeleteRequested | TruncateRequested
 
 
 class Phase(Enum):
@@ -162,7 +172,10 @@ def _handlers_of(serving: Serving) -> Handlers:
         LedgerCreated: serving.ledger_created,
         LedgerCloseAnswered: serving.close_answered,
         CursorRecordWritten: serving.cursor.record_written,
-        TrimRequested: serving.trim,
+        TrimRequested: serving.space.trim,
+        TruncateRequested: serving.space.truncate,
+        LedgerEndsRead: serving.space.ledger_ends_read,
+        ClockChecked: serving.space.clock_checked,
         **dict.fromkeys(get_args(ConsumerEvent), serving.subscriptions.handle),
     }
 
@@ -188,6 +201,7 @@ class Topic:
         self._checksum = checksum
         self.nodes = nodes
         self.dedup_enabled = dedup_enabled
+        self.policies = TopicPolicies()
         self.attempt: TakeoverAttempt | None = None
         self._attempts = 0
         #: why the last takeover failed, until TopicFailed
@@ -208,15 +222,13 @@ class Topic:
             StorageNodesUpdated: self._nodes_updated,
             HigherEpochReported: self._higher_epoch_reported,
             DedupToggled: self._dedup_toggled,
+            PoliciesChanged: self._policies_changed,
             DrainRequested: self._drain,
             TopicTimerFired: self._timer_fired,
             OpeningsDelayed: self._delay_openings,
             ProducerOpening: self._open_early,
             OpeningAbandoned: self._abandon_early,
-            ConsumerOpening: self._refuse_consumer,
-            SeekRequested: self._refuse_consumer,
-            SkipRequested: self._refuse_consumer,
-            DeleteRequested: self._refuse_consumer,
+            **dict.fromkeys(get_args(_Refused), self._refuse_consumer),
         }
         #: of the present phase
         self._handlers: Handlers = self._always
@@ -264,7 +276,7 @@ class Topic:
             case Trimmed(ledger_ids):
                 self._step.emit(DeleteLedgers(ledger_ids))
                 if self.serving is not None:
-                    self.serving.trimmed()
+                    self.serving.space.trimmed()
 
     def _higher_epoch_reported(self, _event: HigherEpochReported) -> None:
         if self.serving is not None:
@@ -331,7 +343,7 @@ class Topic:
         serving = self.serving = Serving(
             self._step, self.ownership, result, self.settings, self._checksum, next_ledger=attempt.next_ledger,
             first_session=self._next_session, first_consumer=self._next_consumer, dedup_enabled=self.dedup_enabled,
-            drained=self._drained,
+            policies=self.policies, drained=self._drained,
         )  # fmt: skip
         self._handlers = {**self._always, **_handlers_of(serving)}
         serving.start()
@@ -400,6 +412,11 @@ class Topic:
             if changed:
                 self._step.emit(NotifyDedupToggled(event.enabled))
 
+    def _policies_changed(self, event: PoliciesChanged) -> None:
+        self.policies = event.policies
+        if self.serving is not None:
+            self.serving.space.follow(event.policies)
+
     def _timer_fired(self, event: TopicTimerFired) -> None:
         key = event.key
         if key == TICK_TIMER:
@@ -437,8 +454,7 @@ class Topic:
         self._give_up()
         self._refuse_early(error)
         self._handlers = {ProducerOpening: self._refuse}
-        for request in (ConsumerOpening, SeekRequested, SkipRequested, DeleteRequested):
-            self._handlers[request] = self._refuse_consumer
+        self._handlers |= dict.fromkeys(get_args(_Refused), self._refuse_consumer)
         self._step.emit(TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason))
 
     def _leave(self, error: OncelogError) -> None:
@@ -452,7 +468,7 @@ class Topic:
     def _refuse(self, event: ProducerOpening) -> None:
         self._step.emit(AnswerOpen(event.call, self.ownership.lost("look it up again")))
 
-    def _refuse_consumer(self, event: ConsumerOpening | SeekRequested | SkipRequested | DeleteRequested) -> None:
+    def _refuse_consumer(self, event: _Refused) -> None:
         """The topic does not serve yet, or not any more. Clients ask again."""
         error: OncelogError = TopicLoading("the topic is being taken over: try again")
         if self.phase in (Phase.CLOSED, Phase.DEPOSED):
@@ -464,6 +480,8 @@ class Topic:
                 self._step.emit(AnswerSeek(event.call, error))
             case SkipRequested() | DeleteRequested():
                 self._step.emit(AnswerAdmin(event.call, error))
+            case TruncateRequested():
+                self._step.emit(AnswerTruncate(event.call, 0, error))
 
     def check_invariants(self) -> None:
         if self.serving is not None:
