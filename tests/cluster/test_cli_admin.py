@@ -105,6 +105,7 @@ NODE = "0a1b" * 8
         ("topics delete-partitioned-topic new", ("DELETE", f"{TOPIC}/partitions", None)),
         ("topics stats new", ("GET", f"{TOPIC}/stats", None)),
         ("topics stats-internal persistent://public/default/new", ("GET", f"{TOPIC}/internalStats", None)),
+        ("topics truncate new", ("DELETE", f"{TOPIC}/truncate", None)),
         ("topics unload new", ("PUT", f"{TOPIC}/unload", None)),
         ("topics lookup new", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
         ("topics set-deduplication new --enable", ("POST", f"{TOPIC}/deduplicationEnabled", True)),

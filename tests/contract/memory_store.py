@@ -6,6 +6,7 @@ replies, a lost connection, an expired session, a lagging follower. tests/contra
 
 import asyncio
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -56,12 +57,12 @@ class MemoryTree:
                     raise NotFound(f"there is no parent of {step.path}", path=step.path)
                 if node is not None:
                     return WriteStatus.CONFLICT
-                self.nodes[step.path] = Znode(step.data, 0, holder)
+                self.nodes[step.path] = Znode(step.data, 0, holder, _now_ms())
                 self._fire(self.children_watches, parent)
             case WriteStep():
                 if node is None or node.version != step.version:
                     return WriteStatus.CONFLICT
-                self.nodes[step.path] = node._replace(data=step.data, version=node.version + 1)
+                self.nodes[step.path] = node._replace(data=step.data, version=node.version + 1, modified_ms=_now_ms())
             case DeleteStep():
                 if node is None or node.version != step.version or self.children(step.path):
                     return WriteStatus.CONFLICT
@@ -307,3 +308,7 @@ class _MemoryConnection:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -33,6 +33,7 @@ from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFr
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
@@ -50,6 +51,7 @@ from oncelog.topic_owner.metrics_export import observe
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
+from oncelog.topic_owner.store_clock import StoreClock
 from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
@@ -126,7 +128,7 @@ class OwnerWorld:
             StorageLinks(routes.answered, routes.lost), routes,
             IdSource(IdClaim(ME, block=1), CounterStore(session, Counter.LEDGER)),
             IdSource(IdClaim(ME, block=100), CounterStore(session, Counter.PRODUCER)),
-            PolicyStore(session), self.metrics,
+            PolicyStore(session), self.metrics, StoreClock(session, paths.CLUSTER_POLICIES),
         )  # fmt: skip
         observe(self.metrics, self.topics)
 

@@ -49,6 +49,7 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/ackStateBytesM
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
+DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/storage/ledgers
 GET /admin/v2/storage/ledgers/{ledger_id}

@@ -33,6 +33,7 @@ from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.storage_view import StorageView
+from oncelog.topic_owner.store_clock import StoreClock
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
@@ -80,7 +81,7 @@ def owner_parts(session: MemorySession, links: object) -> OwnerParts:
     metrics = OwnerMetrics(Telemetry("topic_owner", "owner-1"))
     return OwnerParts(
         TopicStore(session), CursorStore(session), LedgerStore(session), cast("StorageLinks", links), LedgerRoutes(),
-        ids, ids, PolicyStore(session), metrics,
+        ids, ids, PolicyStore(session), metrics, StoreClock(session, paths.CLUSTER_POLICIES),
     )  # fmt: skip
 
 

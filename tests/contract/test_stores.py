@@ -24,10 +24,10 @@ async def test_written_data_is_read_with_its_version(backend: Backend) -> None:
     session = await backend.open()
     assert await session.read("/a") is None
     assert await session.create("/a", b"first") is OK
-    assert await session.read("/a") == (b"first", 0, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"first", 0, None)
     assert await session.write("/a", b"second", version=0) == (OK, 1)
-    assert await session.read("/a") == (b"second", 1, None)
-    assert await session.read_unsynced("/a") == (b"second", 1, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"second", 1, None)
+    assert ((await session.read_unsynced("/a")) or ())[:3] == (b"second", 1, None)
 
 
 async def test_only_the_named_version_is_replaced(backend: Backend) -> None:
@@ -36,7 +36,7 @@ async def test_only_the_named_version_is_replaced(backend: Backend) -> None:
     await one.create("/a", b"start")
     assert (await one.write("/a", b"one", version=0)).status is OK
     assert (await other.write("/a", b"other", version=0)).status is CONFLICT
-    assert await other.read("/a") == (b"one", 1, None)
+    assert ((await other.read("/a")) or ())[:3] == (b"one", 1, None)
     assert await other.delete("/a", version=0) is CONFLICT
     assert await other.delete("/a", version=1) is OK
     assert await one.read("/a") is None
@@ -74,7 +74,7 @@ async def test_ensured_path_may_partly_exist(backend: Backend) -> None:
     await session.create("/a", b"kept")
     await session.ensure_path("/a/b/c")
     await session.ensure_path("/a/b/c")
-    assert await session.read("/a") == (b"kept", 0, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"kept", 0, None)
     assert await session.children("/a/b") == ["c"]
 
 
@@ -84,7 +84,7 @@ async def test_lost_reply_is_unknown_and_the_write_is_applied(backend: Backend) 
     await session.create("/a", b"start")
     backend.lose_next_reply(session)
     assert (await session.write("/a", b"done", version=0)).status is UNKNOWN
-    assert await session.read("/a") == (b"done", 1, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"done", 1, None)
     backend.lose_next_reply(session)
     assert await session.create("/b", b"") is UNKNOWN
     assert await session.create("/b", b"") is CONFLICT
@@ -102,7 +102,7 @@ async def test_lost_request_is_unknown_and_never_sent_again(backend: Backend) ->
     await session.create("/a", b"start")
     backend.lose_next_request(session)
     assert (await session.write("/a", b"lost", version=0)).status is UNKNOWN
-    assert await session.read("/a") == (b"start", 0, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"start", 0, None)
     assert (await session.write("/a", b"done", version=0)).status is OK
 
 
@@ -112,7 +112,7 @@ async def test_read_survives_a_broken_connection(backend: Backend) -> None:
     await session.create("/a", b"kept")
     for _ in range(3):
         await backend.break_connection(session)
-        assert await session.read("/a") == (b"kept", 0, None)
+        assert ((await session.read("/a")) or ())[:3] == (b"kept", 0, None)
         assert await session.children("") == ["a"]
 
 
@@ -127,9 +127,9 @@ async def test_transaction_is_all_or_nothing(backend: Backend) -> None:
     with pytest.raises(NotFound):
         await session.transact([*steps, CreateStep("/missing/child")])
     assert await session.read("/b") is None
-    assert await session.read("/a") == (b"start", 0, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"start", 0, None)
     assert await session.transact(steps) is OK
-    assert await session.read("/a") == (b"next", 1, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"next", 1, None)
     assert await session.children("/b") == ["c"]
     assert await session.transact([DeleteStep("/b/c", 0), DeleteStep("/b", 0)]) is OK
     assert await session.read("/b") is None
@@ -246,11 +246,16 @@ async def test_children_watch_survives_connection_and_session(backend: Backend) 
     assert await settled(watch, ["a", "b"]) == ["a", "b"]
 
 
+async def without_times(watch: NodesWatch) -> AsyncIterator[dict[str, object]]:
+    async for nodes in watch:
+        yield {name: node[:3] for name, node in nodes.items()}
+
+
 async def test_nodes_watch_shows_data_and_replaced_nodes(backend: Backend) -> None:
     """A node that was deleted and created again has the same name, but other data."""
     session, other = await backend.open(), await backend.open()
     await session.ensure_path("/n")
-    watch = NodesWatch(session, "/n")
+    watch = without_times(NodesWatch(session, "/n"))
     assert await next_of(watch) == {}
     await other.create("/n/a", b"0")
     assert await settled(watch, {"a": (b"0", 0, None)})
@@ -298,5 +303,5 @@ async def test_lagging_server_of_the_fake_shows_old_data_until_a_sync() -> None:
     session.faults.fall_behind()
     await other.create("/a", b"")
     assert await session.read_unsynced("/a") is None
-    assert await session.read("/a") == (b"", 0, None)
-    assert await session.read_unsynced("/a") == (b"", 0, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"", 0, None)
+    assert ((await session.read_unsynced("/a")) or ())[:3] == (b"", 0, None)

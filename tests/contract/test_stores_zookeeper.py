@@ -91,7 +91,7 @@ async def test_call_to_a_silent_server_ends_at_its_deadline(zookeeper: ZooKeeper
         await session.read("/a", timeout_ms=200)
     assert await session.write("/a", b"late", version=0, timeout_ms=200) == (UNKNOWN, -1)
     zookeeper.proxy(session).release()
-    assert await session.read("/a") == (b"late", 1, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"late", 1, None)
 
 
 async def test_busy_client_leaves_a_server_that_falls_silent(zookeeper_server: ZooKeeperServer) -> None:
@@ -120,7 +120,7 @@ async def test_write_without_a_connection_is_never_sent_later(zookeeper: ZooKeep
     assert await session.write("/a", b"late", version=0, timeout_ms=200) == (UNKNOWN, -1)
     assert await session.create("/b", b"late", timeout_ms=200) is UNKNOWN
     await zookeeper.proxy(session).accept()
-    assert await session.read("/a") == (b"start", 0, None)
+    assert ((await session.read("/a")) or ())[:3] == (b"start", 0, None)
     assert await session.read("/b") is None
 
 

@@ -31,11 +31,13 @@ class SessionState(Enum):
 
 
 class Znode(NamedTuple):
-    """holder: the session id that an ephemeral node belongs to; None for a lasting node."""
+    """holder: the session id that an ephemeral node belongs to; None for a lasting node. modified_ms: the store's time
+    of the last write."""
 
     data: bytes
     version: int
     holder: int | None = None
+    modified_ms: int = 0
 
 
 class WriteResult(NamedTuple):

@@ -314,7 +314,7 @@ def _transaction_status(steps: Sequence[Step], results: list[Any]) -> WriteStatu
 
 def _znode(answer: tuple[bytes, Any]) -> Znode:
     data, stat = answer
-    return Znode(data, stat.version, stat.ephemeralOwner or None)
+    return Znode(data, stat.version, stat.ephemeralOwner or None, stat.mtime)
 
 
 def _fitting(data: bytes) -> bytes:

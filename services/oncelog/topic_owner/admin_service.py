@@ -1,4 +1,5 @@
-"""Unary calls: last message and producer names for readers; topic states, assign and unload for metadata services."""
+"""Unary calls: last message and producer names for readers; topic states, assign, unload
+and truncate for metadata services."""
 
 import json
 import re
@@ -115,6 +116,11 @@ class AdminService:
         self._require(request.target)
         await self._topics.unload(TopicId(request.topic_id))
         return pb.UnloadAnswer()
+
+    async def truncate(self, request: pb.TruncateRequest) -> pb.TruncateAnswer:
+        self._require(request.target)
+        runner = self._topics.runner(TopicId(request.topic_id))
+        return pb.TruncateAnswer(first_index=await runner.space.truncate())
 
     def _require(self, target: str) -> None:
         if target != self._incarnation:

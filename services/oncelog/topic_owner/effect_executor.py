@@ -47,6 +47,7 @@ from oncelog.core.ledger.recovery import (
 )
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
+from oncelog.core.subscriptions.pause import PausePolicy
 from oncelog.core.topic.effects import AllocateProducerId, ReadCursorRecord, ReadEntries, TopicEffect, WriteCursorRecord
 from oncelog.core.topic.events import (
     CursorRecordRead,
@@ -55,21 +56,25 @@ from oncelog.core.topic.events import (
     EntriesRead,
     EntriesUnavailable,
     EntryUnreadable,
+    PoliciesChanged,
     ProducerIdAllocated,
     ProducerIdRefused,
     TopicEvent,
 )
+from oncelog.core.topic.policies import TopicPolicies
 from oncelog.ledgers.reader import missing_entries, read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.tasks import start
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.policies import EffectivePolicies
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.store_session import WriteResult
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.store_clock import StoreClock
 from oncelog.topic_owner.wait_reasons import WaitReasons
 
 logger = logging.getLogger(__name__)
@@ -97,6 +102,7 @@ class OwnerParts:
     producer_ids: IdSource
     policies: PolicyStore
     metrics: OwnerMetrics
+    clock: StoreClock
 
 
 class EffectExecutor:
@@ -246,7 +252,7 @@ class EffectExecutor:
             self.start(self._follow_policies(name))
 
     async def _follow_policies(self, name: str) -> None:
-        """Post whether deduplication is enabled, and keep the grants, now and at each change.
+        """Post the policies, and keep the grants, now and at each change.
 
         Ends when it is cancelled, or when the session is closed because the process ends.
         """
@@ -256,6 +262,7 @@ class EffectExecutor:
                 async for policies in self.parts.policies.watch(topic, self.topic_id):
                     self.grants = policies.grants
                     self._post(DedupToggled(policies.deduplication.value))
+                    self._post(PoliciesChanged(_of_topic(policies)))
             except StoreUnavailable:
                 return
             except CorruptEntry as error:
@@ -321,6 +328,20 @@ class EffectExecutor:
     async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
         for ledger_id in effect.ledger_ids:
             await self._delete_ledger(ledger_id)
+
+
+def _of_topic(policies: EffectivePolicies) -> TopicPolicies:
+    quota, ttl_s = policies.backlog_quota.value, policies.message_ttl_s.value
+    return TopicPolicies(
+        policies.retention.value,
+        ttl_s * 1000 if ttl_s else None,
+        None if quota.bytes_max is None and quota.age_ms_max is None else quota,
+        PausePolicy(
+            policies.dispatcher_pause_on_ack_state_persistent_enabled.value,
+            policies.max_unacked_ranges_to_persist.value,
+            policies.ack_state_bytes_max.value,
+        ),
+    )
 
 
 async def _created(create: Awaitable[WriteStatus]) -> WriteResult:

@@ -27,6 +27,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores import paths
 from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.joining import join_cluster
@@ -50,6 +51,7 @@ from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
 from oncelog.topic_owner.storage_view import StorageView
+from oncelog.topic_owner.store_clock import StoreClock
 from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -254,6 +256,7 @@ class Owner:
             producer_ids,
             PolicyStore(session),
             self.metrics,
+            StoreClock(session, f"{paths.OWNERS}/{self.incarnation}"),
         )
 
     def _serve(self, server: Server) -> None:
@@ -274,6 +277,7 @@ class Owner:
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)
+        server.unary(owner_codec.TRUNCATE, admin.truncate)
 
     def _report_serving(self, address: str, health: str) -> None:
         serving = {"address": address, "health": health, "incarnation": self.incarnation}

@@ -53,12 +53,13 @@ class TopicRegistry:
     def find(self, topic_id: TopicId) -> TopicRunner | None:
         return self._runners.get(topic_id)
 
-    def runner(self, topic_id: TopicId, topic: str) -> TopicRunner:
-        """The runner for a request. Raises NotOwner; TopicNotFound if the id belongs to another name."""
+    def runner(self, topic_id: TopicId, topic: str = "") -> TopicRunner:
+        """The runner for a request. topic: empty for a service, which knows the id. Raises NotOwner; TopicNotFound if
+        the id belongs to another name."""
         runner = self._runners.get(topic_id)
         if runner is None:
-            raise NotOwner(f"this process does not serve {topic}: look it up again")
-        if runner.name and runner.name != topic:
+            raise NotOwner(f"this process does not serve {topic or topic_id}: look it up again")
+        if topic and runner.name and runner.name != topic:
             raise TopicNotFound(f"topic id {topic_id} is {runner.name}, not {topic}: look it up again")
         return runner
 

@@ -67,6 +67,7 @@ from oncelog.topic_owner.effect_executor import EffectExecutor, OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.progress import TopicProgress
+from oncelog.topic_owner.space_effects import SpaceEffects
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
 from oncelog.topic_owner.wait_reasons import WaitReason
 
@@ -109,6 +110,7 @@ class TopicRunner:
         self.parts = parts
         self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.wait_reasons)
         self.consumers = ConsumerEffects(self, self._executor.start)
+        self.space = SpaceEffects(self, self._executor.start)
         #: {type of an effect: what performs it}
         self._performers: dict[type, Callable[[Any], None]] = {
             **self._executor.performers,
@@ -130,6 +132,7 @@ class TopicRunner:
             TopicDeposed: self._deposed,
             TopicClosed: self._closed,
             **self.consumers.performers,
+            **self.space.performers,
         }
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished

@@ -39,6 +39,8 @@ def stats(runner: TopicRunner) -> Json:
         shown |= {
             "deduplication_enabled": serving.log.table.dedup_enabled,
             "message_count": state.next_index,
+            "first_index": serving.subscriptions.log.first_index,
+            "publishing": serving.space.publishing,
             "last_position": str(state.position),
             "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
             "producer_count": len(state.producers),

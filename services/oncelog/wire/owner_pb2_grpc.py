@@ -80,6 +80,11 @@ class TopicOwnerStub:
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.UnloadRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_owner__pb2.UnloadAnswer.FromString,
                 _registered_method=True)
+        self.Truncate = channel.unary_unary(
+                '/oncelog.wire.v1.TopicOwner/Truncate',
+                request_serializer=oncelog_dot_wire_dot_owner__pb2.TruncateRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_owner__pb2.TruncateAnswer.FromString,
+                _registered_method=True)
 
 
 class TopicOwnerServicer:
@@ -150,6 +155,13 @@ class TopicOwnerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Truncate(self, request, context):
+        """From a metadata service: delete all messages of a topic. Answered when they are gone from the topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicOwnerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -197,6 +209,11 @@ def add_TopicOwnerServicer_to_server(servicer, server):
                     servicer.Unload,
                     request_deserializer=oncelog_dot_wire_dot_owner__pb2.UnloadRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_owner__pb2.UnloadAnswer.SerializeToString,
+            ),
+            'Truncate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Truncate,
+                    request_deserializer=oncelog_dot_wire_dot_owner__pb2.TruncateRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_owner__pb2.TruncateAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -442,6 +459,33 @@ class TopicOwner:
             '/oncelog.wire.v1.TopicOwner/Unload',
             oncelog_dot_wire_dot_owner__pb2.UnloadRequest.SerializeToString,
             oncelog_dot_wire_dot_owner__pb2.UnloadAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Truncate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.TopicOwner/Truncate',
+            oncelog_dot_wire_dot_owner__pb2.TruncateRequest.SerializeToString,
+            oncelog_dot_wire_dot_owner__pb2.TruncateAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class TopicOwnerStub:
     """From a metadata service: the topic record names this owner. The owner reads the record before it acts."""
     Unload: _aio.UnaryUnaryMultiCallable[_owner_pb2.UnloadRequest, _owner_pb2.UnloadAnswer]
     """From a metadata service: hand the topic over. Answered when the topic's ledger is closed."""
+    Truncate: _aio.UnaryUnaryMultiCallable[_owner_pb2.TruncateRequest, _owner_pb2.TruncateAnswer]
+    """From a metadata service: delete all messages of a topic. Answered when they are gone from the topic."""
 
 class TopicOwnerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -116,5 +118,13 @@ class TopicOwnerServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_owner_pb2.UnloadRequest, _abc.Awaitable[_owner_pb2.UnloadAnswer]],
     ) -> _abc.Awaitable[_owner_pb2.UnloadAnswer]:
         """From a metadata service: hand the topic over. Answered when the topic's ledger is closed."""
+
+    @_abc_1.abstractmethod
+    def Truncate(
+        self,
+        request: _owner_pb2.TruncateRequest,
+        context: _aio.ServicerContext[_owner_pb2.TruncateRequest, _abc.Awaitable[_owner_pb2.TruncateAnswer]],
+    ) -> _abc.Awaitable[_owner_pb2.TruncateAnswer]:
+        """From a metadata service: delete all messages of a topic. Answered when they are gone from the topic."""
 
 def add_TopicOwnerServicer_to_server(servicer: TopicOwnerServicer, server: _aio.Server) -> None: ...

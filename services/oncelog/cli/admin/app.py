@@ -214,6 +214,13 @@ def unload_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     return f"unloaded topic {topic}; its next owner takes it over"
 
 
+@admin_command(topics, "truncate")
+def truncate_topic(api: AdminApi, topic: TopicArgument) -> Answer:
+    """Delete all messages of a topic, acknowledged or not. The topic, its producers and subscriptions stay."""
+    api.delete(f"{topic_path(topic)}/truncate")
+    return f"truncated topic {topic}"
+
+
 @admin_command(storage_nodes, "show")
 def show_storage_node(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
     """Show one storage node."""

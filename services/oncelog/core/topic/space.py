@@ -57,7 +57,7 @@ EVICT_AGAIN_MS = 5_000
 #: Ranges in one eviction; the next check names further ones.
 EVICTED_RANGES_MAX = 1_000
 #: Between two bases that are written so that the trim bound moves.
-REBASE_MS = 30_000
+REBASE_MS = 5_000
 #: A truncation that is not complete after this time is answered, and goes on.
 TRUNCATE_WAIT_MS = 20_000
 _NO_TARGET = Position(LedgerId(1 << 62), EntryId(0))
@@ -180,6 +180,11 @@ class TopicSpace:
     def clock_checked(self, event: ClockChecked) -> None:
         self._clock, self._clock_asked_ms = ClockCheck(event.answered_ms, event.modified_ms), None
         self._checked = None
+
+    @property
+    def publishing(self) -> str:
+        """Whether the backlog quota lets producers publish: "open", "held" or "refused"."""
+        return "held" if self.verdict.hold else "refused" if self.verdict.refuse else "open"
 
     @property
     def clock_agrees(self) -> bool:

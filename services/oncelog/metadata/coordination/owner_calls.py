@@ -1,11 +1,12 @@
-"""Unary calls to topic owners: assignments for owners without a stream here, unloads, and topic states."""
+"""Unary calls to topic owners: assignments for owners without a stream here, unloads, truncations, topic
+states."""
 
 import asyncio
 
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owners import address_of
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, UNLOAD
+from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, TRUNCATE, UNLOAD
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.stores.registry import LiveOwner
 from oncelog.wire import owner_pb2 as pb
@@ -14,6 +15,8 @@ ASSIGN_TIMEOUT_MS = 2_000
 STATES_TIMEOUT_MS = 3_000
 #: The owner closes the topic's ledger first.
 UNLOAD_TIMEOUT_MS = 15_000
+#: The owner answers after 20 s in any case.
+TRUNCATE_TIMEOUT_MS = 25_000
 
 
 class OwnerCalls:
@@ -32,6 +35,11 @@ class OwnerCalls:
         """Make the owner close the topic. Raises NotOwner, or a retriable error if there is no answer."""
         request = pb.UnloadRequest(target=owner.incarnation, topic_id=topic_id)
         await self._channel(owner).call(UNLOAD, request, timeout_ms=UNLOAD_TIMEOUT_MS)
+
+    async def truncate(self, owner: LiveOwner, topic_id: TopicId) -> None:
+        """Make the owner delete all messages of the topic. Raises NotOwner, or another retriable error."""
+        request = pb.TruncateRequest(target=owner.incarnation, topic_id=topic_id)
+        await self._channel(owner).call(TRUNCATE, request, timeout_ms=TRUNCATE_TIMEOUT_MS)
 
     async def state(self, owner: LiveOwner, topic_id: TopicId, *, internal: bool) -> pb.TopicState | None:
         """The state of one topic at the owner; None: the owner does not hold it. Raises a retriable error."""

@@ -18,6 +18,7 @@ from oncelog.metadata.rest import (
     storage,
     storage_end,
     topics,
+    truncation,
 )
 from oncelog.metadata.rest.access import Authentication, default_rule
 from oncelog.metadata.rest.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
@@ -68,7 +69,7 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
-    for part in (namespaces, permissions, partitions, topics, policies, cluster, storage, storage_end):
+    for part in (namespaces, permissions, partitions, topics, truncation, policies, cluster, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))
     add_docs(app)
