@@ -234,6 +234,17 @@ HAZARDS = {
         "An entry takes effect as a whole, in order, and is split by size. A change without meaning is ignored and "
         "counted; it never ends the fold.",
     ),
+    47: Hazard(
+        "A full disk or a full backlog refuses acknowledgements, too, and so nothing is ever given back.",
+        "Storage keeps a reserve for control entries. A backlog quota counts messages alone, and refuses publishing "
+        "before deduplication judges it; acknowledgements and grants go on.",
+    ),
+    48: Hazard(
+        "The clock of an owner is an hour ahead, and messages expire that are fresh. Or an idle topic never closes its "
+        "ledger, and retention never deletes it.",
+        "Ages count only while the owner's clock agrees to a minute with the time that ZooKeeper gave to the owner's "
+        "last write. An eviction is durable before a trim counts it. An open ledger past its retention is rolled.",
+    ),
     50: Hazard(
         "An older owner takes over a topic with an ack chain: it refuses the entries of kind 7, and with them every "
         "producer. Or an older process writes the topic's record back without its ack chain.",
