@@ -58,11 +58,11 @@ from oncelog.core.topic.events import (
     ClockChecked,
     CursorRecordRead,
     CursorRecordWritten,
+    EndOfLedger,
     EntriesRead,
     EntriesUnavailable,
     EntryIdsRead,
     EntryUnreadable,
-    LedgerEnd,
     LedgerEndsRead,
     ProducerIdAllocated,
     ReceivedBatch,
@@ -331,10 +331,10 @@ class Owner:
             case _:
                 return []
 
-    def _end(self, ledger_id: LedgerId) -> LedgerEnd:
+    def _end(self, ledger_id: LedgerId) -> EndOfLedger:
         metadata, held = self.world.ledgers[ledger_id][0], self.world.entries_of(ledger_id)
         appended_ms = peek_header(held[metadata.end]).append_time_ms if metadata.end >= 0 else 0
-        return LedgerEnd(ledger_id, metadata.end, metadata.length, appended_ms)
+        return EndOfLedger(ledger_id, metadata.end, metadata.length, appended_ms)
 
     def _messages(self, effect: ReadMessages) -> tuple[StoredEntry, ...]:
         """The durable entries of messages from the one on that holds an index."""

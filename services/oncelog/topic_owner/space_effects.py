@@ -12,7 +12,7 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.effects import AnswerTruncate, CheckClock, ReadLedgerEnds
-from oncelog.core.topic.events import LedgerEnd, LedgerEndsRead, TruncateRequested
+from oncelog.core.topic.events import EndOfLedger, LedgerEndsRead, TruncateRequested
 from oncelog.ledgers.reader import read_entry
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SpaceEffects:
         self._start(self._ends(effect.ledger_ids))
 
     async def _ends(self, ledger_ids: tuple[LedgerId, ...]) -> None:
-        found: list[LedgerEnd] = []
+        found: list[EndOfLedger] = []
         for ledger_id in ledger_ids:
             end = await self._end_of(ledger_id)
             if end is not None:
@@ -89,7 +89,7 @@ class SpaceEffects:
                 found = []
         self._runner.post(LedgerEndsRead(tuple(found)))
 
-    async def _end_of(self, ledger_id: LedgerId) -> LedgerEnd | None:
+    async def _end_of(self, ledger_id: LedgerId) -> EndOfLedger | None:
         """Waits for members that are away. None: the ledger was deleted meanwhile."""
         while True:
             try:
@@ -101,7 +101,7 @@ class SpaceEffects:
             except LogHole:
                 return None
             else:
-                return LedgerEnd(ledger_id, metadata.end, metadata.length, appended_ms)
+                return EndOfLedger(ledger_id, metadata.end, metadata.length, appended_ms)
 
     async def _appended_ms(self, metadata: LedgerMetadata) -> int:
         parts = self._runner.parts

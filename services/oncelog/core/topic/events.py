@@ -165,7 +165,7 @@ class CursorRecordWritten:
     version: int
 
 
-class LedgerEnd(NamedTuple):
+class EndOfLedger(NamedTuple):
     """The end of a CLOSED ledger. length: body bytes. appended_ms: append time of the last entry; 0 without one."""
 
     ledger_id: LedgerId
@@ -178,7 +178,7 @@ class LedgerEnd(NamedTuple):
 class LedgerEndsRead:
     """Some of the response to ReadLedgerEnds. A ledger that was deleted meanwhile is left out."""
 
-    ends: tuple[LedgerEnd, ...]
+    ends: tuple[EndOfLedger, ...]
 
 
 @dataclass(frozen=True, slots=True)

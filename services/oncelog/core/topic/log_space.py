@@ -16,7 +16,7 @@ from dataclasses import replace
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId, Position
 from oncelog.core.subscriptions.retention import LedgerSpan
-from oncelog.core.topic.events import LedgerEnd
+from oncelog.core.topic.events import EndOfLedger
 from oncelog.core.topic.log import InFlight
 
 #: Marks that are kept, and their distance while no policy asks for ages.
@@ -88,7 +88,7 @@ class LogSpace:
         """Ledgers whose ends are not read yet."""
         return tuple(self._unread)
 
-    def ends_read(self, ends: Sequence[LedgerEnd]) -> None:
+    def ends_read(self, ends: Sequence[EndOfLedger]) -> None:
         for each in ends:
             indexes = self._unread.pop(each.ledger_id, None)
             if indexes is not None:
