@@ -92,15 +92,17 @@ async def read_entries(
     headers_only: bool = False,
     timeout_ms: int = UNAVAILABLE_AFTER_MS,
     record: ReadRecord | None = None,
+    call_bytes_max: int = READ_BYTES_MAX,
 ) -> AsyncIterator[Page]:
     """Entries first..last, both inclusive, in order, page by page. The bytes are slices of received frames.
 
-    headers_only: entries of messages are cut after their id deltas. timeout_ms: how long to wait for members that do
+    headers_only: entries of messages are cut after their id deltas. call_bytes_max: limit of one call to a member; a
+    caller that stops after fewer bytes than `last` may hold states them, because a member reads ahead. timeout_ms: how long to wait for members that do
     not answer, counted from the last progress. record: None: `metadata` is the newest record that the caller can get.
     Raises UnreadableEntry (details: ledger_id, entry_id), LedgerUnavailable, EntriesLost, and LogHole if the record is
     gone.
     """
-    reading = _EntryReading(links, metadata, first, last, headers_only, timeout_ms / 1000, record)
+    reading = _EntryReading(links, metadata, first, last, headers_only, timeout_ms / 1000, record, call_bytes_max)
     backoff = Backoff()
     rounds = 0
     while reading.following <= last:
@@ -158,6 +160,7 @@ class _EntryReading:
     headers_only: bool
     timeout_s: float
     record: ReadRecord | None
+    call_bytes_max: int
     silence_ms: int = SILENCE_MS_MIN
     #: {member: why it has refused the entry `following`}
     refusals: dict[Incarnation, str] = field(default_factory=dict)
@@ -336,7 +339,7 @@ class _EntryReading:
     def _call(self, member: Incarnation) -> MemberCall:
         count = min(self.last - self.following + 1, READ_ENTRIES_MAX)
         request = ReadRequest(
-            member, self.ledger_id, self.following, count, READ_BYTES_MAX, headers_only=self.headers_only
+            member, self.ledger_id, self.following, count, self.call_bytes_max, headers_only=self.headers_only
         )
         return MemberCall(member, self.following, lambda: self.links.read(member, request, timeout_ms=READ_TIMEOUT_MS))
 

@@ -79,7 +79,10 @@ class MessageReads:
             yield [b"".join(parts) for parts in cached]
             return
         metadata, view = self._view.known(entries.metadata), self._view
-        async for page in read_entries(self._runner.parts.links, metadata, first, entries.last, record=view.record):
+        pages = read_entries(
+            self._runner.parts.links, metadata, first, entries.last, record=view.record, call_bytes_max=bytes_max
+        )
+        async for page in pages:
             yield [data for _, data in page]
 
     def forget(self, number: SubscriptionNumber) -> None:
