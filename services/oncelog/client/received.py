@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from oncelog.client.consumed_runs import ConsumedRuns, ReceivedPlace
-from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
+from oncelog.client.messages import ConsumerBatch, ConsumerDelivery, Message, MessageBatch
 from oncelog.core.consumer.index_set import IndexSet
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import MessageId
@@ -30,8 +30,16 @@ def grouped(partitions: Partitions, messages: Received | Iterable[Received]) -> 
     several: Iterable[object] = (messages,) if one else messages  # type: ignore[assignment]
     if isinstance(several, str | bytes) or not hasattr(several, "__iter__"):
         raise _no_message(several)
+    delivery: ConsumerDelivery | None = None
+    indexes = IndexSet()
     for each in several:
         match each:
+            case Message():
+                if each.delivery is not delivery:  # it is the same for the messages of one batch
+                    delivery = each.delivery
+                    indexes = _indexes_of(groups, _source_of(partitions, delivery.source), delivery.seek_epoch)
+                index = each.index
+                indexes.add(index, index)
             case ConsumerBatch():
                 for batch in each.batches:
                     _add_batch(groups, partitions, batch)

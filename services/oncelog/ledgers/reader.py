@@ -96,11 +96,11 @@ async def read_entries(
 ) -> AsyncIterator[Page]:
     """Entries first..last, both inclusive, in order, page by page. The bytes are slices of received frames.
 
-    headers_only: entries of messages are cut after their id deltas. call_bytes_max: limit of one call to a member; a
-    caller that stops after fewer bytes than `last` may hold states them, because a member reads ahead. timeout_ms: how long to wait for members that do
+    headers_only: entries of messages are cut after their id deltas. timeout_ms: how long to wait for members that do
     not answer, counted from the last progress. record: None: `metadata` is the newest record that the caller can get.
-    Raises UnreadableEntry (details: ledger_id, entry_id), LedgerUnavailable, EntriesLost, and LogHole if the record is
-    gone.
+    call_bytes_max: limit of one call to a member. A caller that stops before `last` states how much it takes, because
+    members read ahead. Raises UnreadableEntry (details: ledger_id, entry_id), LedgerUnavailable, EntriesLost, and
+    LogHole if the record is gone.
     """
     reading = _EntryReading(links, metadata, first, last, headers_only, timeout_ms / 1000, record, call_bytes_max)
     backoff = Backoff()

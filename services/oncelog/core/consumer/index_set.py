@@ -31,12 +31,22 @@ class IndexSet:
         return self.count > 0
 
     def add(self, first: int, last: int) -> None:
+        if self._lasts and first == self._lasts[-1] + 1:  # nearly always: a consumer receives in order
+            self._lasts[-1] = last
+            self.count += last - first + 1
+            return
         start, end = bisect_left(self._lasts, first - 1), bisect_right(self._firsts, last + 1)
         if start < end:
             first, last = min(first, self._firsts[start]), max(last, self._lasts[end - 1])
         self._replace(start, end, [(first, last)])
 
     def remove(self, first: int, last: int) -> None:
+        if not self._firsts or last < self._firsts[0]:
+            return
+        if first <= self._firsts[0] and last < self._lasts[0]:  # the lowest ones, nearly always
+            self.count -= last + 1 - self._firsts[0]
+            self._firsts[0] = last + 1
+            return
         start, end = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
         if start >= end:
             return

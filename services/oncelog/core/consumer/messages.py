@@ -134,7 +134,16 @@ class ReceivedMessages:
         later: list[tuple[MessageRun, bool]] = []
         while self._runs and count_max > 0:
             run, present = self._runs.popleft()
-            held_back = IndexSet(withheld(run.first, run.last))
+            covered = withheld(run.first, run.last)
+            if not covered:
+                head, rest = _split(run, count_max)
+                taken.append(head)
+                self._gone(head.count, present=present)
+                count_max -= head.count
+                if rest is not None:
+                    self._runs.appendleft((rest, present))
+                continue
+            held_back = IndexSet(covered)
             begin = run.first
             for part in held_back.gaps(run.first, run.last):
                 last = min(part.last, part.first + count_max - 1)
@@ -146,11 +155,11 @@ class ReceivedMessages:
                 count_max -= last - part.first + 1
                 begin = last + 1
             if begin <= run.last:
-                rest = (_part(run, IndexRange(begin, run.last)), present)
+                behind = (_part(run, IndexRange(begin, run.last)), present)
                 if count_max > 0:
-                    later.append(rest)
+                    later.append(behind)
                 else:
-                    self._runs.appendleft(rest)
+                    self._runs.appendleft(behind)
         self._runs.extendleft(reversed(later))
         for run in taken:
             self.waiting.remove(run.first, run.last)
@@ -179,8 +188,18 @@ class ReceivedMessages:
             raise InvariantViolated("a message waits and was begun")
 
 
+def _split(run: MessageRun, count: int) -> tuple[MessageRun, MessageRun | None]:
+    """The first `count` messages of the run, and the others."""
+    if count >= run.count:
+        return run, None
+    middle = run.first + count
+    return _part(run, IndexRange(run.first, middle - 1)), _part(run, IndexRange(middle, run.last))
+
+
 def _part(run: MessageRun, part: IndexRange) -> MessageRun:
     if part == (run.first, run.last):
         return run
-    counts = {i: n for i, n in run.delivery_counts.items() if part.first <= i <= part.last}
-    return replace(run, first=part.first, last=part.last, delivery_counts=counts)
+    counts = run.delivery_counts
+    if counts:
+        counts = {i: n for i, n in counts.items() if part.first <= i <= part.last}
+    return MessageRun(run.entry, part.first, part.last, run.seek_epoch, run.generation, counts)
