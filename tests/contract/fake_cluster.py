@@ -104,9 +104,9 @@ class FakeOwner:
         self._streams: list[ServerStream[ReceivedPublish, PublishAnswers]] = []
         self.server.stream(PUBLISH, self._publish)
         self.server.stream(READ, self._read)
-        consume = ConsumeStreams(cluster.by_id, epoch, cluster.consume)
-        self.server.stream(CONSUME, consume.serve)
-        self.server.unary(FIND_INDEX, consume.find_index)
+        self.consumers = ConsumeStreams(cluster.by_id, epoch, cluster.consume)
+        self.server.stream(CONSUME, self.consumers.serve)
+        self.server.unary(FIND_INDEX, self.consumers.find_index)
         self.server.unary(LAST_MESSAGE, self._last_message)
         self.server.unary(PRODUCER_NAMES, self._producer_names)
 

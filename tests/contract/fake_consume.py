@@ -22,6 +22,7 @@ from oncelog.core.subscriptions.events import (
     ConsumerDetached,
     ConsumerEffect,
     ConsumerEvent,
+    DeleteRequested,
     DeliverMessages,
     EndConsumer,
     FlowReported,
@@ -124,6 +125,11 @@ class TopicConsumers:
             self._outlets.pop(event.consumer, None)
         self.settle()
 
+    def delete(self, subscription: str) -> None:
+        """As an administrator does it, with force."""
+        self._core.handle(DeleteRequested(next(_calls), subscription, force=True))
+        self.settle()
+
     def serves(self, consumer: ConsumerNumber) -> bool:
         return consumer in self._outlets
 
@@ -201,7 +207,7 @@ class ConsumeStreams:
         self._consumers: dict[TopicId, TopicConsumers] = {}
         self._streams = 0
 
-    def _of(self, topic: FakeTopic) -> TopicConsumers:
+    def of(self, topic: FakeTopic) -> TopicConsumers:
         known = self._consumers.get(topic.topic_id)
         if known is None:
             known = self._consumers[topic.topic_id] = TopicConsumers(topic, self._epoch, self._knobs)
@@ -230,7 +236,7 @@ class ConsumeStreams:
             if topic is None:
                 outlet.add(0, AnswerSubscribe(request.opening.call, NotOwner()))
             else:
-                self._of(topic).take(request, outlet)
+                self.of(topic).take(request, outlet)
             return
         for consumers in self._consumers.values():
             if consumers.serves(request.consumer):

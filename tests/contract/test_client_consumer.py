@@ -7,7 +7,8 @@ import pytest
 
 import oncelog
 from oncelog.core import errors
-from oncelog.core.subscriptions.events import AckRequested
+from oncelog.core.subscriptions.events import AckRequested, FlowReported
+from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.rpc.consumer_codec import OpenConsumer
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
@@ -170,6 +171,89 @@ async def test_consumer_goes_on_with_another_owner(client: oncelog.AsyncClient, 
     openings = [each.opening for each in cluster.consume.requests if isinstance(each, OpenConsumer)]
     assert [opening.resume is None for opening in openings] == [True, False]
     assert openings[-1].first_index is None
+
+
+@pytest.mark.hazard(30)
+@pytest.mark.parametrize("connected", [True, False])
+async def test_deleted_subscription_ends_its_consumer(
+    client: oncelog.AsyncClient, cluster: FakeCluster, *, connected: bool
+) -> None:
+    """For good, and nothing is created again; also if the consumer learns it when it reconnects."""
+    await fill(client, 3)
+    consumer = await consume(client)
+    message = await consumer.receive(timeout=DEADLINE_S)
+    waiting = asyncio.ensure_future(consumer.receive_batch(10, max_wait=DEADLINE_S))
+    topic = cluster.topic("flights")
+    if connected:
+        assert cluster.owner is not None
+        cluster.owner.consumers.of(topic).delete("billing")
+    else:
+        topic.ack_state = SubscriptionsState()
+        await cluster.take_over()
+    with pytest.raises(errors.SubscriptionGone):
+        await waiting
+    for call in (consumer.receive(), consumer.ack(message), consumer.seek(oncelog.EARLIEST), anext(aiter(consumer))):
+        with pytest.raises(errors.SubscriptionGone):
+            await call
+    assert not topic.ack_state.subscriptions
+
+
+@pytest.mark.hazard(31)
+async def test_consumer_leaves_a_deposed_owner(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """As soon as another user of the client has met a newer one, although the deposed owner reports nothing wrong."""
+    await fill(client, 3)
+    consumer = await consume(client)
+    await receive(consumer, 3)
+    deposed = await cluster.depose()
+    await client.last_message_id("flights")
+    await fill(client, 1)
+    assert (await consumer.receive(timeout=DEADLINE_S)).index == 3
+    await deposed.kill()
+
+
+@pytest.mark.hazard(34)
+async def test_nack_drops_the_later_messages_of_its_key(client: oncelog.AsyncClient) -> None:
+    """key_shared: a message does not overtake an earlier one of its key, though it was here already."""
+    producer = await client.create_producer("flights")
+    await producer.send_many([b"%d" % i for i in range(8)], keys=["a", "b"] * 4)
+    consumer = await consume(client, "key_shared")
+    first = await consumer.receive(timeout=DEADLINE_S)
+    await consumer.nack(first, delay=0.2)
+    assert numbers(await receive(consumer, 7)) == [1, 3, 5, 7, 0, 2, 4]
+
+
+@pytest.mark.hazard(35)
+async def test_reports_of_credit_are_merged(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """The newest one says everything, so an unsent older one is replaced."""
+    await fill(client, 300, batch=100)
+    consumer = await consume(client, "shared")
+    await receive(consumer, 300)
+
+    def reports() -> list[FlowReported]:
+        return [each for each in cluster.consume.requests if isinstance(each, FlowReported)]
+
+    await until(lambda: reports()[-1].handed_out == 300, DEADLINE_S)
+    assert len(reports()) < 30
+
+
+async def test_cancelled_subscribe_leaves_no_consumer(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """An attachment that is answered later is given up at once."""
+    await fill(client, 1)
+    cluster.consume.writable.clear()
+    subscribing = asyncio.ensure_future(consume(client))
+    await until(lambda: any(isinstance(each, OpenConsumer) for each in cluster.consume.requests), DEADLINE_S)
+    subscribing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await subscribing
+    cluster.consume.writable.set()
+
+    async def attached() -> bool:
+        try:
+            return bool(await consume(client))
+        except errors.ConsumerBusy:
+            return False
+
+    await until(attached, DEADLINE_S)
 
 
 async def test_many_acknowledgements_are_few_requests(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:

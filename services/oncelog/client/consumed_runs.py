@@ -83,10 +83,6 @@ class ConsumedRuns:
             count += run.count
         return batches
 
-    def is_void(self, batch: MessageBatch) -> bool:
-        """Whether a batch that was taken here must not be returned to the application any more."""
-        return self.driver.is_void(batch.delivery.seek_epoch, batch.delivery.generation)
-
     @property
     def has_rest(self) -> bool:
         """Whether `take` returns messages that the core counts as handed out."""

@@ -65,8 +65,6 @@ class AsyncConsumer:
         self._partitions: dict[int, ConsumedRuns] = {}
         #: the partitions that have messages, in turn
         self._ready: deque[ConsumedRuns] = deque()
-        #: taken by a call that was cancelled
-        self._returned: deque[MessageBatch] = deque()
         #: set when messages have arrived, and when the consumer has failed
         self._arrived = asyncio.Event()
         #: set at each other change
@@ -115,19 +113,17 @@ class AsyncConsumer:
         if runs not in self._ready:
             self._ready.append(runs)
         self._arrived.set()
-
-    def _has_changed(self) -> None:
         self._changed.set()
-        if self.failure is None:
-            failed = next((runs.driver.failure for runs in self._partitions.values() if runs.driver.failure), None)
-            if failed is not None:
-                self._fail(failed)
+
+    def _has_changed(self, driver: ConsumerDriver) -> None:
+        self._changed.set()
+        if self.failure is None and driver.failure is not None:
+            self._fail(driver.failure)
 
     def _fail(self, error: OncelogError) -> None:
         """End the consumer: a subscription that is gone for one partition is of no use for the others."""
         self.failure = self.failure or error
         self._ready.clear()
-        self._returned.clear()
         self._arrived.set()
         self._changed.set()
         for driver in self._drivers:
@@ -166,43 +162,32 @@ class AsyncConsumer:
         """Return up to max_messages messages. The fastest way.
 
         max_wait: None: wait for a first message, and return it with all that are here. A number of seconds: wait until
-        max_messages are here, at most so long; the batch may be empty. Raises as `receive`.
+        max_messages or half of receive_window are here, at most so long; the batch may be empty. Raises as `receive`.
         """
         count_max = integer("max_messages", max_messages, 1, MESSAGES_MAX)
         check_seconds("max_wait", max_wait, zero_allowed=True)
-        batches = self._take(count_max)
-        left = count_max - sum(batch.count for batch in batches)
-        if left == 0 or (batches and max_wait is None):
+        if max_wait is None:
+            while not (batches := self._take(count_max)):
+                await self._arrival()
             return ConsumerBatch(batches)
         try:
             async with asyncio.timeout(max_wait):
-                while left > 0 and not (batches and max_wait is None):
-                    await self._arrival()
-                    more = self._take(left)
-                    batches += more
-                    left -= sum(batch.count for batch in more)
+                while not self._has(count_max):
+                    await self._change()
         except TimeoutError:
             pass
-        except OncelogError:
-            if not batches or self.failure is not None:
-                raise
-        except asyncio.CancelledError:
-            self._returned.extend(batches)  # for the next call
-            raise
-        return ConsumerBatch(batches)
+        return ConsumerBatch(self._take(count_max))
+
+    def _has(self, count: int) -> bool:
+        """Whether so many messages are here, or a partition sends no more until some of its messages are taken."""
+        self._check_open()
+        drivers = self._drivers
+        return sum(driver.waiting for driver in drivers) >= count or any(driver.is_full for driver in drivers)
 
     def _take(self, count_max: int) -> list[MessageBatch]:
         """What is here, of each partition in turn."""
         self._check_open()
         batches: list[MessageBatch] = []
-        while self._returned and count_max > 0:
-            batch = self._returned.popleft()
-            if not _runs_of(batch).is_void(batch):
-                if batch.count > count_max:
-                    self._returned.appendleft(batch.after(count_max))
-                    batch = batch.up_to(count_max)
-                batches.append(batch)
-                count_max -= batch.count
         while self._ready and count_max > 0:
             runs = self._ready[0]
             try:
@@ -223,7 +208,7 @@ class AsyncConsumer:
         return batches
 
     async def _arrival(self) -> None:
-        if not self._ready and not self._returned:
+        if not self._ready:
             self._arrived.clear()
             self._check_open()
             await self._arrived.wait()
@@ -406,8 +391,3 @@ class AsyncConsumer:
     ) -> None:
         """Close the consumer; wait for acknowledgements unless the block was left by an exception."""
         await self.close(flush=kind is None)
-
-
-def _runs_of(batch: MessageBatch) -> ConsumedRuns:
-    assert isinstance(batch.delivery.source, ConsumedRuns), "a consumer received it"
-    return batch.delivery.source

@@ -66,8 +66,8 @@ Settled = OncelogError | bool
 class ConsumerDriver:
     """One ConsumerSession on the network. It handles one event at a time; events that effects cause wait their turn.
 
-    arrived: called when there are messages after there were none. changed: called after each other event. Both must not
-    feed events.
+    arrived: called when there are messages after there were none. changed: called after more messages have arrived, and
+    at each other change. Both must not feed events.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ConsumerDriver:
         network: Network,
         *,
         arrived: Callable[["ConsumerDriver"], None],
-        changed: Callable[[], None],
+        changed: Callable[["ConsumerDriver"], None],
     ) -> None:
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
         self.core = ConsumerSession(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
@@ -130,6 +130,16 @@ class ConsumerDriver:
         self.feed(MessagesWanted(count_max))
         handed, self._handed = self._handed, ()
         return handed
+
+    @property
+    def waiting(self) -> int:
+        """How many messages `take` returns at most."""
+        return 0 if self.names.missing else self.core.messages.waiting.count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the owner may send no more until messages are taken: it does not cut an entry to fill the window."""
+        return self.waiting > self.core.settings.receive_window // 2
 
     def is_void(self, seek_epoch: SeekEpoch, generation: Generation) -> bool:
         """Whether the subscription was sought, or another consumer has become active, since this was handed out."""
@@ -208,6 +218,7 @@ class ConsumerDriver:
                 epochs.learn(self.topic_partition.topic_id, core.attempts.owner_epoch)
         finally:
             self._busy = False
+        self._changed(self)
         if core.error is not None:
             self._following.close()
 
@@ -239,11 +250,10 @@ class ConsumerDriver:
                 case AckSettled(request, error, durable):
                     if (told := self._acks.pop(request, None)) is not None:
                         told(error if error is not None else durable)
-                        self._changed()
                 case SeekSettled(request, result):
                     self._settle_seek(request, result)
                 case ReportAttached() | ReportActive() | ReportSought() | FailConsumer():
-                    self._changed()
+                    pass  # `changed` follows, and the core has the attachment and the error
                 case LookUp():
                     self._network.background.start(self._look_up(effect), what=f"look-up of {self.topic}")
                 case StartSessionTimer():

@@ -167,19 +167,12 @@ class MessageBatch:
 
     def after(self, count: int) -> "MessageBatch":
         """This batch without its first `count` messages."""
-        return self._part(self.first_batch_index + count, self._end_batch_index)
-
-    def up_to(self, count: int) -> "MessageBatch":
-        """The first `count` messages of this batch."""
-        return self._part(self.first_batch_index, self.first_batch_index + count)
-
-    def _part(self, first: int, end: int | None) -> "MessageBatch":
         return MessageBatch(
             self._stored,
             self._topic,
             self.producer_name,
-            first_batch_index=first,
-            end_batch_index=end,
+            first_batch_index=self.first_batch_index + count,
+            end_batch_index=self._end_batch_index,
             columns=self._columns,
             delivery=self.delivery,
         )
