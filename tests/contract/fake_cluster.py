@@ -350,6 +350,7 @@ class FakeCluster:
         before, self.owner = self.owner, None
         assert before is not None
         before.knows = {topic_id: len(topic.entries) for topic_id, topic in self.by_id.items()}
+        before.consumers.blind = True
         await self.take_over()
         return before
 
