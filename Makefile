@@ -3,6 +3,7 @@ PYTHON ?= python3
 SEEDS ?= 20000
 OUT ?= services
 SEED ?= 1
+RETENTION_SECONDS ?= 1800
 NAMESPACE ?= default
 RELEASE ?= oncelog
 CHAOS ?=
@@ -19,7 +20,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof retention-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -93,6 +94,9 @@ jobs-proof: tools $(STAMP) ## kill export, import and compact, run them again, c
 
 fault-proof: $(STAMP) ## 20 minutes of storage faults with real processes, every message and copy checked (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.fault_proof --seed $(SEED) $(PROOF)
+
+retention-proof: $(STAMP) ## a topic under constant load with retention by size: disk space over RETENTION_SECONDS
+	$(BIN)/python -m tests.fault_proof --only retention --retention-seconds $(RETENTION_SECONDS)
 
 smoke: $(STAMP) ## install, kill pods, upgrade under load and uninstall in the current kube context (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke

@@ -4,6 +4,7 @@ random: faults of a seeded plan, in rounds with a topic each. The plan of a seed
 node: one of four nodes is lost and never returns; prints the copies of all entries over time.
 disks: the disks of the three nodes are replaced in turn; prints the copies of all entries over time.
 space: a topic is written and deleted again and again; prints the space on the disks over time.
+retention: a topic under constant load with retention by size; prints the space on the disks over time.
 
 The exit code is 0 when every acknowledged message was read once and in order, the oracles of `oncelog.verify` found
 nothing, every entry has all its copies again, and the disks stayed flat.
@@ -27,7 +28,12 @@ from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.lost_node import STORAGE_NODES, lose_node
 from tests.fault_proof.plan import FaultKind, plan_faults
 from tests.fault_proof.random_faults import DEADLINE_S, SETTINGS, RandomFaults
+from tests.fault_proof.retained_space import RETAINED_MB, load_with_retention
+from tests.fault_proof.retained_space import SETTINGS as RETENTION_SETTINGS
 from tests.fault_proof.three_disks import replace_all_disks
+
+#: Settings of single parts, on top of those of all.
+OF_PARTS = {"space": SPACE_SETTINGS, "retention": RETENTION_SETTINGS}
 
 
 def tell(line: str) -> None:
@@ -71,13 +77,22 @@ async def disk_space(seconds: float, cluster: FaultyCluster) -> None:
     await write_and_delete(cluster, seconds, tell)
 
 
+async def retained_space(seconds: float, cluster: FaultyCluster) -> None:
+    """Raises AssertionError."""
+    tell(f"a topic is written for {seconds:.0f} s, and {RETAINED_MB} MiB of it are retained")
+    await load_with_retention(cluster, seconds, tell)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault_proof", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="seed of the random faults")
     parser.add_argument("--seconds", type=float, default=1200.0, help="duration of the random faults [1200]")
     parser.add_argument("--directory", type=Path, help="empty directory for data and logs, kept [a temporary one]")
     parser.add_argument("--space-seconds", type=float, default=150.0, help="duration of the part space [150]")
-    parts = ("random", "node", "disks", "space")
+    parser.add_argument(
+        "--retention-seconds", type=float, default=180.0, help="duration of the part retention [180]; 1800: the table"
+    )
+    parts = ("random", "node", "disks", "space", "retention")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="these parts [all]")
     given = parser.parse_args()
     proofs: dict[str, Callable[[FaultyCluster], Coroutine[None, None, None]]] = {
@@ -85,6 +100,7 @@ def main() -> int:
         "node": lost_node,
         "disks": three_disks,
         "space": partial(disk_space, given.space_seconds),
+        "retention": partial(retained_space, given.retention_seconds),
     }
     with ExitStack() as stack:
         directory = given.directory
@@ -94,7 +110,7 @@ def main() -> int:
         for part in given.only:
             place = directory / part
             place.mkdir(parents=True)
-            settings = SETTINGS | (SPACE_SETTINGS if part == "space" else {})
+            settings = SETTINGS | OF_PARTS.get(part, {})
             nodes = STORAGE_NODES if part == "node" else 3
             with FaultyCluster.running(place.absolute(), storage_nodes=nodes, metadata=2, **settings) as cluster:
                 asyncio.run(proofs[part](cluster))
