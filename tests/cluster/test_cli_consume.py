@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,33 @@ def test_interrupted_command_acknowledges_what_it_printed(cluster: Standalone, t
         _, errors = process.communicate(timeout=_DEADLINE_S)
     assert (process.returncode, errors) == (130, b"")
     assert consumed(cluster, "piped", "--idle", "0.5") == []
+
+
+def test_administrator_moves_a_subscription(cluster: Standalone, tmp_path: Path) -> None:
+    """Create, skip, look, seek, and delete, over REST; the consumer follows."""
+
+    def admin(*words: str) -> Any:
+        done = cluster.run("admin", "subscriptions", *words, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if done.stdout else None
+
+    produced(cluster, "moved", tmp_path / "lines", 10)
+    admin("create", "moved", "billing", "--from", "earliest", "--property", "team=payments")
+    assert admin("list", "moved") == ["billing"]
+    assert admin("properties", "moved", "billing") == {"team": "payments"}
+    admin("skip", "moved", "billing", "3", "--yes")
+    assert admin("peek", "moved", "billing")["value"] == "line 3"
+    assert admin("stats", "moved", "billing")["msg_backlog"] == 7
+    assert consumed(cluster, "moved", "--count", "2") == lines(3, 4)
+    admin("seek", "moved", "billing", "--to-index", "1")
+    assert consumed(cluster, "moved", "--count", "2") == lines(1, 2)
+    admin("clear", "moved", "billing", "--yes")
+    admin("delete", "moved", "billing")
+    assert admin("list", "moved") == []
+    refused = cluster.run("admin", "subscriptions", "clear", "moved", "billing")
+    assert b"--yes" in refused.stderr
+    table = cluster.run("admin", "topics", "stats", "moved").stdout.decode()
+    assert max(map(len, table.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from oncelog.core.storage.ledger import LedgerOrigin
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.rpc import consumer_codec, owner_codec, reader_codec
+from oncelog.rpc import consumer_codec, owner_codec, reader_codec, subscription_codec
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 from oncelog.rpc.server import Server
@@ -52,6 +52,7 @@ from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
 from oncelog.topic_owner.store_clock import StoreClock
+from oncelog.topic_owner.subscription_service import SubscriptionService
 from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
@@ -202,6 +203,10 @@ async def owner_world(
         server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics).consume)
         admin = AdminService(world.topics, ME)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
+        subscriptions = SubscriptionService(world.topics)
+        server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
+        server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
+        server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)

@@ -51,6 +51,16 @@ GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions
+DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}
+GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/position/{number}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip/{count}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip_all
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor/{time_ms}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/expireMessages/{seconds}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/all_subscription/expireMessages/{seconds}
 GET /admin/v2/storage/ledgers
 GET /admin/v2/storage/ledgers/{ledger_id}
 POST /admin/v2/storage/ledgers/{ledger_id}/end

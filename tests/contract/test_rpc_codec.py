@@ -24,7 +24,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
-from oncelog.rpc import consumer_codec, metadata_codec, owner_codec, reader_codec, storage_codec
+from oncelog.rpc import consumer_codec, metadata_codec, owner_codec, reader_codec, storage_codec, subscription_codec
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.rpc.owner_codec import (
     EndedSession,
@@ -48,7 +48,7 @@ from oncelog.rpc.reader_codec import (
     StartTime,
 )
 from oncelog.rpc.storage_codec import AppendAnswer, AppendFrame, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
-from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2
+from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2, subscriptions_pb2
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")
 NODE = Incarnation("fedcba9876543210fedcba9876543210")
@@ -350,13 +350,13 @@ def test_method_paths_and_kinds_match_the_protocol() -> None:
             isinstance(method, StreamMethod),
             isinstance(method, StreamMethod | ReadMethod),
         )
-        for codec in (storage_codec, owner_codec, reader_codec, consumer_codec, metadata_codec)
+        for codec in (storage_codec, owner_codec, reader_codec, consumer_codec, subscription_codec, metadata_codec)
         for name, method in vars(codec).items()
         if isinstance(method, Method) and name != "REST_SERVED"
     }
     declared = {
         f"/{service.full_name}/{method.name}": (method.client_streaming, method.server_streaming)
-        for file in (storage_pb2, owner_pb2, metadata_pb2)
+        for file in (storage_pb2, owner_pb2, subscriptions_pb2, metadata_pb2)
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }

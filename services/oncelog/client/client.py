@@ -67,7 +67,7 @@ class AsyncClient:
         internal: bool = False,
     ) -> None:
         """See `connect`. internal: for the cluster's own services; topic owners are reached at their own addresses
-        instead of those that they advertise to clients."""
+        instead of those that they advertise to clients, and a producer has one log: a partitioned topic is refused."""
         check_type("url", url, str, "a string")
         check_token(token)
         if tls_ca_file is not None:
@@ -84,6 +84,7 @@ class AsyncClient:
         for address in addresses:
             credentials.check_address(address)
         self._network = Network(addresses, credentials, Routing.INTERNAL if internal else routing_of(url))
+        self._internal = internal
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers: list[AsyncProducer] = []
         self._readers: list[AsyncReader] = []
@@ -172,7 +173,7 @@ class AsyncClient:
         except InvalidArgument as error:
             # The answer to the usual look-up: a topic without partitions costs no other one.
             partitions = partitions_in(error)
-            if not partitions:
+            if not partitions or self._internal:
                 raise
         return await self._opened(PartitionedProducer(name, partitions, options, self._network))
 

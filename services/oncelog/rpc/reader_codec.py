@@ -87,11 +87,11 @@ class ReceivedEntries(NamedTuple):
 def encode_read_control(control: ReadControl) -> bytes:
     out = pb.ReadControl(permit_bytes=control.permit_bytes)
     if control.start is not None:
-        _start_to_wire(control.start, out.start)
+        start_to_wire(control.start, out.start)
     return out.SerializeToString()
 
 
-def _start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
+def start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
     out.topic, out.topic_id, at, out.owner_epoch_seen = start
     match at:
         case StartEdge.EARLIEST:
@@ -109,10 +109,11 @@ def _start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
 
 def decode_read_control(data: bytes) -> ReadControl:
     control = parse_request(pb.ReadControl.FromString, data)
-    return ReadControl(_start_from_wire(control.start) if control.HasField("start") else None, control.permit_bytes)
+    return ReadControl(start_from_wire(control.start) if control.HasField("start") else None, control.permit_bytes)
 
 
-def _start_from_wire(start: pb.ReaderStart) -> ReaderStart:
+def start_from_wire(start: pb.ReaderStart) -> ReaderStart:
+    """Raises InvalidArgument."""
     at: StartAt
     match start.WhichOneof("start"):
         case "earliest":
@@ -143,12 +144,12 @@ class FoundIndex(NamedTuple):
 
 def _encode_find_index(start: ReaderStart) -> bytes:
     out = pb.FindIndexRequest()
-    _start_to_wire(start, out.start)
+    start_to_wire(start, out.start)
     return out.SerializeToString()
 
 
 def _decode_find_index(data: bytes) -> ReaderStart:
-    return _start_from_wire(parse_request(pb.FindIndexRequest.FromString, data).start)
+    return start_from_wire(parse_request(pb.FindIndexRequest.FromString, data).start)
 
 
 def _encode_found_index(found: FoundIndex) -> bytes:

@@ -3,13 +3,16 @@
 Calls are numbered for each topic, because its core does not distinguish streams.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
 from oncelog.core.subscriptions.events import (
+    AdminRequest,
     AnswerAck,
     AnswerAdmin,
     AnswerSeek,
@@ -59,17 +62,20 @@ class ConsumerEffects:
         self._numbers = count(1)
         #: {call: where its answer goes}
         self._calls: dict[int, ConsumerSink] = {}
+        #: {call of an administrator: its answer; None: the change is durable}
+        self._administering: dict[int, asyncio.Future[OncelogError | None]] = {}
         #: {consumer: (where its reports go, its subscription)}
         self._consumers: dict[ConsumerNumber, tuple[ConsumerSink, SubscriptionNumber]] = {}
         #: {type of an effect: what performs it}
         self.performers: dict[type, Callable[[Any], None]] = {
             AnswerSubscribe: self._answer_subscribe,
             AnswerSeek: self._answer_seek,
+            AnswerAdmin: self._answer_admin,
             EndConsumer: self._end,
             ReadMessages: self._read,
             **dict.fromkeys((DeliverMessages, AnswerAck, RecallMessages), self._report),
             **dict.fromkeys((ConsumerActive, SubscriptionSought), self._report),
-            **dict.fromkeys((AnswerAdmin, ResolveDeadLetterTopic, PublishDeadLetter), self._unexpected),
+            **dict.fromkeys((ResolveDeadLetterTopic, PublishDeadLetter), self._unexpected),
         }
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -85,6 +91,18 @@ class ConsumerEffects:
 
     def seek(self, request: SeekRequested) -> None:
         self._runner.post(request)
+
+    async def administer(self, request: AdminRequest) -> None:
+        """Return when the change is durable. Raises the error that the topic answers with."""
+        call = next(self._numbers)
+        answer = self._administering[call] = asyncio.get_running_loop().create_future()
+        self._runner.post(replace(request, call=call))
+        try:
+            error = await answer
+        finally:
+            self._administering.pop(call, None)
+        if error is not None:
+            raise error
 
     def abandon(self, call: int) -> None:
         """The stream of this request is gone."""
@@ -111,6 +129,14 @@ class ConsumerEffects:
         sink = self._calls.pop(effect.call, None)
         if sink is not None:
             sink.sought(effect, self._runner)
+        else:
+            result = effect.result
+            self._answer_admin(AnswerAdmin(effect.call, result if isinstance(result, OncelogError) else None))
+
+    def _answer_admin(self, effect: AnswerAdmin) -> None:
+        waiting = self._administering.get(effect.call)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(effect.error)
 
     def _report(self, effect: Report) -> None:
         known = self._consumers.get(effect.consumer)
@@ -125,7 +151,7 @@ class ConsumerEffects:
     def _read(self, effect: ReadMessages) -> None:
         self._start(self._read_messages(effect))
 
-    def _unexpected(self, effect: AnswerAdmin | ResolveDeadLetterTopic | PublishDeadLetter) -> None:
+    def _unexpected(self, effect: ResolveDeadLetterTopic | PublishDeadLetter) -> None:
         raise InvariantViolated(f"topic {self._runner.topic_id}: nobody asked for {effect}")
 
     # --- reads --------------------------------------------------------------------------------------------------------

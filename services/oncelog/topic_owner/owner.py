@@ -19,7 +19,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.rpc import consumer_codec, owner_codec, reader_codec
+from oncelog.rpc import consumer_codec, owner_codec, reader_codec, subscription_codec
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
@@ -52,6 +52,7 @@ from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
 from oncelog.topic_owner.storage_view import StorageView
 from oncelog.topic_owner.store_clock import StoreClock
+from oncelog.topic_owner.subscription_service import SubscriptionService
 from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -274,6 +275,10 @@ class Owner:
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
+        subscriptions = SubscriptionService(self.topics)
+        server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
+        server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
+        server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)

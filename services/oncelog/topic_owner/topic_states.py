@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from oncelog.core.ids import Position
 from oncelog.core.ledger.managed_ledger import ManagedLedgerState
 from oncelog.core.topic.serving import Serving
+from oncelog.topic_owner.subscription_states import subscriptions_of
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 Json = Mapping[str, object]
@@ -52,6 +53,7 @@ def stats(runner: TopicRunner) -> Json:
             },
             "connected_producer_count": len(serving.sessions.open_sessions),
             "entries_in_flight": len(serving.log.in_flight),
+            "subscriptions": subscriptions_of(serving),
         }
     return shown
 

@@ -22,6 +22,7 @@ from oncelog.cli.admin.places import (
 from oncelog.cli.admin.policies import add_cluster_policies, add_policies
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.storage import storage
+from oncelog.cli.admin.subscriptions import subscriptions
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
@@ -67,6 +68,7 @@ storage_nodes = typer.Typer(help="Show and manage storage nodes.", no_args_is_he
 for _name, _group in (
     ("namespaces", namespaces),
     ("topics", topics),
+    ("subscriptions", subscriptions),
     ("tenants", tenants),
     ("cluster", cluster),
     ("brokers", brokers),

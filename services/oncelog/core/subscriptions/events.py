@@ -126,6 +126,27 @@ class SeekRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateRequested:
+    """An administrator creates a subscription that begins at first_index, clamped to the messages that the topic has.
+    Its first consumer chooses its type. Conflict if it exists."""
+
+    call: int
+    subscription: str
+    first_index: int
+    role: str = ""
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PropertiesRequested:
+    """An administrator replaces the properties of a subscription."""
+
+    call: int
+    number: SubscriptionNumber
+    properties: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SkipRequested:
     """An administrator acknowledges messages: the next `count` unacknowledged ones, or everything below `below` (clear
     backlog, expire by age). Exactly one of the two is not None."""
@@ -294,7 +315,7 @@ class AnswerSeek:
 
 @dataclass(frozen=True, slots=True)
 class AnswerAdmin:
-    """The answer to the SkipRequested or DeleteRequested of this call. error None: it is durable."""
+    """The answer to an administrator's request with this call. error None: it is durable."""
 
     call: int
     error: OncelogError | None = None
@@ -329,10 +350,11 @@ class EndConsumer:
     error: OncelogError
 
 
+#: Answered by AnswerAdmin, a seek by AnswerSeek.
+AdminRequest = CreateRequested | PropertiesRequested | SeekRequested | SkipRequested | DeleteRequested
 ConsumerEvent = (
     ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | AckRequested | NackRequested
-    | SeekRequested | SkipRequested | DeleteRequested | MessagesRead | DeadLetterTopicResolved | DeadLetterStored
-    | DeadLetterTopicReplaced
+    | AdminRequest | MessagesRead | DeadLetterTopicResolved | DeadLetterStored | DeadLetterTopicReplaced
 )  # fmt: skip
 ConsumerEffect = (
     AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought

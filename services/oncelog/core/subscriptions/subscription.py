@@ -20,6 +20,7 @@ Rules: only the durable state answers what is acknowledged; nothing is told befo
 before.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,9 +39,11 @@ from oncelog.core.subscriptions.changes import (
     EvictionReason,
     IndexRange,
     MessagesSkipped,
+    PropertiesSet,
     Sought,
     SubscriptionType,
 )
+from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Append, Context
 from oncelog.core.subscriptions.dead_letters import DeadLetters, DeadLetterToken, PublishedToken
 from oncelog.core.subscriptions.deliverable import Deliverable, LogRange
@@ -53,6 +56,7 @@ from oncelog.core.subscriptions.events import (
     FlowReported,
     MessagesRead,
     NackRequested,
+    PropertiesRequested,
     SeekRequested,
     SkipRequested,
     SubscriptionSought,
@@ -72,6 +76,13 @@ class SeekToken:
 
     call: int
     index: int
+
+
+@dataclass(slots=True, eq=False)
+class PropertiesToken:
+    """A PropertiesSet in flight."""
+
+    call: int
 
 
 class Blocked(NamedTuple):
@@ -118,6 +129,7 @@ class Subscription:
         self.seeking: SeekToken | None = None
         #: why new messages are withheld; empty: they are not
         self.pause_reason = ""
+        self._changing: list[PropertiesToken] = []
         #: requests that wait for a seek or a grant in flight
         self._deferred: list[AckRequested | NackRequested] = []
         self.dead_letters.start()
@@ -131,6 +143,10 @@ class Subscription:
     @property
     def has_consumers(self) -> bool:
         return bool(len(self._consumers))
+
+    @property
+    def consumers(self) -> Iterable[ConnectedConsumer]:
+        return self._consumers.by_number.values()
 
     def flow(self, event: FlowReported) -> None:
         consumer = self._consumers.by_number.get(event.consumer)
@@ -221,6 +237,15 @@ class Subscription:
         first, end = self._log.first_index, self._log.next_index
         return InvalidArgument(f"index {index} is outside of the topic's {first} to {end}", field="index", limit=end)
 
+    def set_properties(self, event: PropertiesRequested) -> None:
+        token = PropertiesToken(event.call)
+        self._changing.append(token)
+        self._context.append(PropertiesSet(self.state.number, event.properties), token)
+
+    def _properties_set(self, token: PropertiesToken, error: OncelogError | None) -> None:
+        self._changing.remove(token)
+        self._step.emit(AnswerAdmin(token.call, error))
+
     # --- seek ---------------------------------------------------------------------------------------------------------
 
     def seek(self, event: SeekRequested) -> None:
@@ -279,6 +304,8 @@ class Subscription:
                 self._take_deferred()
             case SeekToken():
                 self._sought(token)
+            case PropertiesToken():
+                self._properties_set(token, None)
             case DeadLetterToken():
                 self.dead_letters.settled(token)
             case PublishedToken():
@@ -298,8 +325,9 @@ class Subscription:
             match token:
                 case AckToken():
                     if token.call is not None:
-                        error = ServiceUnavailable("the change was not written: try again")
-                        self._step.emit(AnswerAdmin(token.call, error))
+                        self._step.emit(AnswerAdmin(token.call, _not_written()))
+                case PropertiesToken():
+                    self._properties_set(token, _not_written())
                 case CountToken():
                     self._redeliveries.dropped(token)
                 case GrantToken():
@@ -404,11 +432,16 @@ class Subscription:
         if self.seeking is not None:
             self._step.emit(AnswerSeek(self.seeking.call, error))
             self.seeking = None
-        for call in self._acks.calls():
+        for call in (*self._acks.calls(), *(token.call for token in self._changing)):
             self._step.emit(AnswerAdmin(call, error))
+        self._changing.clear()
         self.attachments.end(error)
 
     def check_invariants(self) -> None:
         self._context.deliverable.check_invariants()
         if self.attachments.keys is not None:
             self.attachments.keys.check_invariants()
+
+
+def _not_written() -> ServiceUnavailable:
+    return ServiceUnavailable("the change was not written: try again")

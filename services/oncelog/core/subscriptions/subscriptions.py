@@ -13,8 +13,6 @@ below its target wait; while a step back is in flight, `steps_back_to` names its
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from oncelog.core.errors import (
     Conflict,
@@ -31,6 +29,7 @@ from oncelog.core.subscriptions.changes import (
     IndexRange,
     SubscriptionCreated,
     SubscriptionDeleted,
+    SubscriptionType,
 )
 from oncelog.core.subscriptions.context import Append
 from oncelog.core.subscriptions.deliverable import LogRange
@@ -44,6 +43,7 @@ from oncelog.core.subscriptions.events import (
     ConsumerEvent,
     ConsumerOpening,
     ConsumerOpeningAbandoned,
+    CreateRequested,
     DeadLetterStored,
     DeadLetterTopicReplaced,
     DeadLetterTopicResolved,
@@ -51,37 +51,15 @@ from oncelog.core.subscriptions.events import (
     FlowReported,
     MessagesRead,
     NackRequested,
+    PropertiesRequested,
     SeekRequested,
     SkipRequested,
     SubscriptionStep,
 )
+from oncelog.core.subscriptions.in_flight import CreateToken, DeleteToken, Routed
 from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
 from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.subscriptions.subscription import Subscription
-
-
-@dataclass(slots=True, eq=False)
-class CreateToken:
-    """A SubscriptionCreated in flight, and the requests that wait for it."""
-
-    change: SubscriptionCreated
-    openings: list[ConsumerOpening] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class DeleteToken:
-    """A SubscriptionDeleted in flight, and the requests that wait for it."""
-
-    number: SubscriptionNumber
-    call: int
-    openings: list[ConsumerOpening] = field(default_factory=list)
-
-
-class Routed(NamedTuple):
-    """What the ack chain holds for a change: the token of one subscription."""
-
-    number: SubscriptionNumber
-    token: object
 
 
 class Subscriptions:
@@ -122,7 +100,7 @@ class Subscriptions:
         self._next_number = state.next_number
         #: the target of a trim in flight, and what waits for it
         self._trimming: int | None = None
-        self._behind_trim: list[ConsumerOpening | SeekRequested] = []
+        self._behind_trim: list[ConsumerOpening | CreateRequested | SeekRequested] = []
         self._draining = False
         self._judge = judge
         self._full = False
@@ -154,7 +132,9 @@ class Subscriptions:
                 self._open(event)
             case ConsumerOpeningAbandoned():
                 self._abandon(event.call)
-            case SeekRequested() | SkipRequested() | DeleteRequested():
+            case CreateRequested():
+                self._create_for_admin(event)
+            case SeekRequested() | PropertiesRequested() | SkipRequested() | DeleteRequested():
                 self._administer(event)
             case MessagesRead() | DeadLetterTopicResolved() | DeadLetterStored() | DeadLetterTopicReplaced():
                 self._of_a_subscription(event)
@@ -225,23 +205,42 @@ class Subscriptions:
         elif self._trimming is not None and opening.first_index < self._trimming:
             self._behind_trim.append(opening)
         else:
-            self._create(opening, opening.first_index)
+            self._create(opening, opening.first_index, opening.type).openings.append(opening)
         if error is not None:
             self._step.emit(AnswerSubscribe(opening.call, error))
 
-    def _create(self, opening: ConsumerOpening, first_index: int) -> None:
+    def _create(
+        self, request: ConsumerOpening | CreateRequested, first_index: int, type_: SubscriptionType
+    ) -> CreateToken:
         first_index = max(self.log.first_index, min(first_index, self.log.next_index))
         number, self._next_number = self._next_number, SubscriptionNumber(self._next_number + 1)
         change = SubscriptionCreated(
-            number, self._new_id(), opening.subscription, opening.type, first_index, opening.role, opening.properties
+            number, self._new_id(), request.subscription, type_, first_index, request.role, request.properties
         )
-        token = self._creating[opening.subscription] = CreateToken(change, [opening])
+        token = self._creating[request.subscription] = CreateToken(change)
         self._append(change, token)
+        return token
+
+    def _create_for_admin(self, event: CreateRequested) -> None:
+        number = self._state.names.get(event.subscription)
+        error: OncelogError | None = None
+        if self._draining:
+            error = _moved()
+        elif number is not None and number in self._deleting:
+            error = ServiceUnavailable("a subscription of this name is being deleted: try again")
+        elif number is not None or event.subscription in self._creating:
+            error = Conflict(f"subscription {event.subscription} exists already")
+        elif self._trimming is not None and event.first_index < self._trimming:
+            self._behind_trim.append(event)
+        else:
+            self._create(event, event.first_index, SubscriptionType.EXCLUSIVE).call = event.call
+        if error is not None:
+            self._step.emit(AnswerAdmin(event.call, error))
 
     def _abandon(self, call: int) -> None:
         for openings in self._waiting_openings():
             openings[:] = [opening for opening in openings if opening.call != call]
-        self._behind_trim = [e for e in self._behind_trim if isinstance(e, SeekRequested) or e.call != call]
+        self._behind_trim = [e for e in self._behind_trim if not isinstance(e, ConsumerOpening) or e.call != call]
         for subscription in self._subscriptions.values():
             subscription.attachments.abandon(call)
 
@@ -252,7 +251,7 @@ class Subscriptions:
 
     # --- administration -----------------------------------------------------------------------------------------------
 
-    def _administer(self, event: SeekRequested | SkipRequested | DeleteRequested) -> None:
+    def _administer(self, event: SeekRequested | PropertiesRequested | SkipRequested | DeleteRequested) -> None:
         number = self._state.names.get(event.subscription) if isinstance(event, DeleteRequested) else event.number
         subscription = None if number is None else self._subscriptions.get(number)
         error: OncelogError | None = None
@@ -273,6 +272,8 @@ class Subscriptions:
                     self._behind_trim.append(event)
                 else:
                     subscription.seek(event)
+            case PropertiesRequested():
+                subscription.set_properties(event)
             case SkipRequested():
                 subscription.skip(event)
             case DeleteRequested():
@@ -327,6 +328,8 @@ class Subscriptions:
         del self._creating[token.change.name]
         if token.change.number in self._state.subscriptions:
             self._add(token.change.number, taken_over=False)
+        if token.call is not None:
+            self._step.emit(AnswerAdmin(token.call))
         for opening in token.openings:
             self._open(opening)
 
@@ -350,6 +353,8 @@ class Subscriptions:
                     del self._creating[each.change.name]
                     for opening in each.openings:
                         self._step.emit(AnswerSubscribe(opening.call, error))
+                    if each.call is not None:
+                        self._step.emit(AnswerAdmin(each.call, error))
                 case DeleteToken():
                     del self._deleting[each.number]
                     self._step.emit(AnswerAdmin(each.call, error))
@@ -446,9 +451,17 @@ class Subscriptions:
                 self._step.emit(AnswerSubscribe(opening.call, error))
         for deleting in self._deleting.values():
             self._step.emit(AnswerAdmin(deleting.call, error))
+        for creating in self._creating.values():
+            if creating.call is not None:
+                self._step.emit(AnswerAdmin(creating.call, error))
         for event in self._behind_trim:
-            answer = AnswerSeek if isinstance(event, SeekRequested) else AnswerSubscribe
-            self._step.emit(answer(event.call, error))
+            match event:
+                case SeekRequested():
+                    self._step.emit(AnswerSeek(event.call, error))
+                case CreateRequested():
+                    self._step.emit(AnswerAdmin(event.call, error))
+                case ConsumerOpening():
+                    self._step.emit(AnswerSubscribe(event.call, error))
         self._creating.clear()
         self._deleting.clear()
         self._behind_trim.clear()

@@ -51,14 +51,13 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
 )
 from oncelog.core.subscriptions.events import (
+    AdminRequest,
     AnswerAdmin,
     AnswerSeek,
     AnswerSubscribe,
     ConsumerEvent,
     ConsumerOpening,
-    DeleteRequested,
     SeekRequested,
-    SkipRequested,
 )
 from oncelog.core.topic.dedup_cursor import TakenOver
 from oncelog.core.topic.effects import (
@@ -116,7 +115,7 @@ Handlers = dict[type, Callable[[Any], None]]
 
 
 #: Requests that need a topic that serves.
-_Refused = ConsumerOpening | SeekRequested | SkipRequested | DeleteRequested | TruncateRequested
+_Refused = ConsumerOpening | AdminRequest | TruncateRequested
 
 
 class Phase(Enum):
@@ -478,10 +477,10 @@ class Topic:
                 self._step.emit(AnswerSubscribe(event.call, error))
             case SeekRequested():
                 self._step.emit(AnswerSeek(event.call, error))
-            case SkipRequested() | DeleteRequested():
-                self._step.emit(AnswerAdmin(event.call, error))
             case TruncateRequested():
                 self._step.emit(AnswerTruncate(event.call, 0, error))
+            case _:
+                self._step.emit(AnswerAdmin(event.call, error))
 
     def check_invariants(self) -> None:
         if self.serving is not None:

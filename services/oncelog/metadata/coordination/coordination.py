@@ -8,6 +8,7 @@ from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owner_streams import OwnerStreams
 from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
 from oncelog.metadata.coordination.placements import Placements
+from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.repair.repair import Repair, RepairPace
@@ -39,6 +40,7 @@ class Coordination:
     calls: OwnerCalls
     lookup: TopicLookup
     placements: Placements
+    subscriptions: SubscriptionCalls
     deletions: TopicDeletions
     repair: Repair
 
@@ -64,6 +66,7 @@ class Coordination:
         placements = Placements(topics, owners, calls, start)
         owners.listener = placements
         fences = LedgerFences(registry, ledgers, peers)
+        lookup = TopicLookup(topics, policies, owners, placements)
         deletion_parts = DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences)
         return cls(
             cluster_id=cluster_id,
@@ -75,8 +78,9 @@ class Coordination:
             registry=registry,
             owners=owners,
             calls=calls,
-            lookup=TopicLookup(topics, policies, owners, placements),
+            lookup=lookup,
             placements=placements,
+            subscriptions=SubscriptionCalls(lookup, owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=Repair.over(
                 session, placements, owners=lambda: [one.incarnation for one in owners.live], peers=peers, pace=pace

@@ -6,6 +6,7 @@ import asyncio
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owners import address_of
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.methods import AnswerT, ReceivedAnswerT, ReceivedRequestT, RequestT, UnaryMethod
 from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, TRUNCATE, UNLOAD
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.stores.registry import LiveOwner
@@ -46,6 +47,17 @@ class OwnerCalls:
         request = pb.TopicStatesRequest(topic_ids=[topic_id], internal=internal)
         answer = await self._channel(owner).call(TOPIC_STATES, request, timeout_ms=STATES_TIMEOUT_MS)
         return next((state for state in answer.states if state.topic_id == topic_id), None)
+
+    async def ask(
+        self,
+        owner: LiveOwner,
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int,
+    ) -> ReceivedAnswerT:
+        """One call. Raises the owner's error, or a retriable error if there is no answer."""
+        return await self._channel(owner).call(method, request, timeout_ms=timeout_ms)
 
     def _channel(self, owner: LiveOwner) -> Channel:
         channel = self._channels.get(owner.incarnation)

@@ -17,6 +17,7 @@ from oncelog.metadata.rest import (
     problems,
     storage,
     storage_end,
+    subscriptions,
     topics,
     truncation,
 )
@@ -37,6 +38,7 @@ other invalid input, 503 and 504 for errors that a retry may solve. If authentic
 _TAGS = [
     {"name": "namespaces", "description": "Tenants and namespaces."},
     {"name": "topics", "description": "Topics and their state."},
+    {"name": "subscriptions", "description": "Subscriptions of topics: their positions, backlogs and consumers."},
     {
         "name": "policies",
         "description": "Policies at cluster, namespace and topic level; the most specific level wins.",
@@ -69,7 +71,8 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
-    for part in (namespaces, permissions, partitions, topics, truncation, policies, cluster, storage, storage_end):
+    parts = (namespaces, permissions, partitions, topics, subscriptions, truncation, policies, cluster)
+    for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))
     add_docs(app)

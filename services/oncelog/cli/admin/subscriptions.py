@@ -1,0 +1,187 @@
+"""`oncelog admin subscriptions`: subscriptions, their positions and backlogs."""
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.places import topic_path
+from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.read.start import parse_start
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
+from oncelog.core.names import check_part
+
+_HELP = """Show and change the subscriptions of topics.
+
+    oncelog admin subscriptions list orders
+
+    oncelog admin subscriptions stats orders billing
+
+    oncelog admin subscriptions seek orders billing --to 2026-01-31T12:00:00+01:00
+
+What is done to a partitioned topic is done to all its partitions. The rights `admin` and `consume` allow all
+commands."""
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
+NameArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
+PLACE_HELP = (
+    "earliest, latest, a message id (begins after it), or an ISO time (the first message stored at or after it)."
+)
+PropertyOption = Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given several times.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it: what is skipped is not delivered any more.")]
+
+subscriptions = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@admin_command(subscriptions, "list")
+def list_subscriptions(api: AdminApi, topic: TopicArgument) -> Answer:
+    """List the subscriptions of a topic."""
+    return api.get(f"{topic_path(topic)}/subscriptions")
+
+
+@admin_command(subscriptions, "stats")
+def show_subscription(api: AdminApi, topic: TopicArgument, subscription: NameArgument) -> Answer:
+    """Show a subscription: backlog, position, state of its acknowledgements, and consumers."""
+    answer = api.get(_path(topic, subscription))
+    if isinstance(answer, dict) and len(answer) == 1:
+        only = next(iter(answer.values()))
+        return only if isinstance(only, dict) else answer
+    return answer
+
+
+@admin_command(subscriptions, "create")
+def create_subscription(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: NameArgument,
+    start: Annotated[str, typer.Option("--from", help=f"Where it begins: {PLACE_HELP}")] = "latest",
+    from_index: Annotated[int | None, typer.Option("--from-index", min=0, help="Begin with this message.")] = None,
+    properties: PropertyOption = None,
+) -> Answer:
+    """Create a subscription. Usually not needed: the first consumer creates it."""
+    body: Answer = {"start": _place(start, from_index), "properties": _properties(properties or [])}
+    api.put(_path(topic, subscription), body)
+    return f"created subscription {subscription} of {topic}"
+
+
+@admin_command(subscriptions, "peek")
+def peek_message(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: NameArgument,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="1: the oldest message of the backlog.")] = 1,
+) -> Answer:
+    """Show a message of the backlog. Nothing is delivered or acknowledged."""
+    return api.get(f"{_path(topic, subscription)}/position/{number}")
+
+
+@admin_command(subscriptions, "seek")
+def seek(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: NameArgument,
+    to: Annotated[str | None, typer.Option("--to", help=PLACE_HELP)] = None,
+    index: Annotated[int | None, typer.Option("--to-index", min=0, help="Begin with this message.")] = None,
+) -> Answer:
+    """Begin again at a place. Connected consumers go on there; what was acknowledged behind it is delivered again."""
+    if (to is None) == (index is None):
+        raise InvalidArgument("give one of --to and --to-index", field="to")
+    api.post(f"{_path(topic, subscription)}/resetcursor", _place(to or "", index))
+    return f"subscription {subscription} of {topic} begins again"
+
+
+@admin_command(subscriptions, "skip")
+def skip_messages(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: NameArgument,
+    count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="Number of messages.")],
+    yes: YesOption = False,
+) -> Answer:
+    """Acknowledge the oldest messages of the backlog."""
+    _confirm(yes, f"{count} messages of {subscription} would not be delivered")
+    api.post(f"{_path(topic, subscription)}/skip/{count}")
+    return f"skipped {count} messages of subscription {subscription}"
+
+
+@admin_command(subscriptions, "clear")
+def clear_backlog(api: AdminApi, topic: TopicArgument, subscription: NameArgument, yes: YesOption = False) -> Answer:
+    """Acknowledge everything that is stored now."""
+    _confirm(yes, f"the whole backlog of {subscription} would not be delivered")
+    api.post(f"{_path(topic, subscription)}/skip_all")
+    return f"cleared the backlog of subscription {subscription}"
+
+
+@admin_command(subscriptions, "expire")
+def expire_messages(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: Annotated[
+        str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="Name of the subscription. Default: all.")
+    ] = None,
+    seconds: Annotated[int, typer.Option("--older-than", min=1, help="Age in seconds.")] = 604_800,
+    yes: YesOption = False,
+) -> Answer:
+    """Acknowledge messages that were stored longer ago than --older-than."""
+    _confirm(yes, f"messages older than {seconds} s would not be delivered")
+    if subscription is None:
+        api.post(f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
+        return f"expired messages of all subscriptions of {topic}"
+    api.post(f"{_path(topic, subscription)}/expireMessages/{seconds}")
+    return f"expired messages of subscription {subscription}"
+
+
+@admin_command(subscriptions, "delete")
+def delete_subscription(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: NameArgument,
+    force: Annotated[bool, typer.Option("--force", help="Also with connected consumers, which end.")] = False,
+) -> Answer:
+    """Delete a subscription. Its position is lost."""
+    api.delete(_path(topic, subscription) + ("?force=true" if force else ""))
+    return f"deleted subscription {subscription} of {topic}"
+
+
+@admin_command(subscriptions, "properties")
+def properties_of(
+    api: AdminApi, topic: TopicArgument, subscription: NameArgument, replacements: PropertyOption = None
+) -> Answer:
+    """Show the properties of a subscription; with --property, replace all of them."""
+    path = f"{_path(topic, subscription)}/properties"
+    if replacements is None:
+        return api.get(path)
+    body: Answer = dict(_properties(replacements))
+    api.put(path, body)
+    return f"set {len(replacements)} properties of subscription {subscription}"
+
+
+def _path(topic: str, subscription: str) -> str:
+    return f"{topic_path(topic)}/subscription/{quote(check_part(subscription, field='subscription'), safe='')}"
+
+
+def _place(text: str, index: int | None) -> dict[str, object]:
+    """The body of a place."""
+    if index is not None:
+        return {"index": index}
+    start = parse_start(text)
+    if start in (EARLIEST, LATEST):
+        return {"position": text}
+    if isinstance(start, MessageId):
+        return {"message_id": text}
+    return {"time_ms": int(start.timestamp() * 1000)}
+
+
+def _properties(given: list[str]) -> dict[str, object]:
+    pairs = [each.partition("=") for each in given]
+    wrong = [name for name, equals, _ in pairs if not equals or not name]
+    if wrong:
+        raise InvalidArgument(f"--property is NAME=VALUE, not {wrong[0]!r}", field="property")
+    return {name: value for name, _, value in pairs}
+
+
+def _confirm(yes: bool, what: str) -> None:
+    if not yes:
+        raise InvalidArgument(f"{what} any more: give --yes to do it", field="yes")

@@ -1,0 +1,100 @@
+"""Calls about subscriptions to the owners of topics. A topic without an owner is placed first."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, ServiceUnavailable, TopicLoading
+from oncelog.core.ids import TopicId
+from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.owner_calls import OwnerCalls
+from oncelog.metadata.coordination.owners import Owners
+from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
+from oncelog.stores.registry import LiveOwner
+from oncelog.wire import subscriptions_pb2 as pb
+
+AnswerT = TypeVar("AnswerT")
+
+#: An owner may prove first that it is the current one, and read the log.
+CALL_TIMEOUT_MS = 10_000
+#: How long a call is repeated while the topic moves: until then nothing was done.
+MOVING_MAX_MS = 10_000
+_PAUSE_S = 0.1
+
+
+class SubscriptionCalls:
+    """Used by the REST interface, which checks rights."""
+
+    def __init__(self, lookup: TopicLookup, owners: Owners, calls: OwnerCalls) -> None:
+        self._lookup = lookup
+        self._owners = owners
+        self._calls = calls
+
+    async def partitions(self, topic: TopicName) -> int:
+        """0: not partitioned. Raises TopicNotFound."""
+        return (await self._lookup.find(topic)).partitions
+
+    async def describe(self, topic: TopicName) -> dict[str, dict[str, Any]]:
+        """{subscription: statistics}. Raises TopicNotFound, and retriable errors."""
+
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> str:
+            request = pb.DescribeSubscriptionsRequest(topic=str(topic), topic_id=topic_id)
+            answer = await self._calls.ask(owner, DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=CALL_TIMEOUT_MS)
+            return answer.subscriptions_json
+
+        described: dict[str, dict[str, Any]] = json.loads(await self._of_owner(topic, ask))
+        return described
+
+    async def change(self, topic: TopicName, change: pb.ChangeSubscriptionRequest) -> None:
+        """change: without the topic. Returns when it is durable.
+
+        Raises TopicNotFound, SubscriptionNotFound, Conflict and InvalidArgument; DeadlineExceeded if the outcome is
+        unknown.
+        """
+
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> None:
+            request = pb.ChangeSubscriptionRequest()
+            request.CopyFrom(change)
+            request.topic, request.topic_id = str(topic), topic_id
+            await self._calls.ask(owner, CHANGE_SUBSCRIPTION, request, timeout_ms=CALL_TIMEOUT_MS)
+
+        await self._of_owner(topic, ask, create=change.HasField("create"))
+
+    async def peek(self, topic: TopicName, subscription: str, number: int) -> pb.PeekMessageAnswer:
+        """A message of the backlog, counted from 1. Raises NotFound behind its end."""
+
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> pb.PeekMessageAnswer:
+            request = pb.PeekMessageRequest(
+                topic=str(topic), topic_id=topic_id, subscription=subscription, number=number
+            )
+            return await self._calls.ask(owner, PEEK_MESSAGE, request, timeout_ms=CALL_TIMEOUT_MS)
+
+        return await self._of_owner(topic, ask)
+
+    async def _of_owner(
+        self,
+        topic: TopicName,
+        ask: Callable[[LiveOwner, TopicId], Awaitable[AnswerT]],
+        *,
+        create: bool = False,
+    ) -> AnswerT:
+        """create: a partition is created on its first use, if it is missing."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + MOVING_MAX_MS / 1000
+        while True:
+            located = await self._lookup.locate(topic, create=create and topic.partition is not None)
+            if located.partitions:
+                message = f"{topic} is partitioned: use one of its {located.partitions} partitions, {topic}-partition-N"
+                raise InvalidArgument(message, field="topic")
+            owner = self._owners.find(located.owner)
+            failure: OncelogError = ServiceUnavailable(f"the owner of {topic} has just gone: try again")
+            if owner is not None:
+                try:
+                    return await ask(owner, located.topic_id)
+                except (NotOwner, TopicLoading) as error:
+                    failure = error
+            if loop.time() > ends_at:
+                raise failure
+            await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,144 @@
+"""Request and response bodies of the routes for subscriptions."""
+
+import base64
+from typing import Annotated, Any
+
+from crc32c import crc32c
+from fastapi import Depends, Path
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+
+from oncelog.client.messages import Message, MessageBatch, open_entry
+from oncelog.client.results import TopicPartition
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.message_id import NO_PARTITION, MessageId
+from oncelog.core.ids import TopicId
+from oncelog.core.names import TopicName, check_part
+from oncelog.rpc.consumer_codec import PROPERTIES_MAX
+from oncelog.rpc.reader_codec import ReaderStart, StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_to_wire
+from oncelog.wire import subscriptions_pb2 as pb
+from oncelog.wire.consumer_pb2 import SubscriptionProperty
+from oncelog.wire.owner_pb2 import ReaderStart as ReaderStartMessage
+
+#: Of all names and values of one subscription's properties, in UTF-8.
+PROPERTIES_BYTES_MAX = 16 * 1024
+Properties = dict[StrictStr, StrictStr]
+_Subscription = Annotated[str, Path(description="Subscription: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
+
+
+async def _subscription(subscription: _Subscription) -> str:
+    return check_part(subscription, field="subscription")
+
+
+SubscriptionPath = Annotated[str, Depends(_subscription)]
+
+
+class TopicPlace(BaseModel):
+    """A place in the topic: exactly one of the fields. A message id and an index belong to one partition."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    position: StrictStr | None = Field(None, description="earliest or latest", pattern="^(earliest|latest)$")
+    message_id: StrictStr | None = Field(None, description="ledger:entry or ledger:entry:index; begins after it")
+    inclusive: StrictBool = Field(False, description="With message_id: begin with that message itself")
+    index: StrictInt | None = Field(None, ge=0, lt=1 << 62, description="Number of the message in the topic")
+    time_ms: StrictInt | None = Field(
+        None, ge=0, lt=1 << 53, description="The first message stored at or after it, ms since 1970"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "TopicPlace":
+        given = [each for each in (self.position, self.message_id, self.index, self.time_ms) if each is not None]
+        if len(given) != 1:
+            raise ValueError("give exactly one of position, message_id, index and time_ms")
+        return self
+
+    @property
+    def is_of_one_partition(self) -> bool:
+        return self.message_id is not None or self.index is not None
+
+    def start(self) -> ReaderStartMessage:
+        """On the wire. Raises InvalidArgument."""
+        return start_message(self._at())
+
+    def _at(self) -> StartAt:
+        if self.index is not None:
+            return StartIndex(self.index)
+        if self.time_ms is not None:
+            return StartTime(self.time_ms)
+        if self.message_id is not None:
+            found = MessageId.parse(self.message_id)
+            return StartMessage(found.position, found.batch_index, self.inclusive)
+        return StartEdge.EARLIEST if self.position == "earliest" else StartEdge.LATEST
+
+
+class NewSubscription(BaseModel):
+    """Where a new subscription begins, and its properties."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    start: TopicPlace = Field(default_factory=lambda: TopicPlace.model_validate({"position": "latest"}))
+    properties: Properties = Field(default_factory=dict)
+
+
+class PeekedMessage(BaseModel):
+    """One message of a backlog."""
+
+    index: int = Field(description="Number of the message in the topic")
+    message_id: str
+    value: str | None = Field(description="null: not UTF-8, see value_base64")
+    value_base64: str | None
+    key: str | None = Field(description="null: none, or not UTF-8, see key_base64")
+    key_base64: str | None
+    producer_name: str | None
+    sequence_id: int
+    publish_time_ms: int
+    event_time_ms: int | None
+    properties: dict[str, str]
+
+
+def start_message(at: StartAt) -> ReaderStartMessage:
+    out = ReaderStartMessage()
+    start_to_wire(ReaderStart("", TopicId(""), at), out)
+    return out
+
+
+def wire_properties(given: Properties) -> list[SubscriptionProperty]:
+    """Raises InvalidArgument, which names the limit."""
+    if len(given) > PROPERTIES_MAX:
+        message = f"{len(given)} properties, at most {PROPERTIES_MAX}"
+        raise InvalidArgument(message, field="properties", limit=PROPERTIES_MAX)
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in given.items())
+    if size > PROPERTIES_BYTES_MAX:
+        message = f"the properties have {size} bytes, at most {PROPERTIES_BYTES_MAX}"
+        raise InvalidArgument(message, field="properties", limit=PROPERTIES_BYTES_MAX)
+    return [SubscriptionProperty(name=name, value=value) for name, value in given.items()]
+
+
+def peeked_message(topic: TopicName, answer: pb.PeekMessageAnswer) -> PeekedMessage:
+    """Raises CorruptEntry."""
+    partition = NO_PARTITION if topic.partition is None else topic.partition
+    stored = open_entry(answer.entry, crc32c)
+    name = answer.producer_name or None
+    batch = MessageBatch(stored, TopicPartition(TopicId(""), partition), name, first_batch_index=0)
+    at = answer.message_index - batch.first_index
+    message, times_ms = Message(batch, at), batch.event_times_ms
+    value, key = _text("value", bytes(message.value)), _text("key", message.key)
+    return PeekedMessage.model_validate({
+        "index": message.index,
+        "message_id": str(message.message_id),
+        "producer_name": name,
+        "sequence_id": message.sequence_id,
+        "publish_time_ms": batch.publish_time_ms,
+        "event_time_ms": None if times_ms is None else times_ms[at],
+        "properties": dict(message.properties),
+        **value,
+        **key,
+    })  # fmt: skip
+
+
+def _text(name: str, data: bytes | None) -> dict[str, Any]:
+    try:
+        return {name: None if data is None else data.decode(), f"{name}_base64": None}
+    except UnicodeDecodeError:
+        assert data is not None, "nothing decodes"
+        return {name: None, f"{name}_base64": base64.b64encode(data).decode()}

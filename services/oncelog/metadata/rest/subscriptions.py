@@ -1,0 +1,255 @@
+"""Routes for subscriptions, on Pulsar's paths. What is done to a partitioned topic is done to all its partitions.
+
+The rights `admin` and `consume` allow all of them, as in Pulsar: who consumes may skip, seek and delete.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Body, Path, Query
+
+from oncelog.core.access import Right
+from oncelog.core.errors import Conflict, InvalidArgument, OncelogError, SubscriptionNotFound, TopicNotFound
+from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.rest.access import CallerOfRequest, requires
+from oncelog.metadata.rest.subscription_values import (
+    NewSubscription,
+    PeekedMessage,
+    Properties,
+    SubscriptionPath,
+    TopicPlace,
+    peeked_message,
+    start_message,
+    wire_properties,
+)
+from oncelog.metadata.rest.values import TopicPath
+from oncelog.rpc.reader_codec import StartTime
+from oncelog.wire import subscriptions_pb2 as pb
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_ONE = f"{_TOPIC}/subscription/{{subscription}}"
+_ALLOWED = [requires(Right.ADMIN, Right.CONSUME)]
+#: Partitions that are asked at the same time.
+_AT_ONCE = 16
+ResultT = TypeVar("ResultT")
+Count = Annotated[int, Path(ge=1, lt=1 << 53, description="Number of messages.")]
+Seconds = Annotated[int, Path(ge=1, lt=1 << 40, description="Age in seconds.")]
+TimeMs = Annotated[int, Path(ge=0, lt=1 << 53, description="Milliseconds since 1970.")]
+Number = Annotated[int, Path(ge=1, le=10_000, description="1: the oldest message of the backlog.")]
+Force = Annotated[bool, Query(description="Also with connected consumers, which end with `subscription_gone`.")]
+
+
+class _Partitions:
+    """Carries out one request on a topic, or on each of its partitions."""
+
+    def __init__(self, coordination: Coordination, topic: TopicName) -> None:
+        self._calls = coordination.subscriptions
+        self._topic = topic
+
+    async def each(
+        self, do: Callable[[TopicName], Awaitable[ResultT]], *, unused: bool = False
+    ) -> dict[TopicName, ResultT]:
+        """{topic or partition: result}. unused: also partitions that do not exist yet. When some fail, the error names
+        them and what was done. Raises TopicNotFound."""
+        count = await self._calls.partitions(self._topic)
+        if not count:
+            return {self._topic: await do(self._topic)}
+        room, done, failed = asyncio.Semaphore(_AT_ONCE), dict[TopicName, ResultT](), dict[TopicName, OncelogError]()
+
+        async def one(partition: TopicName) -> None:
+            async with room:
+                try:
+                    done[partition] = await do(partition)
+                except TopicNotFound as error:
+                    if unused:
+                        failed[partition] = error
+                except OncelogError as error:
+                    failed[partition] = error
+
+        await asyncio.gather(*(one(replace(self._topic, partition=number)) for number in range(count)))
+        missing = {partition: error for partition, error in failed.items() if isinstance(error, SubscriptionNotFound)}
+        if failed and not (done and len(missing) == len(failed)):
+            raise _error_of_some(failed, len(done), count)
+        return done
+
+    async def change(self, change: pb.ChangeSubscriptionRequest) -> None:
+        await self.each(lambda topic: self._calls.change(topic, change), unused=change.HasField("create"))
+
+    async def described(self) -> dict[TopicName, dict[str, dict[str, Any]]]:
+        return await self.each(self._calls.describe)
+
+    async def require_one(self, what: str) -> None:
+        """Raises InvalidArgument for a partitioned topic."""
+        if count := await self._calls.partitions(self._topic):
+            message = f"{what} belongs to one of the {count} partitions: use {self._topic}-partition-N"
+            raise InvalidArgument(message, field="topic")
+
+
+def _error_of_some(failed: dict[TopicName, OncelogError], done: int, count: int) -> OncelogError:
+    first = min(failed, key=lambda topic: topic.partition or 0)
+    error = failed[first]
+    message = f"done on {done} of {count} partitions, failed on {len(failed)}; {first}: {error.message}"
+    return type(error)(message, **error.details)
+
+
+def routes(coordination: Coordination) -> APIRouter:
+    """All routes for subscriptions."""
+    router = APIRouter(tags=["subscriptions"], dependencies=_ALLOWED)
+    _add_life(router, coordination)
+    _add_position(router, coordination)
+    return router
+
+
+def _add_life(router: APIRouter, coordination: Coordination) -> None:
+    @router.get(
+        f"{_TOPIC}/subscriptions", summary="List the subscriptions", operation_id="list_subscriptions",
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def list_subscriptions(topic: TopicPath) -> list[str]:
+        """Names, sorted. Of a partitioned topic: those of all partitions."""
+        described = await _Partitions(coordination, topic).described()
+        return sorted({name for each in described.values() for name in each})
+
+    @router.get(_ONE, summary="Show a subscription", operation_id="get_subscription", dependencies=_ALLOWED)
+    async def get_subscription(topic: TopicPath, subscription: SubscriptionPath) -> dict[str, dict[str, Any]]:
+        """Statistics by topic; of a partitioned topic, by partition."""
+        described = await _Partitions(coordination, topic).described()
+        found = {str(topic): each[subscription] for topic, each in described.items() if subscription in each}
+        if not found:
+            raise SubscriptionNotFound(f"topic {topic} has no subscription {subscription}")
+        return dict(sorted(found.items()))
+
+    @router.put(
+        _ONE, summary="Create a subscription", operation_id="create_subscription", status_code=204,
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def create_subscription(
+        topic: TopicPath,
+        subscription: SubscriptionPath,
+        caller: CallerOfRequest,
+        new: Annotated[NewSubscription | None, Body(description="Default: begins at the latest message.")] = None,
+    ) -> None:
+        """`conflict` if it exists. Its first consumer chooses its type. The topic must exist."""
+        new = new or NewSubscription()
+        partitions = _Partitions(coordination, topic)
+        if new.start.is_of_one_partition:
+            await partitions.require_one("a message id or an index")
+        create = pb.CreateSubscription(
+            start=new.start.start(), properties=wire_properties(new.properties), role=caller.role
+        )
+        await partitions.change(pb.ChangeSubscriptionRequest(subscription=subscription, create=create))
+
+    @router.delete(
+        _ONE, summary="Delete a subscription", operation_id="delete_subscription", status_code=204,
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def delete_subscription(topic: TopicPath, subscription: SubscriptionPath, force: Force = False) -> None:
+        """`conflict` while consumers are connected, unless forced. Its position is lost."""
+        partitions = _Partitions(coordination, topic)
+        if not force:
+            described = await partitions.described()
+            if any(each.get(subscription, {}).get("consumer_count") for each in described.values()):
+                raise Conflict(f"subscription {subscription} has connected consumers: close them, or use force")
+        delete = pb.DeleteSubscription(force=force)
+        await partitions.change(pb.ChangeSubscriptionRequest(subscription=subscription, delete=delete))
+
+    @router.get(
+        f"{_ONE}/properties", summary="Show the properties of a subscription",
+        operation_id="get_subscription_properties", dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def get_subscription_properties(topic: TopicPath, subscription: SubscriptionPath) -> dict[str, str]:
+        """Text to text. Of a partitioned topic: those of its first partition that has the subscription."""
+        found = await get_subscription(topic, subscription)
+        return dict(next(iter(found.values()))["properties"])
+
+    @router.put(
+        f"{_ONE}/properties", summary="Replace the properties of a subscription",
+        operation_id="set_subscription_properties", status_code=204, dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def set_subscription_properties(
+        topic: TopicPath,
+        subscription: SubscriptionPath,
+        properties: Annotated[Properties, Body(description="Up to 64, at most 16 KiB together.")],
+    ) -> None:
+        """All former properties are gone."""
+        change = pb.SubscriptionProperties(properties=wire_properties(properties))
+        await _Partitions(coordination, topic).change(
+            pb.ChangeSubscriptionRequest(subscription=subscription, properties=change)
+        )
+
+
+def _add_position(router: APIRouter, coordination: Coordination) -> None:
+    @router.get(
+        f"{_ONE}/position/{{number}}", summary="Peek at a message of the backlog", operation_id="peek_message",
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def peek_message(topic: TopicPath, subscription: SubscriptionPath, number: Number) -> PeekedMessage:
+        """Nothing is delivered or acknowledged. `not_found` behind the end of the backlog."""
+        await _Partitions(coordination, topic).require_one("a message of a backlog")
+        return peeked_message(topic, await coordination.subscriptions.peek(topic, subscription, number))
+
+    @router.post(
+        f"{_ONE}/skip/{{count}}", summary="Skip messages", operation_id="skip_messages", status_code=204,
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def skip_messages(topic: TopicPath, subscription: SubscriptionPath, count: Count) -> None:
+        """Acknowledge the oldest messages of the backlog. Fewer, if it has fewer."""
+        partitions = _Partitions(coordination, topic)
+        await partitions.require_one("a number of messages")
+        await partitions.change(pb.ChangeSubscriptionRequest(subscription=subscription, skip=count))
+
+    @router.post(
+        f"{_ONE}/skip_all", summary="Clear the backlog", operation_id="skip_all_messages", status_code=204,
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def skip_all_messages(topic: TopicPath, subscription: SubscriptionPath) -> None:
+        """Acknowledge everything that is stored now."""
+        change = pb.ChangeSubscriptionRequest(subscription=subscription, skip_all=pb.SkipAll())
+        await _Partitions(coordination, topic).change(change)
+
+    @router.post(
+        f"{_ONE}/resetcursor/{{time_ms}}", summary="Seek to a time", operation_id="reset_cursor_to_time",
+        status_code=204, dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def reset_cursor_to_time(topic: TopicPath, subscription: SubscriptionPath, time_ms: TimeMs) -> None:
+        """Begin again with the first message that was stored at or after a time. Connected consumers go on there."""
+        change = pb.ChangeSubscriptionRequest(subscription=subscription, seek=start_message(StartTime(time_ms)))
+        await _Partitions(coordination, topic).change(change)
+
+    @router.post(
+        f"{_ONE}/resetcursor", summary="Seek", operation_id="reset_cursor", status_code=204, dependencies=_ALLOWED
+    )
+    async def reset_cursor(topic: TopicPath, subscription: SubscriptionPath, place: TopicPlace) -> None:
+        """Begin again at a place. What was acknowledged behind it is delivered again."""
+        partitions = _Partitions(coordination, topic)
+        if place.is_of_one_partition:
+            await partitions.require_one("a message id or an index")
+        await partitions.change(pb.ChangeSubscriptionRequest(subscription=subscription, seek=place.start()))
+
+    @router.post(
+        f"{_ONE}/expireMessages/{{seconds}}", summary="Expire messages by age", operation_id="expire_messages",
+        status_code=204, dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def expire_messages(topic: TopicPath, subscription: SubscriptionPath, seconds: Seconds) -> None:
+        """Acknowledge messages that were stored longer ago than this."""
+        change = pb.ChangeSubscriptionRequest(subscription=subscription, expire_after_ms=seconds * 1000)
+        await _Partitions(coordination, topic).change(change)
+
+    @router.post(
+        f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}",
+        summary="Expire messages by age for all subscriptions", operation_id="expire_messages_of_all_subscriptions",
+        status_code=204, dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def expire_messages_of_all_subscriptions(topic: TopicPath, seconds: Seconds) -> None:
+        """As for each of the topic's subscriptions."""
+        calls = coordination.subscriptions
+
+        async def expire(partition: TopicName) -> None:
+            for name in await calls.describe(partition):
+                change = pb.ChangeSubscriptionRequest(subscription=name, expire_after_ms=seconds * 1000)
+                await calls.change(partition, change)
+
+        await _Partitions(coordination, topic).each(expire)

@@ -1,0 +1,55 @@
+"""The statistics of a topic's subscriptions as JSON, for operators; names follow Pulsar's where it has the value."""
+
+from collections.abc import Mapping
+
+from oncelog.core.subscriptions.consumers import ConnectedConsumer
+from oncelog.core.subscriptions.subscription import Subscription
+from oncelog.core.topic.serving import Serving
+
+Json = Mapping[str, object]
+#: Consumers listed for each subscription; `consumer_count` counts all.
+CONSUMERS_SHOWN_MAX = 100
+
+
+def subscriptions_of(serving: Serving) -> dict[str, Json]:
+    """{name: statistics}, by name. Only what is durable counts as acknowledged."""
+    next_index = serving.log.table.state.next_index
+    shown = {each.state.name: subscription_of(each, next_index) for each in serving.subscriptions}
+    return dict(sorted(shown.items()))
+
+
+def subscription_of(subscription: Subscription, next_index: int) -> Json:
+    """next_index: of the topic."""
+    state = subscription.state
+    acks, blocked = state.acks, subscription.blocked()
+    consumers = list(subscription.consumers)
+    return {
+        "type": subscription.type.name.lower(),
+        "msg_backlog": next_index - acks.mark_delete - acks.acked_count,
+        "unacked_messages": sum(len(each.out.bits) for each in consumers),
+        "mark_delete": acks.mark_delete,
+        "seek_epoch": state.seek_epoch,
+        "redelivered_messages": len(state.redeliveries),
+        "pending_dead_letters": len(state.dead_letters),
+        "ack_state_bytes": state.state_bytes,
+        "ack_ranges": acks.range_count,
+        "is_blocked_on_ack_state_persistent": blocked is not None,
+        "blocked": None if blocked is None else blocked._asdict(),
+        "active_consumer": next((each.name for each in consumers if each.generation), None),
+        "generation": state.generation,
+        "role": state.role or None,
+        "properties": dict(state.properties),
+        "consumer_count": len(consumers),
+        "consumers": [_consumer(each) for each in consumers[:CONSUMERS_SHOWN_MAX]],
+    }
+
+
+def _consumer(consumer: ConnectedConsumer) -> Json:
+    return {
+        "consumer_name": consumer.name,
+        "priority": consumer.opening.priority,
+        "active": bool(consumer.generation),
+        "unacked_messages": len(consumer.out.bits),
+        "available_permits": consumer.credit.left,
+        "role": consumer.opening.role or None,
+    }

@@ -1,0 +1,182 @@
+"""Administration of subscriptions at a real owner: each change is durable when it is answered."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from oncelog.client.messages import open_entry
+from oncelog.core.errors import (
+    Conflict,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    SubscriptionGone,
+    SubscriptionNotFound,
+)
+from oncelog.core.subscriptions.changes import SubscriptionType
+from oncelog.core.subscriptions.events import EndConsumer, FlowReported, Subscribed
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
+from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.wire import owner_pb2
+from oncelog.wire import subscriptions_pb2 as pb
+from oncelog.wire.consumer_pb2 import SubscriptionProperty
+from tests.contract.owner_world import owner_world
+from tests.contract.test_topic_owner_consuming import ConsumeClient, stored
+
+pytestmark = pytest.mark.asyncio
+
+TIMEOUT_MS = 10_000
+
+
+class Administrator:
+    """Calls of a metadata service about one topic."""
+
+    def __init__(self, channel: Channel, runner: TopicRunner) -> None:
+        self._channel = channel
+        self._topic: dict[str, Any] = {"topic": runner.name, "topic_id": runner.topic_id}
+
+    async def change(self, name: str = "billing", **change: Any) -> None:
+        request = pb.ChangeSubscriptionRequest(subscription=name, **self._topic, **change)
+        await self._channel.call(CHANGE_SUBSCRIPTION, request, timeout_ms=TIMEOUT_MS)
+
+    async def create(self, name: str = "billing", index: int = 0, **properties: str) -> None:
+        start = owner_pb2.ReaderStart(index=index)
+        listed = [SubscriptionProperty(name=name, value=value) for name, value in properties.items()]
+        await self.change(name, create=pb.CreateSubscription(start=start, properties=listed))
+
+    async def described(self) -> dict[str, dict[str, Any]]:
+        request = pb.DescribeSubscriptionsRequest(**self._topic)
+        answer = await self._channel.call(DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=TIMEOUT_MS)
+        described: dict[str, dict[str, Any]] = json.loads(answer.subscriptions_json)
+        return described
+
+    async def backlog(self, name: str = "billing") -> tuple[int, int]:
+        """(messages, first unacknowledged)."""
+        one = (await self.described())[name]
+        return one["msg_backlog"], one["mark_delete"]
+
+    async def peek(self, number: int, name: str = "billing") -> pb.PeekMessageAnswer:
+        request = pb.PeekMessageRequest(subscription=name, number=number, **self._topic)
+        return await self._channel.call(PEEK_MESSAGE, request, timeout_ms=TIMEOUT_MS)
+
+
+async def test_subscription_without_consumers_is_created_and_consumed(tmp_path: Path) -> None:
+    """It keeps its place until a consumer comes, who chooses the type."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3, 3)
+        admin = Administrator(channel, runner)
+        await admin.create(index=2, team="payments")
+        with pytest.raises(Conflict):
+            await admin.create(index=2)
+        shown = (await admin.described())["billing"]
+        assert (shown["msg_backlog"], shown["mark_delete"], shown["properties"]) == (4, 2, {"team": "payments"})
+        assert (shown["consumer_count"], shown["is_blocked_on_ack_state_persistent"]) == (0, False)
+        client = ConsumeClient(channel, runner)
+        attached = await client.ask(SubscriptionType.KEY_SHARED, first_index=None)
+        assert isinstance(attached, Subscribed)
+        await client.send(FlowReported(attached.consumer, 0, 100))
+        assert sorted(await client.received(4)) == [2, 3, 4, 5]
+        shown = (await admin.described())["billing"]
+        assert (shown["type"], shown["unacked_messages"]) == ("key_shared", 4)
+        assert shown["consumers"][0]["consumer_name"] == "c"
+
+
+async def test_positions_change(tmp_path: Path) -> None:
+    """Skip, seek, expire and clear, as the durable state shows them."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, *[2] * 5)
+        admin = Administrator(channel, runner)
+        await admin.create()
+        await admin.change(skip=3)
+        assert await admin.backlog() == (7, 3)
+        with pytest.raises(InvalidArgument, match="0 to 10"):
+            await admin.change(seek=owner_pb2.ReaderStart(index=11))
+        await admin.change(seek=owner_pb2.ReaderStart(index=1))
+        assert await admin.backlog() == (9, 1)
+        await admin.change(expire_after_ms=3_600_000)
+        assert await admin.backlog() == (9, 1)
+        await admin.change(skip_all=pb.SkipAll())
+        assert await admin.backlog() == (0, 10)
+        await admin.change(seek=owner_pb2.ReaderStart(earliest=owner_pb2.Earliest()))
+        await admin.change(expire_after_ms=0)
+        assert await admin.backlog() == (0, 10)
+        await admin.change(properties=pb.SubscriptionProperties(properties=[SubscriptionProperty(name="a", value="b")]))
+        assert (await admin.described())["billing"]["properties"] == {"a": "b"}
+
+
+async def test_peek_shows_the_backlog(tmp_path: Path) -> None:
+    """Message n of the backlog, whatever is acknowledged between; nothing changes."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3, 3)
+        admin = Administrator(channel, runner)
+        client = ConsumeClient(channel, runner)
+        attached = await client.attach()
+        await client.received(6)
+        await client.ack(attached, 1, 3)
+        assert [(await admin.peek(number)).message_index for number in (1, 2, 3)] == [0, 4, 5]
+        answer = await admin.peek(2)
+        assert answer.producer_name == "importer"
+        assert open_entry(answer.entry, crc32c).entry.base_index == 3
+        with pytest.raises(NotFound):
+            await admin.peek(4)
+        with pytest.raises(InvalidArgument):
+            await admin.peek(0)
+        assert await admin.backlog() == (3, 0)
+
+
+async def test_deletion_needs_force_while_consumers_are_connected(tmp_path: Path) -> None:
+    """A forced one ends them; the name is free for another subscription."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3)
+        admin = Administrator(channel, runner)
+        client = ConsumeClient(channel, runner)
+        await client.attach()
+        with pytest.raises(Conflict):
+            await admin.change(delete=pb.DeleteSubscription())
+        await admin.change(delete=pb.DeleteSubscription(force=True))
+        assert isinstance((await client.report(EndConsumer)).error, SubscriptionGone)
+        assert await admin.described() == {}
+        await admin.create(index=1)
+        assert await admin.backlog() == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: {"skip": 1}, lambda: {"skip_all": pb.SkipAll()}, lambda: {"delete": pb.DeleteSubscription()},
+        lambda: {"seek": owner_pb2.ReaderStart(index=0)}, lambda: {"expire_after_ms": 5},
+        lambda: {"properties": pb.SubscriptionProperties()},
+    ],
+)  # fmt: skip
+async def test_unknown_subscription_is_refused(tmp_path: Path, change: Callable[[], dict[str, Any]]) -> None:
+    """Each change says so."""
+    async with owner_world(tmp_path) as (world, channel):
+        admin = Administrator(channel, await world.serve("orders"))
+        with pytest.raises(SubscriptionNotFound):
+            await admin.change(**change())
+
+
+async def test_change_that_is_not_durable_is_not_answered(tmp_path: Path) -> None:
+    """The caller's time-out ends first: the outcome is unknown, and it is not told as a success."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        admin = Administrator(channel, runner)
+        await admin.create()
+        with world.node.hold():
+            request = pb.ChangeSubscriptionRequest(
+                topic=runner.name, topic_id=runner.topic_id, subscription="other",
+                create=pb.CreateSubscription(start=owner_pb2.ReaderStart(index=0)),
+            )  # fmt: skip
+            with pytest.raises(DeadlineExceeded):
+                await channel.call(CHANGE_SUBSCRIPTION, request, timeout_ms=300)
+        assert "billing" in await admin.described()
+        assert not runner.consumers._administering
