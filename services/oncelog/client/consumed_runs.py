@@ -21,7 +21,7 @@ from oncelog.core.subscriptions.events import StoredEntry
 logger = logging.getLogger(__name__)
 
 #: Received entries whose messages can be acknowledged by message id; older ones are forgotten.
-ENTRIES_KEPT = 100_000
+ENTRIES_KEPT = 10_000
 
 
 class ReceivedPlace(NamedTuple):
