@@ -7,7 +7,15 @@ from typing import TypeVar
 
 import pytest
 
-from oncelog.core.errors import ConsumerBusy, ConsumerClosed, InvalidArgument, InvalidName, OncelogError, StaleSeekEpoch
+from oncelog.core.errors import (
+    ConsumerBusy,
+    ConsumerClosed,
+    InvalidArgument,
+    InvalidName,
+    NotOwner,
+    OncelogError,
+    StaleSeekEpoch,
+)
 from oncelog.core.ids import SubscriptionNumber, TopicId
 from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
 from oncelog.core.subscriptions.events import (
@@ -18,6 +26,7 @@ from oncelog.core.subscriptions.events import (
     ConsumerDetached,
     ConsumerOpening,
     DeliverMessages,
+    EndConsumer,
     FlowReported,
     HeldMessages,
     NackRequested,
@@ -44,9 +53,11 @@ from oncelog.rpc.reader_codec import (
     StartMessage,
     StartTime,
 )
+from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
-from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.fencing import fence
+from tests.contract.owner_world import ANOTHER, DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 
 pytestmark = pytest.mark.asyncio
 
@@ -307,6 +318,69 @@ async def opening_in_flight(world: OwnerWorld, client: ConsumeClient) -> None:
     opening = ConsumerOpening(77, "another", SubscriptionType.SHARED, "c", bytes(16), first_index=0)
     await client.send(OpenConsumer(client.runner.name, client.runner.topic_id, opening))
     await until(lambda: bool(client.runner.consumers._calls), DEADLINE_S, waiting_for="the opening")
+
+
+@pytest.mark.hazard(31)
+async def test_owner_that_was_stopped_delivers_nothing_before_it_has_proved_itself(tmp_path: Path) -> None:
+    """Another process has the topic. The stopped one wakes up with messages in its cache and with free credit."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, *[1] * 4)
+        client = ConsumeClient(channel, runner)
+        attached = await client.attach(window=1)
+        assert await client.received(1) == [0]
+        await world.place(runner.topic_id, ANOTHER)
+        await fence(world, runner)
+        runner.ownership_proofs.proved_at -= 60
+        await client.send(FlowReported(attached.consumer, 1, WINDOW))
+        report = (await anext(aiter(client.stream)))[0].report
+        assert isinstance(report, EndConsumer)
+        assert isinstance(report.error, NotOwner)
+
+
+@pytest.mark.hazard(31)
+async def test_current_owner_goes_on_after_it_was_stopped(tmp_path: Path) -> None:
+    """The storage nodes prove it, and what waited for that is delivered."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, *[1] * 4)
+        client = ConsumeClient(channel, runner)
+        attached = await client.attach(window=1)
+        assert await client.received(1) == [0]
+        runner.ownership_proofs.proved_at -= 60
+        await client.send(FlowReported(attached.consumer, 1, WINDOW))
+        assert await client.received(3) == [1, 2, 3]
+        assert (await client.ack(attached, 0, 3)).error is None
+
+
+@pytest.mark.hazard(31)
+async def test_watch_renews_the_proof_of_topics_with_consumers(tmp_path: Path) -> None:
+    """So a busy topic never waits for one."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 1)
+        client = ConsumeClient(channel, runner)
+        await client.attach()
+        runner.ownership_proofs.proved_at = before = runner.ownership_proofs.proved_at - 60
+        await OwnershipWatch(world.topics, world.parts.links, doubt_after_ms=60_000).check()
+        assert runner.ownership_proofs.proved_at > before
+
+
+async def test_absurd_ranges_cost_nothing(tmp_path: Path) -> None:
+    """A bitmap of the range that this client reports as begun would take all memory of the owner."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 2)
+        client = ConsumeClient(channel, runner)
+        attached = await client.attach()
+        assert await client.received(2) == [0, 1]
+        absurd = (IndexRange(0, 1 << 61),)
+        await client.send(FlowReported(attached.consumer, 0, WINDOW, absurd))
+        client.stream.cancel()
+        back = ConsumeClient(channel, runner)
+        epoch, generation = attached.seek_epoch, attached.generation
+        resumed = await back.attach(resume=HeldMessages(attached.subscription_id, epoch, generation, absurd, absurd))
+        assert resumed.kept == (IndexRange(0, 1),)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
-from oncelog.rpc.storage_codec import FENCE, FENCE_STATES, FenceRequest, FenceStatesRequest
+from oncelog.rpc.storage_codec import FENCE_STATES, FenceStatesRequest
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.fencing import fence
 from tests.contract.owner_world import ANOTHER, DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 
 pytestmark = pytest.mark.asyncio
@@ -40,15 +41,6 @@ async def one_message(tmp_path: Path) -> AsyncIterator[tuple[OwnerWorld, Channel
 async def last_message(channel: Channel, runner: TopicRunner, *, seen: int = 0) -> pb.LastMessageAnswer:
     request = pb.LastMessageRequest(topic=runner.name, topic_id=runner.topic_id, owner_epoch_seen=seen)
     return await channel.call(LAST_MESSAGE, request, timeout_ms=30_000)
-
-
-async def fence(world: OwnerWorld, runner: TopicRunner) -> None:
-    """As a newer owner does at B."""
-    ledger = open_ledger(runner.core)
-    assert ledger is not None
-    async with Channel(world.node.address) as node:
-        answer = await node.call(FENCE, FenceRequest(world.node.incarnation, ledger.ledger_id), timeout_ms=30_000)
-    assert answer.status is ReadStatus.OK
 
 
 async def at_end(channel: Channel, runner: TopicRunner) -> AsyncIterator[ReceivedEntries]:

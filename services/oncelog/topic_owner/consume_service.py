@@ -55,6 +55,8 @@ CONSUMERS_MAX = 10_000
 #: Reading stops above this many requests without an answer, or reports that wait to be sent.
 UNANSWERED_MAX = 16_384
 REPORTS_MAX = 16_384
+#: Bytes of entries that wait to be sent on one stream; the credit of each consumer bounds what it adds to them.
+REPORTS_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ConsumeService:
@@ -87,23 +89,30 @@ class _ReportOutbox:
     """Reports in their order, and how much of a frame each takes."""
 
     def __init__(self) -> None:
-        self._reports: deque[ReportedEvent] = deque()
+        #: (report, what it takes)
+        self._reports: deque[tuple[ReportedEvent, tuple[int, int, int]]] = deque()
+        self._bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._reports)
+    @property
+    def is_full(self) -> bool:
+        return len(self._reports) > REPORTS_MAX or self._bytes > REPORTS_BYTES_MAX
 
     def put(self, report: ReportedEvent) -> None:
-        self._reports.append(report)
+        cost = _cost(report)
+        self._bytes += cost[0]
+        self._reports.append((report, cost))
 
     def take(self) -> list[ReportedEvent]:
         """The next frame; empty: there is nothing to send. A frame holds one report at least."""
         frame: list[ReportedEvent] = []
         room_bytes, room_ranges, room_entries = FRAME_BYTES_TARGET, RANGE_NUMBERS_MAX // 2, BLOBS_MAX
         while self._reports and len(frame) < EVENTS_MAX:
-            size, ranges, entries = _cost(self._reports[0])
+            report, (size, ranges, entries) = self._reports[0]
             if frame and (size > room_bytes or ranges > room_ranges or entries > room_entries):
                 break
-            frame.append(self._reports.popleft())
+            frame.append(report)
+            self._reports.popleft()
+            self._bytes -= size
             room_bytes, room_ranges, room_entries = room_bytes - size, room_ranges - ranges, room_entries - entries
         return frame
 
@@ -155,7 +164,7 @@ class ConsumeStream:
 
     @property
     def _is_full(self) -> bool:
-        return self._unanswered > UNANSWERED_MAX or len(self._out) > REPORTS_MAX or len(self._checks) > CHECKS_MAX
+        return self._unanswered > UNANSWERED_MAX or self._out.is_full or len(self._checks) > CHECKS_MAX
 
     def _take(self, request: ConsumerRequest) -> None:
         match request:

@@ -4,7 +4,7 @@ Calls are numbered for each topic, because its core does not distinguish streams
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,6 +33,7 @@ from oncelog.core.subscriptions.events import (
     SubscriptionSought,
 )
 from oncelog.rpc.consumer_codec import ReportedEvent
+from oncelog.topic_owner.delivery_lease import DeliveryLease
 from oncelog.topic_owner.message_reads import MessageReads
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class ConsumerEffects:
         self._runner = runner
         self._start = start
         self._reads = MessageReads(runner)
+        self._lease = DeliveryLease[Report | AnswerSeek](
+            runner.ownership_proofs, start=start, send=self._send, refused=self._end_all
+        )
         self._numbers = count(1)
         #: {call: where its answer goes}
         self._calls: dict[int, ConsumerSink] = {}
@@ -69,14 +73,17 @@ class ConsumerEffects:
         #: {type of an effect: what performs it}
         self.performers: dict[type, Callable[[Any], None]] = {
             AnswerSubscribe: self._answer_subscribe,
-            AnswerSeek: self._answer_seek,
             AnswerAdmin: self._answer_admin,
             EndConsumer: self._end,
             ReadMessages: self._read,
             **dict.fromkeys((DeliverMessages, AnswerAck, RecallMessages), self._report),
-            **dict.fromkeys((ConsumerActive, SubscriptionSought), self._report),
+            **dict.fromkeys((ConsumerActive, SubscriptionSought, AnswerSeek), self._report),
             **dict.fromkeys((ResolveDeadLetterTopic, PublishDeadLetter), self._unexpected),
         }
+
+    @property
+    def any_attached(self) -> bool:
+        return bool(self._consumers)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -125,6 +132,17 @@ class ConsumerEffects:
             self._consumers[result.consumer] = sink, result.number
         sink.subscribed(effect, self._runner)
 
+    def _report(self, effect: Report | AnswerSeek) -> None:
+        self._lease.report(effect, delivers=isinstance(effect, DeliverMessages))
+
+    def _send(self, effect: Report | AnswerSeek) -> None:
+        if isinstance(effect, AnswerSeek):
+            self._answer_seek(effect)
+            return
+        known = self._consumers.get(effect.consumer)
+        if known is not None:
+            known[0].reported(ReportedEvent(self._runner.owner_epoch, effect))
+
     def _answer_seek(self, effect: AnswerSeek) -> None:
         sink = self._calls.pop(effect.call, None)
         if sink is not None:
@@ -137,11 +155,6 @@ class ConsumerEffects:
         waiting = self._administering.get(effect.call)
         if waiting is not None and not waiting.done():
             waiting.set_result(effect.error)
-
-    def _report(self, effect: Report) -> None:
-        known = self._consumers.get(effect.consumer)
-        if known is not None:
-            known[0].reported(ReportedEvent(self._runner.owner_epoch, effect))
 
     def _end(self, effect: EndConsumer) -> None:
         known = self._consumers.pop(effect.consumer, None)
@@ -169,7 +182,13 @@ class ConsumerEffects:
 
     def _fail(self, number: SubscriptionNumber, error: OncelogError) -> None:
         """End the consumers of a subscription whose next message cannot be read. A new one makes the next attempt."""
-        waiting = [consumer for consumer, (_, of) in self._consumers.items() if of == number]
-        for consumer in waiting:
+        self._lose([consumer for consumer, (_, of) in self._consumers.items() if of == number], error)
+
+    def _end_all(self, error: OncelogError) -> None:
+        """This owner could not prove itself: every consumer looks the topic up again, and keeps what it holds."""
+        self._lose(list(self._consumers), error)
+
+    def _lose(self, consumers: Sequence[ConsumerNumber], error: OncelogError) -> None:
+        for consumer in consumers:
             self._end(EndConsumer(consumer, error))
             self._runner.post(ConsumerDetached(consumer, lost=True))

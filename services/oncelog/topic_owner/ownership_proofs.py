@@ -9,8 +9,9 @@ Rules
   the open ledger unfenced (`core.ledger.ownership_proof`), or the topic record, read after a sync, names this owner and
   epoch. No proof needs a clock, and the first kind works without ZooKeeper. Questions that arrive during a proof share
   the next one.
-- Waiting readers are checked together, with one call for each storage node. Their streams end when a member is fenced,
-  or when no quorum of members has responded for longer than a ZooKeeper session lasts, by this process's clock.
+- Topics with waiting readers or consumers are checked together, with one call for each storage node. The streams of
+  waiting readers end when a member is fenced, or when no quorum of members has responded for longer than a ZooKeeper
+  session lasts, by this process's clock. Consumers: see `delivery_lease`.
 """
 
 import asyncio
@@ -76,6 +77,8 @@ class OwnershipProofs:
         #: proofs begun; the number of the last finished one, with its error
         self._begun = 0
         self._ended: tuple[int, OncelogError | None] = (0, None)
+        #: when the newest successful proof began, on the monotonic clock
+        self.proved_at = float("-inf")
 
     async def prove(self) -> None:
         """Return after a proof that began after this call. Raises NotOwner, TopicNotFound."""
@@ -85,6 +88,7 @@ class OwnershipProofs:
                 self._begun += 1
                 number = self._begun
                 failure: OncelogError | None = None
+                began = time.monotonic()
                 try:
                     async with asyncio.timeout(PROOF_TIMEOUT_MS / 1000):
                         await self._prove()
@@ -96,6 +100,8 @@ class OwnershipProofs:
                     )
                 except OncelogError as error:
                     failure = error if isinstance(error, TopicNotFound) else NotOwner(error.message)
+                else:
+                    self.proved_at = began
                 self._ended = (number, failure)
             if self._ended[1] is not None:
                 raise self._ended[1]
@@ -169,7 +175,7 @@ class _Waiting:
 
 
 class OwnershipWatch:
-    """Checks the topics of one owner that have readers waiting at the end of the log."""
+    """Checks the topics of one owner that have consumers, or readers that wait at the end of the log."""
 
     def __init__(self, topics: "TopicRegistry", links: StorageLinks, *, doubt_after_ms: int) -> None:
         self._topics = topics
@@ -185,8 +191,9 @@ class OwnershipWatch:
             await self.check()
 
     async def check(self) -> None:
-        """Check every topic with waiting readers once."""
-        runners = [runner for runner in self._topics if runner.progress.waiting_count]
+        """Check every topic with waiting readers or with consumers once."""
+        began = time.monotonic()
+        runners = [runner for runner in self._topics if runner.progress.waiting_count or runner.consumers.any_attached]
         self._unanswered_since = {r: since for r, since in self._unanswered_since.items() if r in runners}
         waiting: dict[LedgerId, _Waiting] = {}
         by_member: dict[Incarnation, list[LedgerId]] = {}
@@ -200,7 +207,7 @@ class OwnershipWatch:
                 by_member.setdefault(member, []).append(ledger.ledger_id)
         await asyncio.gather(*(self._ask(member, ids, waiting) for member, ids in by_member.items()))
         for one in waiting.values():
-            self._judge(one)
+            self._judge(one, began)
 
     async def _ask(
         self, member: Incarnation, ledger_ids: Sequence[LedgerId], waiting: dict[LedgerId, _Waiting]
@@ -210,8 +217,12 @@ class OwnershipWatch:
             for ledger_id, state in zip(some, await _states_of(self._links, member, some), strict=False):
                 waiting[ledger_id].states.append(state)
 
-    def _judge(self, one: _Waiting) -> None:
+    def _judge(self, one: _Waiting, began: float) -> None:
+        """began: when the members were asked."""
         runner = one.runner
+        verdict = ownership_proof.assess(one.states, ack_quorum=one.ledger.ack_quorum)
+        if verdict is ownership_proof.OwnershipProof.PROVED and open_ledger(runner.core) is one.ledger:
+            runner.ownership_proofs.proved_at = began
         if ownership_proof.may_wait(one.states, ack_quorum=one.ledger.ack_quorum):
             self._unanswered_since.pop(runner, None)
         elif FenceState.FENCED not in one.states:

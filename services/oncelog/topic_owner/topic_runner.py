@@ -109,6 +109,8 @@ class TopicRunner:
         self.progress = TopicProgress(self.core)
         self.parts = parts
         self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.wait_reasons)
+        #: proofs that this owner is the current one
+        self.ownership_proofs = OwnershipProofs(self)
         self.consumers = ConsumerEffects(self, self._executor.start)
         self.space = SpaceEffects(self, self._executor.start)
         #: {type of an effect: what performs it}
@@ -136,8 +138,6 @@ class TopicRunner:
         }
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
-        #: proofs that this owner is the current one
-        self.ownership_proofs = OwnershipProofs(self)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

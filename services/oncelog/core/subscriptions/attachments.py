@@ -26,6 +26,7 @@ from oncelog.core.errors import (
     OncelogError,
     ServiceUnavailable,
     SubscriptionTypeMismatch,
+    TooManyRequests,
 )
 from oncelog.core.ids import ConsumerNumber
 from oncelog.core.subscriptions.acknowledging import SHARED_TYPES
@@ -43,11 +44,13 @@ from oncelog.core.subscriptions.events import (
     Subscribed,
 )
 from oncelog.core.subscriptions.grants import Grants, GrantToken
-from oncelog.core.subscriptions.index_ranges import bits_of, ranges_of
+from oncelog.core.subscriptions.index_ranges import bits_of, members_in, ranges_of
 from oncelog.core.subscriptions.key_shared import KeyShared
 from oncelog.core.subscriptions.outstanding import Outstanding
 from oncelog.core.subscriptions.redelivery import Redeliveries, recall_nothing
 
+#: Consumers of one subscription, as many as a client has at one owner.
+CONSUMERS_MAX = 10_000
 #: How long what a lost consumer holds waits for its return.
 AWAY_MS = 1_000
 #: How long what may be out with consumers of the former owner waits after a takeover.
@@ -110,7 +113,7 @@ class Attachments:
         shared = self.type in SHARED_TYPES
         if opening.resume is not None and (shared or returns):
             consumer.kept = self._kept(opening.resume, away)
-            consumer.begun = bits_of(opening.resume.begun) & consumer.kept
+            consumer.begun = members_in(consumer.kept, opening.resume.begun)
             consumer.out.add(ranges_of(consumer.kept), self._step.now_ms)
             self._context.deliverable.hold(consumer.kept)
         if self.keys is not None:
@@ -146,12 +149,15 @@ class Attachments:
             self._redeliveries.recall = self.keys.recall
 
     def _refusal(self, opening: ConsumerOpening, former: ConnectedConsumer | None) -> OncelogError | None:
-        others = [c for c in self._consumers.by_number.values() if c is not former]
+        others = len(self._consumers) - (former is not None)
+        if others >= CONSUMERS_MAX:
+            return TooManyRequests(f"a subscription has at most {CONSUMERS_MAX} consumers", limit=CONSUMERS_MAX)
         if others and opening.type is not self.type:
             return SubscriptionTypeMismatch(
                 f"the subscription has consumers of type {self.type.name.lower()}", type=self.type.name.lower()
             )
-        if any(c.name == opening.consumer_name for c in others):
+        named = self._consumers.named(opening.consumer_name)
+        if named is not None and named is not former:
             return ConsumerBusy(f"a consumer named {opening.consumer_name} is connected: choose another name, or wait")
         if opening.type is not SubscriptionType.EXCLUSIVE:
             return None

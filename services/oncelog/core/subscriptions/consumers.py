@@ -49,10 +49,13 @@ class Away:
 class Consumers:
     """The connected consumers, and the order in which those with credit take turns."""
 
-    __slots__ = ("_turn", "away", "by_number")
+    __slots__ = ("_by_instance", "_by_name", "_turn", "away", "by_number")
 
     def __init__(self) -> None:
         self.by_number: dict[ConsumerNumber, ConnectedConsumer] = {}
+        #: names and instances are unique among the connected consumers
+        self._by_name: dict[str, ConnectedConsumer] = {}
+        self._by_instance: dict[bytes, ConnectedConsumer] = {}
         #: {instance_id: a consumer that was lost}
         self.away: dict[bytes, Away] = {}
         #: the consumers with credit, the next in turn first
@@ -63,16 +66,25 @@ class Consumers:
 
     def add(self, consumer: ConnectedConsumer) -> None:
         self.by_number[consumer.number] = consumer
+        self._by_name[consumer.name] = consumer
+        self._by_instance[consumer.instance_id] = consumer
 
     def remove(self, consumer: ConnectedConsumer) -> None:
         del self.by_number[consumer.number]
+        if self._by_name.get(consumer.name) is consumer:
+            del self._by_name[consumer.name]
+        if self._by_instance.get(consumer.instance_id) is consumer:
+            del self._by_instance[consumer.instance_id]
         self._turn.pop(consumer.number, None)
 
     def connected(self, consumer: ConnectedConsumer) -> bool:
         return consumer.number in self.by_number
 
     def of_instance(self, instance_id: bytes) -> ConnectedConsumer | None:
-        return next((c for c in self.by_number.values() if instance_id and c.instance_id == instance_id), None)
+        return self._by_instance.get(instance_id) if instance_id else None
+
+    def named(self, name: str) -> ConnectedConsumer | None:
+        return self._by_name.get(name)
 
     @property
     def any_credit(self) -> bool:

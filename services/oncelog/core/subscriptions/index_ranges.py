@@ -6,6 +6,9 @@ from pyroaring import BitMap64
 
 from oncelog.core.subscriptions.changes import IndexRange
 
+#: Above every index of a message.
+INDEX_END = 1 << 63
+
 
 def bits_of(ranges: Iterable[tuple[int, int]]) -> BitMap64:
     """The indexes of the ranges, both ends included."""
@@ -13,6 +16,18 @@ def bits_of(ranges: Iterable[tuple[int, int]]) -> BitMap64:
     for first, last in ranges:
         bits.add_range(first, last + 1)
     return bits
+
+
+def members_in(bits: BitMap64, ranges: Iterable[tuple[int, int]]) -> BitMap64:
+    """The members of a set that lie in ascending, disjoint ranges. A range costs the same however long it is: clients
+    name any ranges they like, and a bitmap of an absurd one would take all memory."""
+    members = bits.copy()
+    after = 0
+    for first, last in ranges:
+        members.remove_range(after, first)
+        after = last + 1
+    members.remove_range(after, INDEX_END)
+    return members
 
 
 def bits_between(bits: BitMap64, first: int, end: int) -> BitMap64:

@@ -21,7 +21,7 @@ from oncelog.core.subscriptions.consumers import Away, ConnectedConsumer
 from oncelog.core.subscriptions.context import Context, stale_seek_epoch
 from oncelog.core.subscriptions.dead_letters import DeadLetters
 from oncelog.core.subscriptions.events import AnswerAck, NackRequested, RecallMessages
-from oncelog.core.subscriptions.index_ranges import bits_of, ranges_of
+from oncelog.core.subscriptions.index_ranges import members_in, ranges_of
 from oncelog.core.subscriptions.outstanding import PAUSED_ACK_TIMEOUT_MS
 
 #: Delays of negative acknowledgements that name none: doubled with each delivery, as Pulsar's back-off does.
@@ -80,7 +80,7 @@ class Redeliveries:
     def nack(self, consumer: ConnectedConsumer, event: NackRequested) -> None:
         """The seek_epoch is current. Messages that are not with the consumer are ignored."""
         context = self._context
-        asked = bits_of(event.ranges) & consumer.out.bits
+        asked = members_in(consumer.out.bits, event.ranges)
         bits = asked - context.deliverable.hidden - self.counting
         if not bits and not asked & self.counting:
             context.step.emit(AnswerAck(consumer.number, event.request))

@@ -63,7 +63,7 @@ from oncelog.core.subscriptions.events import (
     SubscriptionStep,
 )
 from oncelog.core.subscriptions.grants import GrantToken
-from oncelog.core.subscriptions.index_ranges import bits_of
+from oncelog.core.subscriptions.index_ranges import members_in
 from oncelog.core.subscriptions.key_shared import KeyShared
 from oncelog.core.subscriptions.look_ahead import LookAhead
 from oncelog.core.subscriptions.redelivery import CountToken, Redeliveries
@@ -152,7 +152,7 @@ class Subscription:
         consumer = self._consumers.by_number.get(event.consumer)
         if consumer is not None:
             consumer.credit.report(handed_out=event.handed_out, window=event.window)
-            consumer.begun = bits_of(event.begun) & consumer.out.bits if event.begun else BitMap64()
+            consumer.begun = members_in(consumer.out.bits, event.begun) if event.begun else BitMap64()
             self._consumers.credit_changed(consumer)
             if self.attachments.keys is not None:
                 self.attachments.keys.credit_changed(consumer)

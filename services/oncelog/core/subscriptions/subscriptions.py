@@ -21,6 +21,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
     SubscriptionGone,
     SubscriptionNotFound,
+    TooManyRequests,
 )
 from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
 from oncelog.core.subscriptions.changes import (
@@ -60,6 +61,9 @@ from oncelog.core.subscriptions.in_flight import CreateToken, DeleteToken, Route
 from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
 from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.subscriptions.subscription import Subscription
+
+#: Each one is looked at when the policy of a topic changes, and its state is in every base snapshot.
+SUBSCRIPTIONS_MAX = 10_000
 
 
 class Subscriptions:
@@ -202,6 +206,8 @@ class Subscriptions:
             creating.openings.append(opening)
         elif opening.first_index is None:
             error = SubscriptionNotFound(f"the topic has no subscription {opening.subscription}: create it first")
+        elif self._is_full:
+            error = _too_many()
         elif self._trimming is not None and opening.first_index < self._trimming:
             self._behind_trim.append(opening)
         else:
@@ -221,6 +227,10 @@ class Subscriptions:
         self._append(change, token)
         return token
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._subscriptions) + len(self._creating) >= SUBSCRIPTIONS_MAX
+
     def _create_for_admin(self, event: CreateRequested) -> None:
         number = self._state.names.get(event.subscription)
         error: OncelogError | None = None
@@ -230,6 +240,8 @@ class Subscriptions:
             error = ServiceUnavailable("a subscription of this name is being deleted: try again")
         elif number is not None or event.subscription in self._creating:
             error = Conflict(f"subscription {event.subscription} exists already")
+        elif self._is_full:
+            error = _too_many()
         elif self._trimming is not None and event.first_index < self._trimming:
             self._behind_trim.append(event)
         else:
@@ -475,3 +487,7 @@ class Subscriptions:
 
 def _moved() -> NotOwner:
     return NotOwner("the topic is being moved: look it up again")
+
+
+def _too_many() -> TooManyRequests:
+    return TooManyRequests(f"a topic has at most {SUBSCRIPTIONS_MAX} subscriptions", limit=SUBSCRIPTIONS_MAX)
