@@ -15,6 +15,7 @@ from oncelog.core.subscriptions.events import (
     PublishDeadLetter,
     ResolveDeadLetterTopic,
 )
+from oncelog.core.subscriptions.redelivery import COUNTED_MAX
 from tests.core.subscription_world import FAILOVER, KEY_SHARED, SHARED, Client, World
 
 DLQ, OTHER_DLQ = TopicId("d1" * 16), TopicId("d2" * 16)
@@ -121,6 +122,19 @@ def test_lost_consumer_counts_only_what_it_had_begun() -> None:
     world.write()
     second = world.subscribe("b", SHARED, window=20)
     assert second.got == [(i, 2 if i in (2, 3) else 1) for i in range(10)]
+
+
+@pytest.mark.hazard(36)
+def test_counts_of_a_lost_consumer_are_bounded() -> None:
+    """A record for each of millions of messages would hold up all topics of the owner."""
+    count = COUNTED_MAX + 5
+    world = World(messages=[count])
+    first = world.subscribe("a", SHARED, window=count)
+    world.flow(first, count, handed_out=count, begun=range(count))
+    world.detach(first, lost=False)
+    world.write()
+    second = world.subscribe("b", SHARED, window=count)
+    assert second.got == [(i, 2 if i < COUNTED_MAX else 1) for i in range(count)]
 
 
 @pytest.mark.hazard(36)

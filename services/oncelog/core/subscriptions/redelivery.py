@@ -1,8 +1,9 @@
 """Messages that are to be delivered again, and how often each was delivered (hazard 36).
 
     negative acknowledgement, time-out   each message counts one delivery
-    a consumer is lost or closed         what it reported as begun counts one delivery; if it was lost and had begun
-                                         nothing, its oldest message does; the rest is given back as it was
+    a consumer is lost or closed         what it reported as begun counts one delivery, at most the COUNTED_MAX oldest
+                                         messages; if it was lost and had begun nothing, its oldest message does; the
+                                         rest is given back as it was
 
 A count is written before its message is delivered again, because a takeover must not forget it. Until then the message
 stays with a consumer that is there, or waits. A count that was dropped is written again; a negative acknowledgement
@@ -27,6 +28,9 @@ from oncelog.core.subscriptions.outstanding import PAUSED_ACK_TIMEOUT_MS
 #: Delays of negative acknowledgements that name none: doubled with each delivery, as Pulsar's back-off does.
 NACK_DELAY_MIN_MS = 1_000
 NACK_DELAY_MAX_MS = 60_000
+#: A count is a record for each message. A consumer that has begun millions would hold up all topics of the owner, and
+#: the message that ends consumers is one of the oldest as soon as those before it are acknowledged.
+COUNTED_MAX = 10_000
 
 
 def nack_delay_ms(deliveries: int) -> int:
@@ -111,6 +115,8 @@ class Redeliveries:
         bits = holder.out.clear() if isinstance(holder, ConnectedConsumer) else holder.bits
         bits = bits - self.counting
         counted = (bits & holder.begun) - deliverable.hidden
+        if len(counted) > COUNTED_MAX:
+            counted = counted[:COUNTED_MAX]
         if not counted and lost and bits:
             counted = BitMap64([bits.min()]) - deliverable.hidden
         deliverable.give_back(bits - counted)
