@@ -15,7 +15,7 @@ from oncelog.lab.bench.table import print_table
 from oncelog.lab.chaos.report import ChaosReport, KindFigures, show_schedule
 from oncelog.lab.chaos.report import show_report as show_faults
 from oncelog.lab.chaos.schedule import make_schedule
-from oncelog.lab.demo.report import DemoReport, DemoTakeover, show_demo
+from oncelog.lab.demo.report import DemoConsumption, DemoReport, DemoTakeover, show_demo
 from oncelog.lab.faults.kinds import Component, FaultKind
 from oncelog.lab.verdict import LogVerdict
 
@@ -272,10 +272,13 @@ def test_bench_fits_80_columns() -> None:
 
 
 def test_demo_fits_80_columns() -> None:
-    """Seven kills."""
+    """Three takeovers would do."""
     verdict = LogVerdict(336_777, 336_777)
     takeovers = [DemoTakeover(152.3, 1_000, 1_234.5)] * 7
-    assert_whole(rendered(show_demo, DemoReport(336_777, verdict, 1_000, takeovers)), "336,777", "152.3", "1,000")
+    consumed = DemoConsumption(345_678, 8_901, 336_777, 0, 0)
+    assert_whole(
+        rendered(show_demo, DemoReport(336_777, verdict, 1_000, takeovers, consumed)), "345,678", "152.3", "1,000"
+    )
 
 
 def test_audit_fits_80_columns() -> None:

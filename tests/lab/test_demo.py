@@ -47,8 +47,16 @@ def test_demo_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
     gaps = [takeover["client_gap_ms"] for takeover in outcome["takeovers"]]
     assert gaps[0] > 0
     assert all(gap is None or gap > 0 for gap in gaps)
-    assert done.stdout.count("kill -9") == 7
-    for text in ("out of order", "duplicates refused", "entries replayed", "File against topic"):
+    assert done.stdout.count("kill -9") == 10
+    assert [outcome[name] for name in ("acked", "acked_seen_again", "never_delivered")] == [20_000, 0, 0]
+    assert outcome["delivered"] - outcome["redelivered"] == 20_000
+    for text in (
+        "acknowledged and seen again",
+        "out of order",
+        "duplicates refused",
+        "entries replayed",
+        "File against topic",
+    ):
         assert text in done.stdout
 
 

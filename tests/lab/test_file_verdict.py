@@ -1,10 +1,11 @@
 """The verdict of the demo: it must find every way in which the topic can differ from the file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oncelog.lab.demo.report import DemoReport
+from oncelog.lab.demo.report import DemoConsumption, DemoReport
 from oncelog.lab.demo.scenario import TOPIC, DemoFile, file_checker
 from oncelog.lab.verdict import ReadEntry
 
@@ -18,13 +19,21 @@ def report(messages: list[tuple[bytes, int]]) -> DemoReport:
     checker.add([ReadEntry(TOPIC, 0, [value for value, _ in messages], [offset for _, offset in messages])])
     verdict = checker.verdict()
     assert verdict.perfect is (not verdict.violations)
-    return DemoReport(len(LINES), verdict, 0, ())
+    return DemoReport(len(LINES), verdict, 0, (), DemoConsumption(4, 0, 4, 0, 0))
 
 
 def counts(messages: list[tuple[bytes, int]]) -> tuple[int, ...]:
     found = report(messages).counts
     assert found["stored"] == found["lines"] - found["lost"] + found["duplicated"]
     return tuple(found[name] for name in ("lost", "duplicated", "out_of_order"))
+
+
+@pytest.mark.parametrize(("seen_again", "never"), [(1, 0), (0, 1)])
+def test_consumption_decides_too(seen_again: int, never: int) -> None:
+    """A perfect file is not enough: every line is delivered, and none after its acknowledgement."""
+    perfect = report(ALL)
+    assert perfect.perfect
+    assert not replace(perfect, consumption=DemoConsumption(9, 5, 4, seen_again, never)).perfect
 
 
 def test_identical_topic_is_perfect() -> None:

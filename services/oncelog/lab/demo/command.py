@@ -18,11 +18,13 @@ _HELP = f"""Publish a file while processes are killed with kill -9, and compare 
 The demo starts a cluster of 3 storage nodes and 2 topic owners on free ports in a temporary directory, and enables
 deduplication. `oncelog produce --from-file` publishes 336,777 lines in about a minute: the flights from New York in
 2013, downloaded once. Meanwhile the demo kills the producer three times and starts it again, twice as a producer that
-lost its position and sends its last lines again. It kills the topic's owner three times, and a storage node once. Then
-it reads everything back and compares it with the file.
+lost its position and sends its last lines again. It kills the topic's owner three times, and a storage node once. Two
+consumers share a subscription, acknowledge every message, and are killed three times. At the end the topic moves once
+more, and a new consumer must get nothing. Then the demo reads everything back and compares it with the file.
 
-The last line is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused, takeovers (each
-with ms, replayed_entries, client_gap_ms). The exit code is 1 if a line was lost, duplicated or out of order.
+The last line is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused, delivered,
+redelivered, acked, acked_seen_again, never_delivered, takeovers (each with ms, replayed_entries, client_gap_ms). The
+exit code is 1 if a line was lost, duplicated or out of order, never delivered, or seen again after its acknowledgement.
 
 {EXIT_CODES}"""
 
@@ -44,10 +46,12 @@ demo.__doc__ = _HELP
 async def _demo(seconds: float, path: Path | None, console: Console) -> Exit:
     from oncelog.cli.produce.line_file import LineFile
     from oncelog.lab.cluster import standalone_cluster
+    from oncelog.lab.consumption import Consumption
+    from oncelog.lab.demo.consumer_process import ConsumerProcess
     from oncelog.lab.demo.flights import FLIGHTS, cache_directory, fetch
     from oncelog.lab.demo.producer_process import ProducerProcess
     from oncelog.lab.demo.report import show_demo
-    from oncelog.lab.demo.scenario import PRODUCER, TOPIC, DemoFile, DemoScenario
+    from oncelog.lab.demo.scenario import CONSUMERS, PRODUCER, SUBSCRIPTION, TOPIC, DemoFile, DemoScenario
     from oncelog.lab.demo.view import DemoView
 
     if path is None:
@@ -64,10 +68,17 @@ async def _demo(seconds: float, path: Path | None, console: Console) -> Exit:
             rate = f"{len(lines) / seconds:.3f}"
             arguments = (TOPIC, "--from-file", str(path), "--final", "--producer-name", PRODUCER, "--rate", rate)
             producer = ProducerProcess((*arguments, "--url", cluster.url), data / "producer.log")
+            account = Consumption()
+            names = [f"consumer-{number}" for number in range(1, CONSUMERS + 1)]
+            consumers = [
+                ConsumerProcess(cluster.url, TOPIC, SUBSCRIPTION, name, account, data / f"{name}.log") for name in names
+            ]
             try:
-                report = await DemoScenario(file, seconds, cluster, producer, view).run()
+                report = await DemoScenario(file, seconds, cluster, producer, consumers, account, view).run()
             finally:
                 await producer.kill()
+                for consumer in consumers:
+                    await consumer.kill()
     show_demo(report, console)
     print(json.dumps(report.to_json()), flush=True)
-    return Exit.OK if report.verdict.perfect else Exit.FAILED
+    return Exit.OK if report.perfect else Exit.FAILED

@@ -1,7 +1,7 @@
 """The report of the demo: a table for people, one JSON object for programs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +23,25 @@ class DemoTakeover:
 
 
 @dataclass(frozen=True, slots=True)
+class DemoConsumption:
+    """What the consumers of the subscription reported. acked: by the topic owner, which has no backlog any more."""
+
+    delivered: int
+    redelivered: int
+    acked: int
+    acked_seen_again: int
+    never_delivered: int
+
+    @property
+    def perfect(self) -> bool:
+        return not self.acked_seen_again and not self.never_delivered
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class DemoReport:
     """lines: of the file. Always stored == lines - lost + duplicated: a message that is no line of the file counts as
     a duplicate, and the line in whose place it stands as lost."""
@@ -31,6 +50,11 @@ class DemoReport:
     verdict: LogVerdict
     duplicates_refused: int
     takeovers: Sequence[DemoTakeover]
+    consumption: DemoConsumption
+
+    @property
+    def perfect(self) -> bool:
+        return self.verdict.perfect and self.consumption.perfect
 
     @property
     def counts(self) -> dict[str, int]:
@@ -53,7 +77,7 @@ class DemoReport:
             }
             for takeover in self.takeovers
         ]
-        return {**self.counts, "takeovers": takeovers}
+        return {**self.counts, **self.consumption.counts, "takeovers": takeovers}
 
 
 def show_demo(report: DemoReport, console: Console) -> None:
@@ -63,6 +87,12 @@ def show_demo(report: DemoReport, console: Console) -> None:
     counts.add_column(justify="right")
     for name, count in report.counts.items():
         counts.add_row(name.replace("_", " "), f"{count:,}")
+    consumed = Table(title="Subscription, two consumers", title_justify="left", show_header=False)
+    consumed.add_column()
+    consumed.add_column(justify="right")
+    names = {"acked": "acknowledged", "acked_seen_again": "acknowledged and seen again"}
+    for name, count in report.consumption.counts.items():
+        consumed.add_row(names.get(name, name.replace("_", " ")), f"{count:,}")
     takeovers = Table(title="Takeovers", title_justify="left")
     for column in ("", "ms", "entries replayed", "client without acks, ms"):
         takeovers.add_column(column, justify="right")
@@ -70,6 +100,7 @@ def show_demo(report: DemoReport, console: Console) -> None:
         gap = "-" if takeover.client_gap_ms is None else f"{takeover.client_gap_ms:.0f}"
         takeovers.add_row(str(number), f"{takeover.ms:.1f}", f"{takeover.replayed_entries:,}", gap)
     console.print(counts)
+    console.print(consumed)
     console.print(takeovers)
     for violation in report.verdict.violations:
         console.print(f"  {violation}", markup=False, soft_wrap=True)

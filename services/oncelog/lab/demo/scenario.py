@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncelog.cli.admin.places import topic_path
 from oncelog.lab.acknowledgements import AckRecord, SendFate, longest_pause_ms
 from oncelog.lab.cluster import LabCluster
+from oncelog.lab.consumption import Consumption
+from oncelog.lab.demo.consumer_process import ConsumerProcess
 from oncelog.lab.demo.producer_process import ProducerProcess
-from oncelog.lab.demo.report import DemoReport, DemoTakeover
+from oncelog.lab.demo.report import DemoConsumption, DemoReport, DemoTakeover
 from oncelog.lab.demo.view import DemoView
 from oncelog.lab.faults.kinds import Fault, FaultKind
 from oncelog.lab.faults.process_injector import ProcessFaultInjector
@@ -27,29 +30,37 @@ from oncelog.verify.violation import Violation
 NAMESPACE = "public/demo"
 TOPIC = f"{NAMESPACE}/flights"
 PRODUCER = "importer"
+SUBSCRIPTION = "billing"
+CONSUMERS = 2
 STEP_DEADLINE_S = 90.0
 RESTART_DEADLINE_S = 30.0
+#: How long a consumer waits in vain at the end for a message that was acknowledged.
+SILENCE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoKill:
-    """at: share of all lines that are acknowledged before the kill. fault: None: the producer is killed.
+    """at: share of all lines that are acknowledged before the kill. fault: None: the producer is killed, or a consumer.
 
-    repeats: the share of all lines that the next producer sends again.
+    repeats: the share of all lines that the next producer sends again. consumer: the number of the one that is killed.
     """
 
     at: float
     fault: FaultKind | None = None
     repeats: float = 0.0
+    consumer: int | None = None
 
 
 KILLS = (
     DemoKill(0.10),
+    DemoKill(0.16, consumer=0),
     DemoKill(0.22, FaultKind.OWNER_KILL),
     DemoKill(0.34, repeats=0.03),
     DemoKill(0.46, FaultKind.OWNER_KILL),
+    DemoKill(0.52, consumer=1),
     DemoKill(0.58, FaultKind.STORAGE_KILL),
     DemoKill(0.70, repeats=0.03),
+    DemoKill(0.76, consumer=0),
     DemoKill(0.82, FaultKind.OWNER_KILL),
 )
 
@@ -67,13 +78,23 @@ class DemoScenario:
     """Runs on one cluster. seconds: how long the producer should take."""
 
     def __init__(
-        self, file: DemoFile, seconds: float, cluster: LabCluster, producer: ProducerProcess, view: DemoView
+        self,
+        file: DemoFile,
+        seconds: float,
+        cluster: LabCluster,
+        producer: ProducerProcess,
+        consumers: Sequence[ConsumerProcess],
+        account: Consumption,
+        view: DemoView,
     ) -> None:
+        """account: of what the consumers report."""
         self._file = file
         self._seconds = seconds
         self._cluster = cluster
         self._injector = ProcessFaultInjector(cluster)
         self._producer = producer
+        self._consumers = consumers
+        self._account = account
         self._view = view
         self._takeovers: list[DemoTakeover] = []
 
@@ -84,20 +105,25 @@ class DemoScenario:
             await rest.put_in_place("POST", f"/admin/v2/namespaces/{NAMESPACE}/deduplication", True)
         self._view.tell(f"deduplication is enabled in namespace {NAMESPACE}")
         await self._publish()
+        consumed = await self._consumed()
         self._view.tell("reading everything back and comparing it with the file, line by line")
         verdict = await self._compare()
-        return DemoReport(len(self._file.lines), verdict, self._producer.duplicates, self._takeovers)
+        return DemoReport(len(self._file.lines), verdict, self._producer.duplicates, self._takeovers, consumed)
 
     async def _publish(self) -> None:
         file, producer, view = self._file, self._producer, self._view
         view.tell(f"publishing {len(file.lines):,} lines of {file.path.name} in about {self._seconds:.0f} s")
         await producer.start()
+        for consumer in self._consumers:
+            await consumer.start()
         watching = asyncio.create_task(self._show_progress())
         try:
             for kill in KILLS:
                 number = max(1, int(kill.at * len(file.lines)))
                 await producer.until(file.offsets[number], STEP_DEADLINE_S + self._seconds)
-                if kill.fault is None:
+                if kill.consumer is not None:
+                    await self._kill_consumer(self._consumers[kill.consumer])
+                elif kill.fault is None:
                     await self._kill_producer(kill)
                 else:
                     await self._kill_process(kill.fault)
@@ -129,6 +155,41 @@ class DemoScenario:
         how = f"sends its last {repeated:,} lines again" if repeated else "continues by itself"
         self._view.tell(f"kill -9 the producer at {self._acknowledged:,} lines; started again, it {how}")
         await self._producer.start(replay_lines=repeated)
+
+    async def _kill_consumer(self, consumer: ConsumerProcess) -> None:
+        """Its next process has acknowledged something when this returns, unless all is acknowledged."""
+        await consumer.kill()
+        self._view.tell(f"kill -9 {consumer.name} at {self._account.acked.count:,} acknowledged messages")
+        await consumer.start()
+        if self._acknowledged < len(self._file.lines):
+            await consumer.until_acked(1, STEP_DEADLINE_S)
+
+    async def _consumed(self) -> DemoConsumption:
+        """Wait until everything is acknowledged, and look whether anything comes again after one more takeover."""
+        lines = len(self._file.lines)
+        self._view.tell("waiting until the consumers have acknowledged everything")
+
+        async def backlog_is_empty() -> bool:
+            for consumer in self._consumers:
+                consumer.check_running()
+            stats = (await self._cluster.stats(TOPIC)).get("subscriptions", {}).get(SUBSCRIPTION, {})
+            return bool(stats) and stats["mark_delete"] == lines
+
+        await until(backlog_is_empty, STEP_DEADLINE_S, f"an empty backlog of {SUBSCRIPTION}")
+        for consumer in self._consumers:
+            await consumer.stop()
+        async with self._cluster.rest() as rest:
+            await rest.put_in_place("PUT", f"{topic_path(TOPIC)}/unload")
+        async with (
+            await self._cluster.connect() as client,
+            await client.subscribe(TOPIC, subscription=SUBSCRIPTION, type="shared") as late,
+        ):
+            again = await late.receive_batch(lines, max_wait=SILENCE_S)
+        account = self._account
+        return DemoConsumption(
+            account.delivered, account.redelivered, lines, account.acked_seen_again + len(again),
+            account.never_delivered(lines),
+        )  # fmt: skip
 
     async def _kill_process(self, kind: FaultKind) -> None:
         before = await self._cluster.stats(TOPIC)
