@@ -1,9 +1,6 @@
 """Consume streams of a real owner: attaching, delivery, acknowledgements, seeks, and streams that go away."""
 
-from collections import deque
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -13,14 +10,11 @@ from oncelog.core.errors import (
     InvalidArgument,
     InvalidName,
     NotOwner,
-    OncelogError,
     StaleSeekEpoch,
 )
 from oncelog.core.ids import SubscriptionNumber, TopicId
 from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
 from oncelog.core.subscriptions.events import (
-    AckRequested,
-    AnswerAck,
     AnswerSeek,
     AnswerSubscribe,
     ConsumerDetached,
@@ -36,11 +30,7 @@ from oncelog.core.subscriptions.events import (
 )
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.consumer_codec import (
-    CONSUME,
-    ConsumerReport,
-    ConsumerRequest,
     OpenConsumer,
-    ReportedEvent,
     SeekThrough,
 )
 from oncelog.rpc.reader_codec import (
@@ -56,69 +46,11 @@ from oncelog.rpc.reader_codec import (
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
+from tests.contract.consume_client import WINDOW, ConsumeClient
 from tests.contract.fencing import fence
 from tests.contract.owner_world import ANOTHER, DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 
 pytestmark = pytest.mark.asyncio
-
-ReportT = TypeVar("ReportT")
-WINDOW = 1_000
-
-
-class ConsumeClient:
-    """One consume stream, spoken by hand."""
-
-    def __init__(self, channel: Channel, runner: TopicRunner) -> None:
-        self.stream = channel.stream(CONSUME)
-        self.runner = runner
-        self.calls = 0
-        self._reports: deque[ReportedEvent] = deque()
-
-    async def send(self, *requests: ConsumerRequest) -> None:
-        await self.stream.write(list(requests))
-
-    async def report(self, kind: type[ReportT], wanted: Callable[[ReportT], bool] = lambda _: True) -> ReportT:
-        """The next report of this kind; others before it are dropped."""
-        while True:
-            while self._reports:
-                report: ConsumerReport = self._reports.popleft().report
-                if isinstance(report, kind) and wanted(report):
-                    return report
-            self._reports += await anext(aiter(self.stream))
-
-    async def ask(
-        self, kind: SubscriptionType, *, name: str = "c", subscription: str = "billing", first_index: int | None = 0,
-        resume: HeldMessages | None = None, instance: bytes | None = None,
-    ) -> Subscribed | OncelogError:  # fmt: skip
-        self.calls += 1
-        opening = ConsumerOpening(
-            self.calls, subscription, kind, name, instance or name.encode().ljust(16, b"\0"),
-            first_index=first_index, resume=resume,
-        )  # fmt: skip
-        await self.send(OpenConsumer(self.runner.name, self.runner.topic_id, opening))
-        return (await self.report(AnswerSubscribe)).result
-
-    async def attach(
-        self, kind: SubscriptionType = SubscriptionType.SHARED, *, window: int = WINDOW, name: str = "c",
-        resume: HeldMessages | None = None,
-    ) -> Subscribed:  # fmt: skip
-        result = await self.ask(kind, name=name, resume=resume)
-        assert isinstance(result, Subscribed), result
-        await self.send(FlowReported(result.consumer, 0, window))
-        return result
-
-    async def received(self, count: int) -> list[int]:
-        """The indexes of the next `count` messages."""
-        got: list[int] = []
-        while len(got) < count:
-            frame = await self.report(DeliverMessages)
-            got += [i for each in frame.entries for first, last in each.ranges for i in range(first, last + 1)]
-        return got
-
-    async def ack(self, attached: Subscribed, first: int, last: int, *, request: int = 1) -> AnswerAck:
-        ranges = (IndexRange(first, last),)
-        await self.send(AckRequested(attached.consumer, request, attached.seek_epoch, ranges))
-        return await self.report(AnswerAck, lambda answer: answer.request == request)
 
 
 async def stored(channel: Channel, runner: TopicRunner, *counts: int) -> None:

@@ -8,11 +8,14 @@ import pytest
 from oncelog.core.errors import SessionEnded
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.subscriptions.changes import IndexRange
+from oncelog.core.subscriptions.events import NackRequested
 from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.topic_owner.owner_metrics import OwnerCounts
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.consume_client import ConsumeClient
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world, until_streams
 
 TOPIC = "public/default/flights"
@@ -186,3 +189,38 @@ async def test_readers_at_the_end_need_no_zookeeper(tmp_path: Path) -> None:
             frame = await anext(frames)
             assert (len(frame.entries), list(frame.names.values())) == (1, [] if number else ["importer"])
         world.session.faults.resume()
+
+
+@pytest.mark.asyncio
+async def test_subscriptions_show_their_backlog_and_their_deliveries(tmp_path: Path) -> None:
+    """The same figures in the topic's statistics and, over all topics, at /metrics."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        producer = PublishClient(channel)
+        granted = await producer.open(runner, "importer")
+        batches = [batch_of(granted, range(first, first + 4)) for first in (0, 4)]
+        await producer.stored(granted, *batches)
+        client = ConsumeClient(channel, runner)
+        attached = await client.attach()
+        assert await client.received(8) == list(range(8))
+        await client.ack(attached, 2, 3)
+        again = (IndexRange(0, 0),)
+        await client.send(NackRequested(attached.consumer, 9, attached.seek_epoch, again, delay_ms=0))
+        assert await client.received(1) == [0]
+        states = await channel.call(TOPIC_STATES, pb.TopicStatesRequest(topic_ids=[runner.topic_id]), timeout_ms=10_000)
+        shown = json.loads(states.states[0].stats_json)["subscriptions"]["billing"]
+        (consumer,) = shown["consumers"]
+        wanted = {"msg_backlog": 6, "unacked_messages": 6, "ack_ranges": 1, "msg_out_counter": 9}
+        assert {name: shown[name] for name in wanted} == wanted
+        assert 0 < shown["backlog_size"] <= sum(map(len, batches))
+        assert (shown["msg_redeliver_counter"], consumer["msg_redeliver_counter"], consumer["msg_out_counter"]) == (
+            1, 1, 9,
+        )  # fmt: skip
+        metrics = series(world)
+        values = {
+            "subscriptions": 1, "consumers": 1, "subscription_backlog_messages": 6, "subscription_unacked_messages": 6,
+            "subscription_backlog_bytes": shown["backlog_size"], "ack_state_ranges": 1, "subscriptions_blocked": 0,
+            "subscriptions_blocked_seconds": 0, "ack_state_bytes": shown["ack_state_bytes"],
+            'delivered_messages_total{delivery="first"}': 8, 'delivered_messages_total{delivery="again"}': 1,
+        }  # fmt: skip
+        assert {name: metrics.get(f"oncelog_{name}") for name in values} == values

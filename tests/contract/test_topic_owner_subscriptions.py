@@ -25,8 +25,9 @@ from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
+from tests.contract.consume_client import ConsumeClient
 from tests.contract.owner_world import owner_world
-from tests.contract.test_topic_owner_consuming import ConsumeClient, stored
+from tests.contract.test_topic_owner_consuming import stored
 
 pytestmark = pytest.mark.asyncio
 

@@ -32,6 +32,7 @@ from oncelog.core.subscriptions.events import (
     Subscribed,
     SubscriptionSought,
 )
+from oncelog.core.subscriptions.index_ranges import count_of
 from oncelog.rpc.consumer_codec import ReportedEvent
 from oncelog.topic_owner.delivery_lease import DeliveryLease
 from oncelog.topic_owner.message_reads import MessageReads
@@ -141,7 +142,14 @@ class ConsumerEffects:
             return
         known = self._consumers.get(effect.consumer)
         if known is not None:
+            if isinstance(effect, DeliverMessages):
+                self._count(effect)
             known[0].reported(ReportedEvent(self._runner.owner_epoch, effect))
+
+    def _count(self, effect: DeliverMessages) -> None:
+        delivered, again = self._runner.parts.metrics.counts.delivered, len(effect.delivery_counts)
+        delivered["first"] += sum(count_of(each.ranges) for each in effect.entries) - again
+        delivered["again"] += again
 
     def _answer_seek(self, effect: AnswerSeek) -> None:
         sink = self._calls.pop(effect.call, None)

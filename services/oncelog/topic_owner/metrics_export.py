@@ -9,6 +9,7 @@ from oncelog.ledgers.read_watch import ReadWatch
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.stores.json_records import observe_damaged
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.subscription_metrics import observe_subscriptions
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
 
@@ -35,6 +36,7 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     telemetry.observe_level(
         "entry_cache_bytes", "Bytes of entries cached for readers", lambda: [Reading(_cached(topics))]
     )
+    observe_subscriptions(telemetry, counts, lambda: _servings(topics))
 
 
 def observe_reads(telemetry: Telemetry, watch: ReadWatch) -> None:

@@ -22,6 +22,8 @@ class OwnerCounts:
 
     messages: dict[str, int] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
+    #: {"first" | "again": messages sent to consumers}
+    delivered: dict[str, int] = field(default_factory=lambda: {"first": 0, "again": 0})
     bytes_received: int = 0
     frames_received: int = 0
 

@@ -1,8 +1,9 @@
 """The statistics of a topic's subscriptions as JSON, for operators; names follow Pulsar's where it has the value."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
+from oncelog.core.subscriptions.retention import LedgerSpan, backlog_bytes
 from oncelog.core.subscriptions.subscription import Subscription
 from oncelog.core.topic.serving import Serving
 
@@ -13,22 +14,32 @@ CONSUMERS_SHOWN_MAX = 100
 
 def subscriptions_of(serving: Serving) -> dict[str, Json]:
     """{name: statistics}, by name. Only what is durable counts as acknowledged."""
-    next_index = serving.log.table.state.next_index
-    shown = {each.state.name: subscription_of(each, next_index) for each in serving.subscriptions}
+    spans = serving.space.ledgers.spans()
+    shown = {each.state.name: _subscription(each, serving, spans) for each in serving.subscriptions}
     return dict(sorted(shown.items()))
 
 
-def subscription_of(subscription: Subscription, next_index: int) -> Json:
-    """next_index: of the topic."""
+def backlog_of(subscription: Subscription, serving: Serving) -> int:
+    """Messages that are not acknowledged."""
+    acks = subscription.state.acks
+    return serving.log.table.state.next_index - acks.mark_delete - acks.acked_count
+
+
+def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[LedgerSpan]) -> Json:
     state = subscription.state
+    delivered, redelivered = subscription.delivered_counts
+    known = state.acks.mark_delete >= serving.space.ledgers.unknown_below
     acks, blocked = state.acks, subscription.blocked()
     consumers = list(subscription.consumers)
     return {
         "type": subscription.type.name.lower(),
-        "msg_backlog": next_index - acks.mark_delete - acks.acked_count,
+        "msg_backlog": backlog_of(subscription, serving),
+        "backlog_size": backlog_bytes(spans, acks.mark_delete) if known else None,
         "unacked_messages": sum(len(each.out.bits) for each in consumers),
         "mark_delete": acks.mark_delete,
         "seek_epoch": state.seek_epoch,
+        "msg_out_counter": delivered,
+        "msg_redeliver_counter": redelivered,
         "redelivered_messages": len(state.redeliveries),
         "pending_dead_letters": len(state.dead_letters),
         "ack_state_bytes": state.state_bytes,
@@ -50,6 +61,8 @@ def _consumer(consumer: ConnectedConsumer) -> Json:
         "priority": consumer.opening.priority,
         "active": bool(consumer.generation),
         "unacked_messages": len(consumer.out.bits),
+        "msg_out_counter": consumer.credit.sent,
+        "msg_redeliver_counter": consumer.redelivered,
         "available_permits": consumer.credit.left,
         "role": consumer.opening.role or None,
     }

@@ -19,6 +19,8 @@ class ConnectedConsumer:
     opening: ConsumerOpening
     out: Outstanding
     credit: Credit = field(default_factory=Credit)
+    #: of the messages that were sent, those that had been delivered before
+    redelivered: int = 0
     #: of its durable grant while it is the active consumer, else 0
     generation: Generation = Generation(0)
     #: indexes that the application has received and not acknowledged, as last reported

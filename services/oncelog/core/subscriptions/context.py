@@ -24,6 +24,9 @@ class Context:
     state: SubscriptionState
     deliverable: Deliverable
     consumers: Consumers = field(default_factory=Consumers)
+    #: messages sent to consumers, and those of them that had been delivered before; since this owner serves
+    delivered: int = 0
+    redelivered: int = 0
     #: nothing more is written: what is dropped is not written again
     closing: bool = False
 

@@ -107,9 +107,13 @@ class Delivery:
                 deliveries = redeliveries.deliveries(index)
                 if deliveries:
                     frame.counts[index] = deliveries + 1
+                    consumer.redelivered += 1
+                    context.redelivered += 1
         context.deliverable.delivered(ranges)
         consumer.out.add(ranges, context.step.now_ms)
-        consumer.credit.spend(count_of(ranges), len(entry.data))
+        count = count_of(ranges)
+        context.delivered += count
+        consumer.credit.spend(count, len(entry.data))
         if frame.bytes >= FRAME_BYTES:
             self._send(consumer)
 

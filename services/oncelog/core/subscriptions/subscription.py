@@ -145,6 +145,11 @@ class Subscription:
         return bool(len(self._consumers))
 
     @property
+    def delivered_counts(self) -> tuple[int, int]:
+        """Messages sent to consumers by this owner, and those of them that had been delivered before."""
+        return self._context.delivered, self._context.redelivered
+
+    @property
     def consumers(self) -> Iterable[ConnectedConsumer]:
         return self._consumers.by_number.values()
 

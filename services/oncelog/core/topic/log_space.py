@@ -101,6 +101,11 @@ class LogSpace:
         self._spans = dict(sorted(self._spans.items()))
         self.changes += 1
 
+    @property
+    def unknown_below(self) -> int:
+        """Where the messages end whose sizes are not known."""
+        return max((end for _, end in self._unread.values()), default=0)
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def spans(self) -> list[LedgerSpan]:

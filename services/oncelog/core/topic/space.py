@@ -138,12 +138,13 @@ class TopicSpace:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Time has passed. Costs nothing while the policies keep everything."""
+        """Time has passed. Costs nearly nothing while the policies keep everything."""
         self._set_judge()
         if self._truncation is not None:
             self._truncate(self._truncation)
         policies, now_ms = self.policies, self._step.now_ms
         if policies.keeps_everything:
+            self._know_backlogs()
             return
         basis = (self.ledgers.changes, self._acks.state.position)
         wait_ms = IDLE_CHECK_MS if basis == self._checked else CHECK_MS
@@ -155,6 +156,14 @@ class TopicSpace:
         self._judge_quota()
         self._roll()
         self._trim_by_policy()
+
+    def _know_backlogs(self) -> None:
+        """A subscription that is behind in the ledgers of former owners has a backlog whose size is shown."""
+        below = self.ledgers.unknown_below
+        if below:
+            lowest = self._lowest_mark()
+            if lowest is not None and lowest < below:
+                self._all_known()
 
     def _all_known(self) -> bool:
         """Whether the ends of all ledgers are known; otherwise they are read."""

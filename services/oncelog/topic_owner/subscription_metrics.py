@@ -1,0 +1,70 @@
+"""The metrics of all subscriptions of an owner's topics together; each one's own are in the topic's statistics."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from oncelog.core.subscriptions.retention import backlog_bytes
+from oncelog.core.subscriptions.subscription import Subscription
+from oncelog.core.topic.serving import Serving
+from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.topic_owner.owner_metrics import OwnerCounts
+from oncelog.topic_owner.subscription_states import backlog_of
+
+
+def observe_subscriptions(telemetry: Telemetry, counts: OwnerCounts, servings: Callable[[], Iterable[Serving]]) -> None:
+    """Register the instruments. servings: the topics that are served now."""
+
+    def each() -> Iterator[Subscription]:
+        return (subscription for serving in servings() for subscription in serving.subscriptions)
+
+    def total(value: Callable[[Subscription], int]) -> Callable[[], list[Reading]]:
+        return lambda: [Reading(sum(map(value, each())))]
+
+    telemetry.observe_count(
+        "delivered_messages",
+        "Messages sent to consumers, by delivery: first, or again",
+        lambda: [Reading(value, {"delivery": name}) for name, value in counts.delivered.items()],
+    )
+    telemetry.observe_level("subscriptions", "Subscriptions of the served topics", total(lambda _: 1))
+    telemetry.observe_level("consumers", "Connected consumers", total(lambda one: len(list(one.consumers))))
+    telemetry.observe_level(
+        "subscription_backlog_messages",
+        "Messages that are not acknowledged, all subscriptions",
+        lambda: [Reading(sum(backlog_of(one, serving) for serving in servings() for one in serving.subscriptions))],
+    )
+    telemetry.observe_level(
+        "subscription_backlog_bytes",
+        "Bytes of the messages behind mark_delete, all subscriptions",
+        lambda: [Reading(sum(map(_backlog_bytes, servings())))],
+    )
+    telemetry.observe_level(
+        "subscription_unacked_messages",
+        "Messages that are with consumers and not acknowledged",
+        total(lambda one: sum(len(consumer.out.bits) for consumer in one.consumers)),
+    )
+    telemetry.observe_level(
+        "ack_state_bytes", "Bytes of ack state in a snapshot, about", total(lambda one: one.state.state_bytes)
+    )
+    telemetry.observe_level(
+        "ack_state_ranges", "Acknowledged ranges above mark_delete", total(lambda one: one.state.acks.range_count)
+    )
+    telemetry.observe_level(
+        "subscriptions_blocked",
+        "Subscriptions that get no new messages because of their ack state",
+        total(lambda one: one.blocked() is not None),
+    )
+    telemetry.observe_level(
+        "subscriptions_blocked_seconds",
+        "Since when the longest of these has got none",
+        lambda: [Reading(max((_blocked_seconds(one) for one in each()), default=0.0))],
+    )
+
+
+def _backlog_bytes(serving: Serving) -> int:
+    spans = serving.space.ledgers.spans()
+    return sum(backlog_bytes(spans, one.state.acks.mark_delete) for one in serving.subscriptions)
+
+
+def _blocked_seconds(subscription: Subscription) -> float:
+    blocked = subscription.blocked()
+    return 0.0 if blocked is None else max(0.0, time.time() - blocked.since_ms / 1000)
