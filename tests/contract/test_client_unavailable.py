@@ -122,3 +122,20 @@ async def test_gap_in_the_numbers_is_reported_and_passed(
     assert lines[1] == {"gap": {"first_index": 102, "last_index": later - 1, "given_up": True}}
     assert report.new() == []
     assert shown.getvalue().count("are gone") == 2
+
+
+async def test_reader_that_starts_below_the_first_kept_message_says_so(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the number that was wanted, and the last one that is gone. A start at a kept message says nothing."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"trimmed")
+    cluster.topic("flights").table.state.next_index += 100
+    await producer.send(b"kept")
+    kept = await client.create_reader("flights", start=oncelog.Index(101))
+    assert await rest(kept) == [(101, b"kept")]
+    assert kept.gaps == (0, ())
+    reader = await client.create_reader("flights", start=oncelog.Index(7))
+    assert await rest(reader) == [(101, b"kept")]
+    assert reader.gaps == (1, (oncelog.Gap(7, 100, False),))
+    assert "messages 7 to 100 are gone: they were trimmed" in caplog.text

@@ -22,7 +22,7 @@ _PAUSE_S = 0.25
 RETAINED_MB = 32
 #: Beside what retention keeps: the open ledger and the one before it, segments that are half dead, the intervals of
 #: collection, and the log's last snapshots.
-SPARE_BYTES = 64 << 20
+SPARE_BYTES = 96 << 20
 #: Small segments and ledgers, so that space is given back while one looks; copies are reviewed at once.
 SETTINGS = {"segment_bytes": 1 << 20, "collect_interval_ms": 500, "ledger_entries_max": 20}
 _DEADLINE_S = 60.0

@@ -32,7 +32,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryHeader, peek_header
 from oncelog.core.formats.message_id import NO_PARTITION
-from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
+from oncelog.core.ids import BEFORE_ALL, NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Stream
 from oncelog.rpc.reader_codec import (
@@ -56,7 +56,8 @@ GAPS_MAX = 1000
 
 
 class Gap(NamedTuple):
-    """Indexes of a topic without a message, between two messages that a reader received.
+    """Indexes of a topic without a message, between two messages that a reader received, or between the index at which
+    it was to start and its first message.
 
     Attributes:
         first_index, last_index: the first and the last index that is missing.
@@ -293,6 +294,9 @@ class ReadStream:
         corruption, before = self._state.corruption, self._state.last
         expected, passed = corruption.next_index, corruption.passed
         self._state.last = entry.position
+        if before is None and expected is None and self._first_index:
+            # The start that was asked for may be below the first message that is kept.
+            expected, before = self._first_index, BEFORE_ALL
         if expected is None or before is None or entry.base_index <= expected or (passed and passed > before):
             return
         gap = Gap(expected, entry.base_index - 1, entry.base_index - expected >= GIVEN_UP_INDEXES)
