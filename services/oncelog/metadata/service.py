@@ -13,6 +13,7 @@ from oncelog.metadata import metrics
 from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import Start
+from oncelog.metadata.dead_letters import DeadLetterService
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_publish.http_publish_service import Reaching, key_server, new_publisher, own_client
@@ -20,6 +21,7 @@ from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.connections import ConnectionLimits
 from oncelog.metadata.rest.server import RestServer
+from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
@@ -88,6 +90,9 @@ class MetadataService:
             # No flush: the client's requests have ended by then, so a drain need not wait.
             stack.push_async_callback(client.close, flush=False)
             reaching = Reaching(client, coordination.lookup, coordination.policies)
+            letters = DeadLetterService(client, coordination.lookup, coordination.topics)
+            server.unary(metadata_codec.RESOLVE_DEAD_LETTER_TOPIC, letters.resolve)
+            server.unary(metadata_codec.PUBLISH_DEAD_LETTERS, letters.publish)
             publisher = new_publisher(settings, reaching, keys, DatasetStore(session))
             stack.push_async_callback(publisher.close)
             start(publisher.run())

@@ -10,6 +10,12 @@ LOOKUP = unary_of(f"{_SERVICE}/Lookup", pb.LookupRequest, pb.LookupAnswer)
 OWNER_STREAM = stream_of(f"{_SERVICE}/OwnerStream", pb.OwnerHello, pb.OwnerCommand)
 LEDGERS = unary_of(f"{_SERVICE}/Ledgers", pb.LedgersRequest, pb.LedgersAnswer)
 TOPICS = unary_of(f"{_SERVICE}/Topics", pb.TopicsRequest, pb.TopicsAnswer)
+RESOLVE_DEAD_LETTER_TOPIC = unary_of(
+    f"{_SERVICE}/ResolveDeadLetterTopic", pb.ResolveDeadLetterTopicRequest, pb.ResolveDeadLetterTopicAnswer
+)
+PUBLISH_DEAD_LETTERS = unary_of(
+    f"{_SERVICE}/PublishDeadLetters", pb.PublishDeadLettersRequest, pb.PublishDeadLettersAnswer
+)
 REST = unary_of(f"{_SERVICE}/Rest", pb.RestRequest, pb.RestAnswer)
 #: REST as its server handles it, one message each way: only the handler of a stream can read the call's metadata.
 REST_SERVED = stream_of(f"{_SERVICE}/Rest", pb.RestRequest, pb.RestAnswer)

@@ -13,16 +13,17 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from oncelog.core.access import Right
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import ConsumerClosed, InvalidArgument, InvariantViolated, OncelogError, TooManyRequests
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
-from oncelog.core.names import check_part
+from oncelog.core.names import check_part, parse_topic
 from oncelog.core.subscriptions.events import (
     AckRequested,
     AnswerAck,
     AnswerSeek,
     AnswerSubscribe,
     ConsumerDetached,
+    ConsumerOpening,
     DeliverMessages,
     EndConsumer,
     FlowReported,
@@ -214,10 +215,6 @@ class ConsumeStream:
         try:
             check_part(opening.subscription, field="subscription")
             check_part(opening.consumer_name, field="consumer_name")
-            if opening.max_deliveries:
-                raise InvalidArgument(
-                    "dead letters are not served yet: max_deliveries must be 0", field="max_deliveries"
-                )
             if len(self._consumers) + len(self._openings) + len(self._checks) >= CONSUMERS_MAX:
                 raise TooManyRequests(
                     f"a client has at most {CONSUMERS_MAX} consumers at one owner", limit=CONSUMERS_MAX
@@ -234,6 +231,8 @@ class ConsumeStream:
         try:
             await authorize(runner, caller, Right.CONSUME)
             await until_current(runner, opening.owner_epoch_seen)
+            if opening.max_deliveries:
+                opening = await with_dead_letter_topic(runner, caller, opening)
         except InvariantViolated:
             raise
         except OncelogError as error:
@@ -311,3 +310,18 @@ class ConsumeStream:
 
 def _not_attached() -> ConsumerClosed:
     return ConsumerClosed("no such consumer is attached on this stream")
+
+
+async def with_dead_letter_topic(runner: "TopicRunner", caller: Caller, opening: ConsumerOpening) -> ConsumerOpening:
+    """With the full name of the dead-letter topic, to which the caller may produce (hazard 38).
+
+    The default is that of Pulsar: the partitions of a topic share it. Raises InvalidName, InvalidArgument,
+    PermissionDenied.
+    """
+    topic = parse_topic(runner.name)
+    default = f"{topic.namespace_name}/{topic.local}-{opening.subscription}-DLQ"
+    name = parse_topic(opening.dead_letter_topic or default)
+    if name == topic:
+        raise InvalidArgument("a topic cannot be its own dead-letter topic", field="dead_letter_topic")
+    await runner.parts.policies.require(caller, name.namespace_name, Right.PRODUCE)
+    return replace(opening, dead_letter_topic=str(name))

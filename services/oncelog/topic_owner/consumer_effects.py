@@ -34,6 +34,7 @@ from oncelog.core.subscriptions.events import (
 )
 from oncelog.core.subscriptions.index_ranges import count_of
 from oncelog.rpc.consumer_codec import ReportedEvent
+from oncelog.topic_owner.dead_letter_shell import DeadLetterShell
 from oncelog.topic_owner.delivery_lease import DeliveryLease
 from oncelog.topic_owner.message_reads import MessageReads
 
@@ -71,6 +72,7 @@ class ConsumerEffects:
         self._administering: dict[int, asyncio.Future[OncelogError | None]] = {}
         #: {consumer: (where its reports go, its subscription)}
         self._consumers: dict[ConsumerNumber, tuple[ConsumerSink, SubscriptionNumber]] = {}
+        dead_letters = DeadLetterShell(runner, start)
         #: {type of an effect: what performs it}
         self.performers: dict[type, Callable[[Any], None]] = {
             AnswerSubscribe: self._answer_subscribe,
@@ -79,7 +81,8 @@ class ConsumerEffects:
             ReadMessages: self._read,
             **dict.fromkeys((DeliverMessages, AnswerAck, RecallMessages), self._report),
             **dict.fromkeys((ConsumerActive, SubscriptionSought, AnswerSeek), self._report),
-            **dict.fromkeys((ResolveDeadLetterTopic, PublishDeadLetter), self._unexpected),
+            ResolveDeadLetterTopic: dead_letters.resolve,
+            PublishDeadLetter: dead_letters.publish,
         }
 
     @property
@@ -171,9 +174,6 @@ class ConsumerEffects:
 
     def _read(self, effect: ReadMessages) -> None:
         self._start(self._read_messages(effect))
-
-    def _unexpected(self, effect: ResolveDeadLetterTopic | PublishDeadLetter) -> None:
-        raise InvariantViolated(f"topic {self._runner.topic_id}: nobody asked for {effect}")
 
     # --- reads --------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ definite answer is UNKNOWN, and the core decides what follows.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -73,6 +73,7 @@ from oncelog.stores.store_session import WriteResult
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.metadata_calls import MetadataCalls
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.store_clock import StoreClock
 from oncelog.topic_owner.wait_reasons import WaitReasons
@@ -103,6 +104,7 @@ class OwnerParts:
     policies: PolicyStore
     metrics: OwnerMetrics
     clock: StoreClock
+    metadata: MetadataCalls = field(default_factory=MetadataCalls)
 
 
 class EffectExecutor:

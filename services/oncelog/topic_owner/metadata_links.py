@@ -99,6 +99,11 @@ class MetadataLinks:
             await asyncio.sleep(pause_ms * random.uniform(0.5, 1) / 1000)
             pause_ms = min(pause_ms * 2, RETRY_MS_MAX)
 
+    @property
+    def addresses(self) -> list[str]:
+        """Of the replicas with an open stream."""
+        return list(self._streams)
+
     async def report_draining(self) -> int:
         """Tell every replica that this owner drains, so that they move its topics. Returns the replicas reached."""
         reached = 0

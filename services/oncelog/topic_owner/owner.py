@@ -174,6 +174,7 @@ class Owner:
                 address=address,
             )
             running.append(tasks.create_task(links.run()))
+            self._parts.metadata.addresses, self._parts.metadata.new_channel = lambda: links.addresses, channels.channel
             self._unready = None
             self._report_serving(settings.grpc_address(port), settings.address(health_port))
             await shutdown.wait()

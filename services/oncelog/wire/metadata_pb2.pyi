@@ -39,6 +39,126 @@ LEDGER_STATE_CLOSED: LedgerState.ValueType  # 3
 Global___LedgerState: _TypeAlias = LedgerState  # noqa: Y015
 
 @_typing.final
+class ResolveDeadLetterTopicRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveDeadLetterTopicRequest: _TypeAlias = ResolveDeadLetterTopicRequest  # noqa: Y015
+
+@_typing.final
+class ResolveDeadLetterTopicAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveDeadLetterTopicAnswer: _TypeAlias = ResolveDeadLetterTopicAnswer  # noqa: Y015
+
+@_typing.final
+class PublishDeadLettersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_NAME_FIELD_NUMBER: _builtins.int
+    ORIGIN_TOPIC_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    LETTERS_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Of the dead-letter topic."""
+    producer_name: _builtins.str
+    """Stands for the topic and the subscription from which the letters come."""
+    origin_topic: _builtins.str
+    subscription: _builtins.str
+    @_builtins.property
+    def letters(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeadLetter]:
+        """By ascending sequence, without a gap."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        producer_name: _builtins.str = ...,
+        origin_topic: _builtins.str = ...,
+        subscription: _builtins.str = ...,
+        letters: _abc.Iterable[Global___DeadLetter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["letters", b"letters", "origin_topic", b"origin_topic", "producer_name", b"producer_name", "subscription", b"subscription", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishDeadLettersRequest: _TypeAlias = PublishDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class DeadLetter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    entry: _builtins.bytes
+    """The whole encoded entry that holds the message, and the message's number in its topic."""
+    message_index: _builtins.int
+    sequence: _builtins.int
+    def __init__(
+        self,
+        *,
+        entry: _builtins.bytes = ...,
+        message_index: _builtins.int = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "message_index", b"message_index", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeadLetter: _TypeAlias = DeadLetter  # noqa: Y015
+
+@_typing.final
+class PublishDeadLettersAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_DELETED_FIELD_NUMBER: _builtins.int
+    topic_deleted: _builtins.bool
+    """True: there is no topic with this id, and nothing was stored."""
+    def __init__(
+        self,
+        *,
+        topic_deleted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic_deleted", b"topic_deleted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishDeadLettersAnswer: _TypeAlias = PublishDeadLettersAnswer  # noqa: Y015
+
+@_typing.final
 class LookupRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

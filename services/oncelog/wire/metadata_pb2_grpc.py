@@ -54,6 +54,16 @@ class MetadataStub:
                 request_serializer=oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.FromString,
                 _registered_method=True)
+        self.ResolveDeadLetterTopic = channel.unary_unary(
+                '/oncelog.wire.v1.Metadata/ResolveDeadLetterTopic',
+                request_serializer=oncelog_dot_wire_dot_metadata__pb2.ResolveDeadLetterTopicRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_metadata__pb2.ResolveDeadLetterTopicAnswer.FromString,
+                _registered_method=True)
+        self.PublishDeadLetters = channel.unary_unary(
+                '/oncelog.wire.v1.Metadata/PublishDeadLetters',
+                request_serializer=oncelog_dot_wire_dot_metadata__pb2.PublishDeadLettersRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_metadata__pb2.PublishDeadLettersAnswer.FromString,
+                _registered_method=True)
         self.Rest = channel.unary_unary(
                 '/oncelog.wire.v1.Metadata/Rest',
                 request_serializer=oncelog_dot_wire_dot_metadata__pb2.RestRequest.SerializeToString,
@@ -93,6 +103,20 @@ class MetadataServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResolveDeadLetterTopic(self, request, context):
+        """From an owner: the id of a dead-letter topic, which is created if it is missing and its namespace allows that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PublishDeadLetters(self, request, context):
+        """From an owner: store messages in a dead-letter topic, each once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Rest(self, request, context):
         """One REST request, for clients that can only reach this port. Its caller is the caller of this method.
         """
@@ -122,6 +146,16 @@ def add_MetadataServicer_to_server(servicer, server):
                     servicer.Topics,
                     request_deserializer=oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.SerializeToString,
+            ),
+            'ResolveDeadLetterTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveDeadLetterTopic,
+                    request_deserializer=oncelog_dot_wire_dot_metadata__pb2.ResolveDeadLetterTopicRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_metadata__pb2.ResolveDeadLetterTopicAnswer.SerializeToString,
+            ),
+            'PublishDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.PublishDeadLetters,
+                    request_deserializer=oncelog_dot_wire_dot_metadata__pb2.PublishDeadLettersRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_metadata__pb2.PublishDeadLettersAnswer.SerializeToString,
             ),
             'Rest': grpc.unary_unary_rpc_method_handler(
                     servicer.Rest,
@@ -237,6 +271,60 @@ class Metadata:
             '/oncelog.wire.v1.Metadata/Topics',
             oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.SerializeToString,
             oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveDeadLetterTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.Metadata/ResolveDeadLetterTopic',
+            oncelog_dot_wire_dot_metadata__pb2.ResolveDeadLetterTopicRequest.SerializeToString,
+            oncelog_dot_wire_dot_metadata__pb2.ResolveDeadLetterTopicAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PublishDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.Metadata/PublishDeadLetters',
+            oncelog_dot_wire_dot_metadata__pb2.PublishDeadLettersRequest.SerializeToString,
+            oncelog_dot_wire_dot_metadata__pb2.PublishDeadLettersAnswer.FromString,
             options,
             channel_credentials,
             insecure,

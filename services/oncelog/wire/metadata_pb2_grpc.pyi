@@ -24,6 +24,10 @@ class MetadataStub:
     """The ledgers of a topic and the nodes that hold them, for readers of closed ledgers."""
     Topics: _aio.UnaryUnaryMultiCallable[_metadata_pb2.TopicsRequest, _metadata_pb2.TopicsAnswer]
     """The topics of a namespace, for readers that choose them by a pattern."""
+    ResolveDeadLetterTopic: _aio.UnaryUnaryMultiCallable[_metadata_pb2.ResolveDeadLetterTopicRequest, _metadata_pb2.ResolveDeadLetterTopicAnswer]
+    """From an owner: the id of a dead-letter topic, which is created if it is missing and its namespace allows that."""
+    PublishDeadLetters: _aio.UnaryUnaryMultiCallable[_metadata_pb2.PublishDeadLettersRequest, _metadata_pb2.PublishDeadLettersAnswer]
+    """From an owner: store messages in a dead-letter topic, each once."""
     Rest: _aio.UnaryUnaryMultiCallable[_metadata_pb2.RestRequest, _metadata_pb2.RestAnswer]
     """One REST request, for clients that can only reach this port. Its caller is the caller of this method."""
 
@@ -61,6 +65,22 @@ class MetadataServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_metadata_pb2.TopicsRequest, _abc.Awaitable[_metadata_pb2.TopicsAnswer]],
     ) -> _abc.Awaitable[_metadata_pb2.TopicsAnswer]:
         """The topics of a namespace, for readers that choose them by a pattern."""
+
+    @_abc_1.abstractmethod
+    def ResolveDeadLetterTopic(
+        self,
+        request: _metadata_pb2.ResolveDeadLetterTopicRequest,
+        context: _aio.ServicerContext[_metadata_pb2.ResolveDeadLetterTopicRequest, _abc.Awaitable[_metadata_pb2.ResolveDeadLetterTopicAnswer]],
+    ) -> _abc.Awaitable[_metadata_pb2.ResolveDeadLetterTopicAnswer]:
+        """From an owner: the id of a dead-letter topic, which is created if it is missing and its namespace allows that."""
+
+    @_abc_1.abstractmethod
+    def PublishDeadLetters(
+        self,
+        request: _metadata_pb2.PublishDeadLettersRequest,
+        context: _aio.ServicerContext[_metadata_pb2.PublishDeadLettersRequest, _abc.Awaitable[_metadata_pb2.PublishDeadLettersAnswer]],
+    ) -> _abc.Awaitable[_metadata_pb2.PublishDeadLettersAnswer]:
+        """From an owner: store messages in a dead-letter topic, each once."""
 
     @_abc_1.abstractmethod
     def Rest(

@@ -1,0 +1,109 @@
+"""Dead letters on a real cluster: each message that nobody can handle is stored once in another topic."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+import oncelog
+from oncelog.core.errors import InvalidArgument
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.loads import read_all
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.running(tmp_path_factory.mktemp("cluster"), storage_nodes=2, owners=2) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as connected:
+        yield connected
+
+
+async def backlog(cluster: Cluster, topic: str) -> int:
+    found = (await cluster.stats(topic)).get("subscriptions", {}).get("billing", {})
+    return int(found.get("msg_backlog", -1))
+
+
+@pytest.mark.hazard(37)
+async def test_dead_letters_are_stored_once_in_order(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Also when the owner is killed while they are published: with key, properties, and where they come from."""
+    producer = await client.create_producer("orders", producer_name="importer")
+    values = [b"%d" % number for number in range(60)]
+    await producer.send_many(values, keys=[b"k%d" % (n % 3) for n in range(60)], properties=[{"a": "b"}] * 60)
+    bad = {n for n in range(60) if n % 2}
+    async with await client.subscribe(
+        "orders", subscription="billing", type="shared", start=oncelog.EARLIEST, max_deliveries=2
+    ) as consumer:
+        refused = 0
+        while refused < len(bad):
+            message = await consumer.receive(timeout=DEADLINE_S)
+            if message.index in bad:
+                refused += message.delivery_count == 1
+                await consumer.nack(message, delay=0)
+            else:
+                await consumer.ack(message)
+        await cluster.kill(await cluster.owner_of("orders"))
+
+        async def handle() -> None:
+            async for message in consumer:
+                await (consumer.nack(message, delay=0) if message.index in bad else consumer.ack(message))
+
+        handling = asyncio.ensure_future(handle())
+
+        async def done() -> bool:
+            return await backlog(cluster, "orders") == 0
+
+        await until(done, DEADLINE_S, every_s=0.2, waiting_for="every message to be handled")
+        handling.cancel()
+        await asyncio.gather(handling, return_exceptions=True)
+    letters = await read_all(client, "orders-billing-DLQ")
+    assert sorted(int(letter.value) for letter in letters) == sorted(bad)
+    assert [letter.sequence_id for letter in letters] == list(range(len(bad)))
+    first = letters[0]
+    assert first.key == b"k%d" % (int(first.value) % 3)
+    origin = {"dead_letter.topic": "public/default/orders", "dead_letter.subscription": "billing"}
+    assert dict(first.properties) | origin == dict(first.properties)
+    assert first.properties["a"] == "b"
+    assert first.properties["dead_letter.index"] == first.value.decode()
+
+
+@pytest.mark.hazard(38)
+async def test_deleted_dead_letter_topic_is_made_again(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """What was pending goes to the new one, from its first number on."""
+    producer = await client.create_producer("jobs", producer_name="importer")
+
+    async def bury(value: bytes) -> None:
+        await producer.send(value)
+        async with await client.subscribe(
+            "jobs", subscription="billing", type="shared", start=oncelog.EARLIEST, max_deliveries=1,
+            dead_letter_topic="jobs-dead",
+        ) as consumer:  # fmt: skip
+            message = await consumer.receive(timeout=DEADLINE_S)
+            await consumer.nack(message, delay=0)
+
+            async def done() -> bool:
+                return await backlog(cluster, "jobs") == 0
+
+            await until(done, DEADLINE_S, every_s=0.2, waiting_for="the dead letter")
+
+    await bury(b"one")
+    await bury(b"two")
+    await cluster.change("DELETE", "/admin/v2/persistent/public/default/jobs-dead")
+    await bury(b"three")
+    assert [letter.value for letter in await read_all(client, "jobs-dead")] == [b"three"]
+
+
+async def test_topic_is_not_its_own_dead_letter_topic(client: oncelog.AsyncClient) -> None:
+    """Its dead letters would be delivered again and again."""
+    with pytest.raises(InvalidArgument) as caught:
+        await client.subscribe("loop", subscription="billing", max_deliveries=1, dead_letter_topic="loop")
+    assert caught.value.details["field"] == "dead_letter_topic"
