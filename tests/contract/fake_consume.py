@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from uuid import uuid4
 
-from oncelog.core.errors import NotOwner
+from oncelog.core.errors import NotOwner, OncelogError
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.subscriptions.changes import Change
@@ -57,6 +57,8 @@ class ConsumeKnobs:
     writable: asyncio.Event = field(default_factory=asyncio.Event)
     #: the answers say that acknowledgements are in memory only
     in_memory: bool = False
+    #: the next reads fail with these errors, which end the consumers
+    read_errors: list[OncelogError] = field(default_factory=list)
     #: changes the entries of deliveries
     mangle: Callable[[StoredEntry], StoredEntry] = lambda entry: entry
     requests: list[ConsumerRequest] = field(default_factory=list)
@@ -189,6 +191,13 @@ class TopicConsumers:
             outlet.add(self._epoch, report)
 
     def _read(self, read: ReadMessages) -> MessagesRead:
+        if self._knobs.read_errors:
+            error = self._knobs.read_errors.pop(0)
+            for consumer in list(self._outlets):
+                self._tell(EndConsumer(consumer, error))
+                del self._outlets[consumer]
+                self._core.handle(ConsumerDetached(consumer, lost=True))
+            return MessagesRead(read.number, read.first_index, ())
         found = [
             StoredEntry(header.position, header.base_index, header.count, header.skip_first, data)
             for header, data in self._topic.entries

@@ -368,6 +368,25 @@ async def test_entry_that_cannot_be_decoded_does_not_stop_the_subscription(
         assert len(await consumer.receive_batch(max_wait=0.1)) == 4
 
 
+async def test_consumer_waits_for_storage_nodes_and_ends_when_an_entry_is_lost(
+    client: oncelog.AsyncClient, cluster: FakeCluster
+) -> None:
+    """It attaches again while no live node has the next entry; an entry that none can give any more is an error."""
+    await fill(client, 3)
+    away = errors.LedgerUnavailable("away", waiting_for="storage-1")
+    cluster.consume.read_errors = [away] * 100
+    consumer = await consume(client)
+    with pytest.raises(errors.DeadlineExceeded, match="away") as late:
+        await consumer.receive(timeout=0.1)
+    assert isinstance(late.value.__cause__, errors.LedgerUnavailable)
+    cluster.consume.read_errors = []
+    assert numbers(await receive(consumer, 3)) == [0, 1, 2]
+    cluster.consume.read_errors = [errors.UnreadableEntry("damaged everywhere", ledger_id=3, entry_id=2)]
+    await fill(client, 1)
+    with pytest.raises(errors.UnreadableEntry):
+        await consumer.receive(timeout=DEADLINE_S)
+
+
 async def test_partitions_are_consumed_as_one(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     """All of them, with message ids and acknowledgements of each; an index is a place of one."""
     cluster.partitioned["public/default/flights"] = 3

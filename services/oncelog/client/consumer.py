@@ -86,7 +86,7 @@ class AsyncConsumer:
                         driver.feed(SubscribeWanted())
                     await self._until_attached(group)
         except TimeoutError as error:
-            trouble = next((driver.trouble for driver in self._drivers if driver.trouble is not None), None) or error
+            trouble = self._trouble or error
             raise DeadlineExceeded(
                 f"could not subscribe {self.subscription} to {self.topic} within {self._timeout_ms} ms: {trouble}"
             ) from trouble
@@ -155,7 +155,11 @@ class AsyncConsumer:
                         await self._arrival()
                         batches = self._take(1)
             except TimeoutError as error:
-                raise self._nothing_came(timeout, error) from error
+                trouble = self._trouble
+                why = "" if trouble is None else f": {trouble}"
+                raise DeadlineExceeded(
+                    f"no message for {self.subscription} on {self.topic} arrived within {timeout} s{why}"
+                ) from (trouble or error)
         return Message(batches[0], 0)
 
     async def receive_batch(self, max_messages: int = 1_000, *, max_wait: float | None = None) -> ConsumerBatch:
@@ -213,12 +217,10 @@ class AsyncConsumer:
             self._check_open()
             await self._arrived.wait()
 
-    def _nothing_came(self, timeout: float | None, error: BaseException) -> DeadlineExceeded:
-        trouble = next((driver.trouble for driver in self._drivers if driver.trouble is not None), None)
-        why = "" if trouble is None else f": {trouble}"
-        late = DeadlineExceeded(f"no message for {self.subscription} on {self.topic} arrived within {timeout} s{why}")
-        late.__cause__ = trouble or error
-        return late
+    @property
+    def _trouble(self) -> OncelogError | None:
+        """The latest reason why a partition is not consumed."""
+        return next((driver.trouble for driver in self._drivers if driver.trouble is not None), None)
 
     @property
     def skipped(self) -> SkippedEntries:

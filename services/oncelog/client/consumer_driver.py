@@ -34,7 +34,7 @@ from oncelog.core.consumer.events import (
     SendToOwner,
 )
 from oncelog.core.consumer.session import ConsumerSession
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import LedgerUnavailable, OncelogError
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import INSTANCE_ID_BYTES, Generation, InstanceId, OwnerEpoch, SeekEpoch, TopicId
 from oncelog.core.names import TopicName
@@ -225,9 +225,13 @@ class ConsumerDriver:
     def _note(self, event: ConsumerEvent) -> None:
         match event:
             case OwnerReported(report=DeliverMessages(entries=entries)):
+                self.trouble = None
                 self.names.want(delivered.entry.data for delivered in entries)
             case OwnerReported(report=AnswerSubscribe(result=OncelogError() as error)):
                 self.trouble = error
+            case OwnerReported(report=AnswerSubscribe()):
+                if not isinstance(self.trouble, LedgerUnavailable):  # which follows each attachment until it is over
+                    self.trouble = None
             case OwnerReported(report=EndConsumer(error=error)):
                 self.trouble = error
             case StreamLost(attempt):
