@@ -51,6 +51,8 @@ class AckChain:
         self.history = history
         self._moment = moment
         self.entries: list[tuple[Change, ...]] = []
+        #: checks what is evicted: (change, what was acknowledged before)
+        self.check_change: Callable[[Change, set[int]], None] = lambda *_: None
         self.epoch = OwnerEpoch(0)
         self.model = AckModel()
         #: {number: every subscription that ever was}
@@ -74,6 +76,7 @@ class AckChain:
         known = self.model.subscriptions.get(change.number)
         before = set() if known is None else set(known.acked)
         self.model.apply(change)
+        self.check_change(change, before)
         match change:
             case SubscriptionCreated():
                 if change.number in self.created:

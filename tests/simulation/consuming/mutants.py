@@ -9,6 +9,7 @@ from oncelog.core.consumer import session as consumer_session
 from oncelog.core.consumer.requests import PendingRequests
 from oncelog.core.errors import StaleSeekEpoch
 from oncelog.core.owner_attempts import OwnerAttempts
+from oncelog.core.subscriptions import retention
 from oncelog.core.subscriptions.acknowledging import Acknowledging
 from oncelog.core.subscriptions.credit import Credit
 from oncelog.core.subscriptions.dead_letters import DeadLetters
@@ -16,7 +17,9 @@ from oncelog.core.subscriptions.events import AckRequested, AnswerAck, ConsumerA
 from oncelog.core.subscriptions.grants import Grants
 from oncelog.core.subscriptions.key_shared import KeyShared
 from oncelog.core.subscriptions.redelivery import Redeliveries
+from oncelog.core.subscriptions.retention import trim_of
 from oncelog.core.subscriptions.subscriptions import Subscriptions
+from tests.simulation.consuming import expiry
 from tests.simulation.consuming.owner import Ownership, Parts, Rules
 
 
@@ -146,6 +149,16 @@ def _forgets_acknowledgements(pending: PendingRequests) -> Any:
     return settled
 
 
+def _whatever_is_needed(*given: Any, first_needed: Any, **others: Any) -> Any:
+    return trim_of(*given, first_needed=None, **others)
+
+
+def _oldest_decides(entries: Any, *, ttl_ms: int, now_ms: int) -> int | None:
+    """All messages expire with the oldest one."""
+    known = list(entries)
+    return known[-1][0] if known and now_ms - known[0][1] >= ttl_ms else None
+
+
 def _always(value: Any) -> Any:
     return lambda *_, **__: value
 
@@ -164,6 +177,10 @@ CONSUMING_MUTANTS = (
     ConsumingMutant("trim from the layer in flight", 25, 5, rules=Rules(trim_bound=_with_what_is_in_flight)),
     ConsumingMutant("trim beside a step back", 29, 11, rules=Rules(trim_bound=_beside_a_step_back)),
     ConsumingMutant("step back beside a trim", 29, 10, ((Subscriptions, "trim_began", _always(None)),)),
+    ConsumingMutant("retention ignores subscriptions", 29, 160, ((expiry, "trim_of", _whatever_is_needed),)),
+    ConsumingMutant("a clock that is ahead decides", 48, 169, rules=Rules(clock_agrees=_always(True))),
+    ConsumingMutant("messages expire with the oldest one", 48, 168, ((expiry, "expired_below", _oldest_decides),)),
+    ConsumingMutant("quota evicts the whole backlog", 47, 160, ((retention, "EVICT_PERCENT", 0),)),
     ConsumingMutant("pause without redelivery", 39, 129, ((Redeliveries, "pause", _without_redelivery),)),
     ConsumingMutant(
         "full state keeps its lowest hole in memory", 40, 153, ((Acknowledging, "write_lowest", _always(None)),)

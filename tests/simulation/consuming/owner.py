@@ -30,12 +30,14 @@ from oncelog.core.subscriptions.events import (
 )
 from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
 from oncelog.core.subscriptions.outstanding import PAUSED_ACK_TIMEOUT_MS
+from oncelog.core.subscriptions.retention import ClockCheck
 from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.subscriptions.subscriptions import Subscriptions
 from oncelog.verify.consumption import KeyOrder
 from oncelog.verify.violation import Violation
 from tests.core.subscription_fold import fold_changes
 from tests.simulation.consuming.chain import AckChain, DeadLetterTopic, MessageLog, TopicRecord
+from tests.simulation.consuming.expiry import Expiry
 from tests.simulation.network import Network, Stream
 from tests.simulation.world import Process, World
 
@@ -45,6 +47,8 @@ CONSUMERS_PER_OWNERSHIP = 1_000_000
 #: between two trims, and from the decision to the record
 TRIM_TICKS = (40, 300)
 TRIM_WRITE_TICKS = (5, 120)
+#: between two looks for expired messages
+EXPIRY_TICKS = 150
 #: after the last fault: dispatch is paused for less time, because each time-out gives a hole to the next consumer
 PAUSED_TICKS_MAX = 5 * PAUSED_ACK_TIMEOUT_MS
 #: a deposed owner that writes nothing learns it from its session
@@ -57,6 +61,7 @@ class Rules:
 
     fence: Callable[[AckChain, OwnerEpoch], None] = AckChain.fence
     trim_bound: "Callable[[Ownership], int]" = lambda ownership: ownership.trim_bound()
+    clock_agrees: Callable[[ClockCheck, int], bool] = ClockCheck.agrees
 
 
 @dataclass(slots=True)
@@ -82,6 +87,8 @@ class Parts:
     rules: Rules
     faults: Faults = field(default_factory=Faults)
     judge: Judge = NO_LIMITS
+    #: None: messages are kept as long as a subscription needs them
+    expiry: Expiry | None = None
     #: subscriptions that were created, for their ids
     ids: int = 0
 
@@ -136,6 +143,8 @@ class Ownership:
         self.end_step()
         owner.post(TICK, "ticks", self._tick)
         owner.post(owner.world.rng.randint(*TRIM_TICKS), "looks for a trim", self._look_for_trim)
+        if self.parts.expiry is not None:
+            owner.post(EXPIRY_TICKS, "looks for expired messages", self._look_for_expired)
 
     # --- the step of the core -----------------------------------------------------------------------------------------
 
@@ -329,8 +338,20 @@ class Ownership:
     def trim_bound(self) -> int:
         """Nothing from here on may go: not acknowledged durably, a dead letter that is not published, a step back."""
         needed = self.state.first_needed
-        bounds = [self.core.log.next_index, needed, self.core.steps_back_to()]
+        step_back = self.core.steps_back_to()
+        if self.parts.expiry is not None:
+            first = self.core.log.first_index
+            return self.parts.expiry.trim_below(self.owner.name, first, needed, step_back=step_back is not None)
+        bounds = [self.core.log.next_index, needed, step_back]
         return min(bound for bound in bounds if bound is not None)
+
+    def _look_for_expired(self) -> None:
+        expiry = self.parts.expiry
+        if expiry is not None and not self.over:
+            self.owner.post(EXPIRY_TICKS, "looks for expired messages", self._look_for_expired)
+            if expiry.evict(self.owner.name, self.state, self.core.evict):
+                self.owner.world.count("messages evicted")
+            self.end_step()
 
     def _look_for_trim(self) -> None:
         if self.over:
@@ -347,6 +368,9 @@ class Ownership:
         def arrives() -> None:
             if self.parts.record.epoch == self.epoch:
                 self.owner.world.count("trimmed")
+                if self.parts.expiry is not None:
+                    self.owner.world.count("trimmed by retention")
+                    self.parts.expiry.check_trim(self.parts.log.first_index, below)
                 self.parts.log.first_index = below
                 self.parts.chain.check_kept()
                 self.owner.post(rng.randint(1, 20), "trimmed", lambda: self._trimmed(below), life=life)

@@ -14,6 +14,7 @@ from oncelog.verify.consumption import ConsumptionHistory
 from oncelog.verify.violation import Violation
 from tests.simulation.consuming.chain import KEYS, AckChain, DeadLetterTopic, MessageLog, TopicRecord
 from tests.simulation.consuming.client import ConsumerClient, Habits
+from tests.simulation.consuming.expiry import Expiry
 from tests.simulation.consuming.owner import DEAD_LETTERS, PAUSED_TICKS_MAX, Faults, OwnerProcess, Parts, Rules
 from tests.simulation.network import Network, NetworkFaults
 from tests.simulation.run import Outcome
@@ -25,8 +26,10 @@ STEPS_MAX = 60_000
 MESSAGES = 60
 #: the first seed of the runs with limits of the ack state
 LIMITED = 120
+#: the first seed of the runs with a time to live, a backlog quota and retention
+LIMITED_END = 160
 #: the runs of CI; longer sweeps have more
-CI_RUNS = 160
+CI_RUNS = 200
 EVERY = (150, 900)
 FAULTS = ("owner crashed", "topic moved", "client crashed", "client paused", "owner paused", "cut", "delete")
 
@@ -67,6 +70,9 @@ class ConsumingRun:
             faults,
             judge=self._draw_judge(),
         )
+        if LIMITED_END <= seed < CI_RUNS or (seed >= CI_RUNS and seed % 4 == 1):
+            self.parts.expiry = Expiry.draw(seed, lambda: world.now, self.parts.rules.clock_agrees)
+            chain.check_change = self.parts.expiry.check
         self.owners = {name: OwnerProcess(self.parts, name) for name in ("o1", "o2")}
         self.healed = False
         self.stale = rng.choice((0.0, 0.2, 0.5))
@@ -76,7 +82,7 @@ class ConsumingRun:
     def _draw_judge(self) -> Judge:
         """The runs of CI from LIMITED on have limits that they meet, and every fourth run behind them."""
         seed = self.world.seed
-        if seed < LIMITED or (seed >= CI_RUNS and seed % 4 != 0):
+        if seed < LIMITED or LIMITED_END <= seed < CI_RUNS or (seed >= CI_RUNS and seed % 4 != 0):
             return NO_LIMITS
         rng = random.Random(f"{self.world.seed}/limits")
         return SmallLimits(PausePolicy(True, rng.choice((0, 2, 5))), ranges_max=rng.choice((3, 6, 1000)))
@@ -149,6 +155,8 @@ class ConsumingRun:
     def _store(self) -> None:
         rng, log = self.world.rng, self.parts.log
         log.store([rng.choice(KEYS) for _ in range(rng.randint(1, 5))])
+        if self.parts.expiry is not None:
+            self.parts.expiry.stored(log.next_index - len(self.parts.expiry.appended_ms))
         for owner in self.owners.values():
             ownership = owner.ownership
             if ownership is not None:

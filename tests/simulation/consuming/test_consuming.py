@@ -24,7 +24,7 @@ def _counts() -> dict[str, int]:
     return total
 
 
-@pytest.mark.hazard(25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 39, 40, 53)
+@pytest.mark.hazard(25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 39, 40, 47, 48, 53)
 @pytest.mark.parametrize("first", range(0, CI_RUNS, CHUNK))
 def test_no_seed_breaks_a_promise_to_consumers(first: int) -> None:
     """The failure names the seed: `python -m tests.simulation --consuming SEED` replays it."""
@@ -51,7 +51,8 @@ def test_seed_of_consumers_that_failed_before_passes(seed: int) -> None:
 CONDITIONS = (
     "takeover", "owner crashed", "owner paused", "owner deposed", "topic moved", "client crashed", "client paused",
     "cut", "crash inside a step", "stream broken", "stale route", "message delayed", "ack entry failed", "deleted",
-    "trimmed", "sought", "dead letter", "message forgotten", "cumulative acknowledgement", "ack durable",
+    "trimmed", "trimmed by retention", "messages evicted",
+    "sought", "dead letter", "message forgotten", "cumulative acknowledgement", "ack durable",
     "nack durable", "ack in memory", "dispatch paused",
     "report DeliverMessages", "report RecallMessages", "report ConsumerActive", "report EndConsumer",
     "ack refused: stale_seek_epoch", "ack refused: consumer_fenced", "ack refused: subscription_gone",
