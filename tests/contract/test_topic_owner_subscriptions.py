@@ -1,6 +1,8 @@
 """Administration of subscriptions at a real owner: each change is durable when it is answered."""
 
+import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,19 +16,23 @@ from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,
     NotFound,
+    NotOwner,
+    ServiceUnavailable,
     SubscriptionGone,
     SubscriptionNotFound,
 )
 from oncelog.core.subscriptions.changes import SubscriptionType
 from oncelog.core.subscriptions.events import EndConsumer, FlowReported, Subscribed
+from oncelog.core.topic.events import ClockChecked
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
+from tests.cluster.until import until
 from tests.contract.consume_client import ConsumeClient
-from tests.contract.owner_world import owner_world
+from tests.contract.owner_world import ANOTHER, DEADLINE_S, OwnerWorld, owner_world
 from tests.contract.test_topic_owner_consuming import stored
 
 pytestmark = pytest.mark.asyncio
@@ -66,6 +72,12 @@ class Administrator:
         return await self._channel.call(PEEK_MESSAGE, request, timeout_ms=TIMEOUT_MS)
 
 
+def compared_clocks(world: OwnerWorld, ahead_ms: int) -> None:
+    """The owner has just compared its clock with ZooKeeper's."""
+    now_ms = time.time_ns() // 1_000_000
+    world.parts.clock._checked = ClockChecked(now_ms, now_ms - ahead_ms)
+
+
 async def test_subscription_without_consumers_is_created_and_consumed(tmp_path: Path) -> None:
     """It keeps its place until a consumer comes, who chooses the type."""
     async with owner_world(tmp_path) as (world, channel):
@@ -101,6 +113,7 @@ async def test_positions_change(tmp_path: Path) -> None:
             await admin.change(seek=owner_pb2.ReaderStart(index=11))
         await admin.change(seek=owner_pb2.ReaderStart(index=1))
         assert await admin.backlog() == (9, 1)
+        compared_clocks(world, 0)
         await admin.change(expire_after_ms=3_600_000)
         assert await admin.backlog() == (9, 1)
         await admin.change(skip_all=pb.SkipAll())
@@ -181,3 +194,65 @@ async def test_change_that_is_not_durable_is_not_answered(tmp_path: Path) -> Non
                 await channel.call(CHANGE_SUBSCRIPTION, request, timeout_ms=300)
         assert "billing" in await admin.described()
         assert not runner.consumers._administering
+
+
+@pytest.mark.parametrize("change", [{"skip": 1}, {"seek": owner_pb2.ReaderStart(index=1)}])
+@pytest.mark.hazard(28)
+async def test_change_in_flight_when_the_topic_moves_is_unknown(tmp_path: Path, change: dict[str, Any]) -> None:
+    """The next owner may find it in the ack chain. As NotOwner it was repeated there: skipped or sought twice."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3)
+        admin = Administrator(channel, runner)
+        await admin.create()
+        with world.node.hold():
+            changing = asyncio.ensure_future(admin.change(**change))
+            await until(lambda: bool(runner.consumers._administering), DEADLINE_S)
+            await world.place(runner.topic_id, ANOTHER)
+            world.topics.assign(runner.topic_id)
+            with pytest.raises(DeadlineExceeded, match="may have been made"):
+                await changing
+
+
+async def test_change_that_a_draining_topic_refuses_was_not_made(tmp_path: Path) -> None:
+    """NotOwner, so that the metadata service asks the next owner."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        admin = Administrator(channel, runner)
+        await admin.create()
+        serving = runner.core.serving
+        assert serving is not None
+        serving.subscriptions.drain()
+        with pytest.raises(NotOwner):
+            await admin.change(skip=1)
+
+
+@pytest.mark.parametrize("ahead_ms", [120_000, -120_000])
+@pytest.mark.hazard(48)
+async def test_nothing_expires_by_a_clock_that_differs(tmp_path: Path, ahead_ms: int) -> None:
+    """A clock that is ahead would acknowledge messages that are young."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3)
+        admin = Administrator(channel, runner)
+        await admin.create()
+        compared_clocks(world, ahead_ms)
+        with pytest.raises(ServiceUnavailable, match="120 s apart"):
+            await admin.change(expire_after_ms=0)
+        assert await admin.backlog() == (3, 0)
+        compared_clocks(world, 0)
+        await admin.change(expire_after_ms=0)
+        assert await admin.backlog() == (0, 3)
+
+
+async def test_skip_of_more_than_the_backlog_ends_at_its_end(tmp_path: Path) -> None:
+    """At once, however large the number is."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3)
+        admin = Administrator(channel, runner)
+        await admin.create()
+        await admin.change(skip=(1 << 53) - 1)
+        assert await admin.backlog() == (0, 3)
+        await admin.change(skip=1)
+        assert await admin.backlog() == (0, 3)

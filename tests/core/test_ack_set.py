@@ -87,6 +87,12 @@ def test_questions_agree_with_a_plain_set(seed: int) -> None:
         start, below, most = rng.randrange(520), rng.randrange(560), rng.randrange(1, 9)
         wanted = ranges_of({index for index in range(start, below) if index not in acked})[:most]
         assert acks.unacked_ranges(start, below, most) == wanted
+    for below in (0, 300, 600):
+        left = [index for index in range(below) if index not in acked]
+        ends = [acks.after_unacked(count, below) for count in range(1, 620)]
+        assert ends[: len(left)] == [index + 1 for index in left]
+        assert set(ends[len(left) :]) == {max(below, acks.mark_delete)}
+        assert acks.after_unacked(0, below) == acks.mark_delete
 
 
 def test_range_that_ends_with_its_block_is_followed_by_an_absent_block() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from oncelog.core.errors import Conflict, NotOwner, ServiceUnavailable, SubscriptionGone
-from oncelog.core.subscriptions.changes import SubscriptionCreated, SubscriptionDeleted
+from oncelog.core.ids import SeekEpoch
+from oncelog.core.subscriptions.changes import IndexRange, MessagesSkipped, SubscriptionCreated, SubscriptionDeleted
 from oncelog.core.subscriptions.events import (
     AnswerAdmin,
     AnswerSeek,
@@ -110,6 +111,18 @@ def test_abandoned_request_leaves_no_consumer() -> None:
     second = world.subscribe("c", EXCLUSIVE, window=10)
     assert waiting.answer is None
     assert second.take() == [0, 1]
+
+
+def test_skip_over_many_holes_is_one_range() -> None:
+    """A change of a range for each hole would not fit into an entry."""
+    world = World(messages=[10])
+    consumer = world.subscribe("a", SHARED, window=100)
+    consumer.take()
+    world.ack(consumer, 1, 3, 5)
+    world.post(SkipRequested(1, world.number, count=4))
+    assert world.chain[-1][0] == MessagesSkipped(world.number, SeekEpoch(0), (IndexRange(0, 6),))
+    world.write()
+    assert world.state.subscriptions[world.number].acks.mark_delete == 7
 
 
 def test_end_answers_what_administrators_wait_for() -> None:

@@ -104,3 +104,13 @@ def not_reached(address: str, reason: str, *, origin: str = "", details: str = "
     # OpenSSL's text about a handshake is more precise than a summary.
     message = f"cannot reach {place}: {reason}" + (f" [{details}]" if details and "TLS" in reason else "")
     return errors.ServiceUnavailable(message, address=address, reason=reason, origin=origin or None)
+
+
+def may_have_been_done(error: OncelogError) -> bool:
+    """Whether a call that failed with this error may have been carried out: it may have been sent, and no answer came.
+
+    ServiceUnavailable has an address when no answer came, and also a reason when nothing could be sent.
+    """
+    if isinstance(error, errors.ServiceUnavailable):
+        return "address" in error.details and "reason" not in error.details
+    return isinstance(error, errors.DeadlineExceeded)

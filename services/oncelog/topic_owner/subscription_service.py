@@ -9,6 +9,7 @@ from oncelog.core.errors import (
     LedgerUnavailable,
     LogHole,
     NotFound,
+    ServiceUnavailable,
     SubscriptionNotFound,
     TopicLoading,
     UnreadableEntry,
@@ -26,6 +27,7 @@ from oncelog.core.subscriptions.events import (
     SkipRequested,
     StoredEntry,
 )
+from oncelog.core.subscriptions.retention import ClockCheck
 from oncelog.core.subscriptions.subscription import Subscription
 from oncelog.core.topic.serving import Serving
 from oncelog.rpc.reader_codec import StartAt, StartIndex, StartTime, start_from_wire
@@ -67,13 +69,12 @@ class SubscriptionService:
             message = f"message {request.number} of the backlog: give 1 to {PEEK_MAX}"
             raise InvalidArgument(message, field="number", limit=PEEK_MAX)
         state = _subscription(serving, request.subscription).state
-        ranges = state.acks.unacked_ranges(state.mark_delete, serving.log.table.state.next_index, request.number)
-        left = request.number - 1
-        for first, last in ranges:
-            if left <= last - first:
-                return await _peeked(runner, serving, state.number, first + left)
-            left -= last - first + 1
-        raise NotFound(f"the backlog of subscription {request.subscription} has fewer than {request.number} messages")
+        next_index = serving.log.table.state.next_index
+        if request.number > next_index - state.acks.mark_delete - state.acks.acked_count:
+            message = f"the backlog of subscription {request.subscription} has fewer than {request.number} messages"
+            raise NotFound(message)
+        index = state.acks.after_unacked(request.number, next_index) - 1
+        return await _peeked(runner, serving, state.number, index)
 
     async def _serving(self, topic: str, topic_id: str) -> tuple[TopicRunner, Serving]:
         """The topic, once this owner has proved that it is the current one."""
@@ -111,7 +112,7 @@ class SubscriptionService:
                 return SkipRequested(0, _subscription(serving, name).state.number, below=below)
             case "expire_after_ms":
                 subscription = _subscription(serving, name)
-                until_ms = time.time_ns() // 1_000_000 - request.expire_after_ms
+                until_ms = await _trusted_now_ms(runner) - request.expire_after_ms
                 below = await _index_of(runner, StartTime(max(0, until_ms)))
                 return SkipRequested(0, subscription.state.number, below=below)
             case "properties":
@@ -129,6 +130,22 @@ def _subscription(serving: Serving, name: str) -> Subscription:
 
 def _properties(given: Iterable[SubscriptionProperty]) -> tuple[tuple[str, str], ...]:
     return tuple((each.name, each.value) for each in given)
+
+
+async def _trusted_now_ms(runner: TopicRunner) -> int:
+    """Now, if the own clock agrees with ZooKeeper's: a clock that is ahead would acknowledge young messages.
+
+    Raises ServiceUnavailable, and StoreUnavailable if ZooKeeper does not answer.
+    """
+    checked = await runner.parts.clock.compare()
+    now_ms = time.time_ns() // 1_000_000
+    if not ClockCheck(checked.answered_ms, checked.modified_ms).agrees(now_ms):
+        apart_s = abs(checked.answered_ms - checked.modified_ms) // 1000
+        message = (
+            f"the clocks of the topic's owner and of ZooKeeper are {apart_s} s apart: nothing expires until they agree"
+        )
+        raise ServiceUnavailable(message)
+    return now_ms
 
 
 async def _index_of(runner: TopicRunner, at: StartAt) -> int:

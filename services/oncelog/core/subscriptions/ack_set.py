@@ -134,6 +134,18 @@ class AckSet:
             first = self.next_unacked(end)
         return found
 
+    def after_unacked(self, count: int, below: int) -> int:
+        """The index after the lowest `count` unacknowledged ones; `below` if there are fewer before it."""
+        low, high = self.mark_delete, max(self.mark_delete, below)
+        while low < high:
+            middle = (low + high) // 2
+            acked = self._acked.rank(middle - 1) if middle else 0
+            if middle - self.mark_delete - acked < count:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def unacked(self, indexes: BitMap64) -> BitMap64:
         """The members of a set that are not acknowledged."""
         left = indexes - self._acked

@@ -196,31 +196,18 @@ class Subscription:
             if not 0 <= event.below <= self._log.next_index:
                 self._step.emit(AnswerAdmin(event.call, self._out_of_range(event.below)))
                 return
-            ranges = [IndexRange(self.state.acks.mark_delete, event.below - 1)]
+            below = event.below
         else:
-            ranges = self._next_unacked(event.count or 0)
-        self._skip(tuple(r for r in ranges if r.last >= r.first), event.call)
+            below = self.state.acks.after_unacked(event.count or 0, self._log.next_index)
+        first = self.state.acks.mark_delete
+        # One range, also over acknowledged messages: the change stays small, however many holes it closes.
+        self._skip((IndexRange(first, below - 1),) if below > first else (), event.call)
 
     def skip_below(self, index: int) -> None:
         """Acknowledge what is below an index, unless that is in flight; not while a seek is in flight."""
         first = self.state.acks.mark_delete
         if self.seeking is None and not self._acks.covers(first, index - 1):
             self._skip((IndexRange(first, index - 1),), None)
-
-    def _next_unacked(self, count: int) -> list[IndexRange]:
-        """The lowest `count` unacknowledged messages."""
-        ranges: list[IndexRange] = []
-        at = self.state.acks.mark_delete
-        while count > 0:
-            found = self.state.acks.unacked_ranges(at, self._log.next_index, 1)
-            if not found:
-                break
-            first, last = found[0]
-            last = min(last, first + count - 1)
-            ranges.append(IndexRange(first, last))
-            count -= last - first + 1
-            at = last + 1
-        return ranges
 
     def _skip(self, ranges: tuple[IndexRange, ...], call: int | None) -> None:
         if not ranges:

@@ -5,12 +5,20 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, ServiceUnavailable, TopicLoading
+from oncelog.core.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    NotOwner,
+    OncelogError,
+    ServiceUnavailable,
+    TopicLoading,
+)
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.rpc.status import may_have_been_done
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
 from oncelog.stores.registry import LiveOwner
 from oncelog.wire import subscriptions_pb2 as pb
@@ -58,7 +66,13 @@ class SubscriptionCalls:
             request = pb.ChangeSubscriptionRequest()
             request.CopyFrom(change)
             request.topic, request.topic_id = str(topic), topic_id
-            await self._calls.ask(owner, CHANGE_SUBSCRIPTION, request, timeout_ms=CALL_TIMEOUT_MS)
+            try:
+                await self._calls.ask(owner, CHANGE_SUBSCRIPTION, request, timeout_ms=CALL_TIMEOUT_MS)
+            except OncelogError as error:
+                if not may_have_been_done(error):
+                    raise
+                message = f"it is unknown whether subscription {change.subscription} was changed: {error.message}"
+                raise DeadlineExceeded(message, **error.details) from error
 
         await self._of_owner(topic, ask, create=change.HasField("create"))
 

@@ -5,13 +5,21 @@ The rights `admin` and `consume` allow all of them, as in Pulsar: who consumes m
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Path, Query
 
 from oncelog.core.access import Right
-from oncelog.core.errors import Conflict, InvalidArgument, OncelogError, SubscriptionNotFound, TopicNotFound
+from oncelog.core.errors import (
+    Conflict,
+    InvalidArgument,
+    OncelogError,
+    SubscriptionGone,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
@@ -250,6 +258,7 @@ def _add_position(router: APIRouter, coordination: Coordination) -> None:
         async def expire(partition: TopicName) -> None:
             for name in await calls.describe(partition):
                 change = pb.ChangeSubscriptionRequest(subscription=name, expire_after_ms=seconds * 1000)
-                await calls.change(partition, change)
+                with suppress(SubscriptionNotFound, SubscriptionGone):  # it was deleted meanwhile
+                    await calls.change(partition, change)
 
         await _Partitions(coordination, topic).each(expire)

@@ -1,0 +1,179 @@
+"""Routes of subscriptions: what they ask of owners, what becomes of a partitioned topic, and what they refuse."""
+
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from oncelog.core.errors import NotOwner, OncelogError, ServiceUnavailable, SubscriptionNotFound
+from oncelog.core.names import parse_topic
+from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
+from oncelog.wire import subscriptions_pb2 as pb
+from tests.contract.admin_world import FLIGHTS, Admin, serving
+
+pytestmark = pytest.mark.asyncio
+
+SPLIT = "/admin/v2/persistent/public/default/split"
+PARTS = [f"public/default/split-partition-{number}" for number in range(3)]
+
+
+class Owner:
+    """Records changes, and answers with the errors that a test has planned."""
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
+        #: {topic: {subscription: statistics}}
+        self.subscriptions: dict[str, dict[str, Any]] = defaultdict(dict)
+        self.changes: list[pb.ChangeSubscriptionRequest] = []
+        #: {topic: errors of its next changes}
+        self.planned: dict[str, list[OncelogError]] = defaultdict(list)
+
+    async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
+        self.changes.append(request)
+        if self.planned[request.topic]:
+            raise self.planned[request.topic].pop(0)
+        return pb.ChangeSubscriptionAnswer()
+
+    async def describe(self, request: pb.DescribeSubscriptionsRequest) -> pb.DescribeSubscriptionsAnswer:
+        return pb.DescribeSubscriptionsAnswer(subscriptions_json=json.dumps(self.subscriptions[request.topic]))
+
+    @property
+    def changed(self) -> list[str]:
+        return sorted(request.topic for request in self.changes)
+
+
+@pytest_asyncio.fixture
+async def owner() -> AsyncIterator[Owner]:
+    async with serving() as admin:
+        fake, owner = await admin.owner(), Owner(admin)
+        fake.server.unary(CHANGE_SUBSCRIPTION, owner.change)
+        fake.server.unary(DESCRIBE_SUBSCRIPTIONS, owner.describe)
+        await admin.change("PUT", FLIGHTS)
+        await admin.world.topics.create(parse_topic("split"), partitions=3)
+        yield owner
+
+
+async def test_change_goes_to_every_partition(owner: Owner) -> None:
+    """A new subscription also to partitions that nobody has used."""
+    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing", json={"start": {"position": "earliest"}})
+    assert owner.changed == PARTS
+    assert all(request.create.start.HasField("earliest") for request in owner.changes)
+    owner.changes.clear()
+    await owner.admin.change("POST", f"{SPLIT}/subscription/billing/skip_all")
+    await owner.admin.change("POST", f"{SPLIT}/subscription/billing/resetcursor/5")
+    assert owner.changed == sorted(PARTS * 2)
+    assert {request.WhichOneof("change") for request in owner.changes} == {"skip_all", "seek"}
+
+
+async def test_partial_result_is_told(owner: Owner) -> None:
+    """How many partitions did it, and the first that did not."""
+    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
+    owner.planned[PARTS[1]] = [ServiceUnavailable("the change was not written: try again")]
+    problem = await owner.admin.refused("POST", f"{SPLIT}/subscription/billing/skip_all", 503, "service_unavailable")
+    assert "done on 2 of 3 partitions, failed on 1; public/default/split-partition-1:" in problem["detail"]
+
+
+async def test_partition_without_the_subscription_is_no_failure(owner: Owner) -> None:
+    """Only when no partition has it. So a deletion that was done in part can be repeated."""
+    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
+    owner.planned[PARTS[0]] = [SubscriptionNotFound("no"), SubscriptionNotFound("no")]
+    await owner.admin.change("DELETE", f"{SPLIT}/subscription/billing")
+    owner.planned[PARTS[1]], owner.planned[PARTS[2]] = [SubscriptionNotFound("no")], [SubscriptionNotFound("no")]
+    await owner.admin.refused("DELETE", f"{SPLIT}/subscription/billing", 404, "subscription_not_found")
+
+
+async def test_unknown_outcome_is_told_and_not_repeated(owner: Owner) -> None:
+    """The connection ended without an answer: the owner may have done it. A skip that is repeated skips twice."""
+    lost = ServiceUnavailable("127.0.0.1:1: connection reset", address="127.0.0.1:1")
+    owner.planned["public/default/flights"] = [lost]
+    problem = await owner.admin.refused("POST", f"{FLIGHTS}/subscription/billing/skip/3", 504, "deadline_exceeded")
+    assert "it is unknown whether subscription billing was changed" in problem["detail"]
+    assert len(owner.changes) == 1
+
+
+async def test_owner_that_has_done_nothing_is_asked_again(owner: Owner) -> None:
+    """The topic is moving, and the change was refused."""
+    owner.planned["public/default/flights"] = [NotOwner("the topic is being moved: look it up again")]
+    await owner.admin.change("POST", f"{FLIGHTS}/subscription/billing/skip/3")
+    assert [request.skip for request in owner.changes] == [3, 3]
+
+
+async def test_expiry_of_all_subscriptions_goes_on_past_a_deleted_one(owner: Owner) -> None:
+    owner.subscriptions["public/default/flights"] = {"a": {}, "b": {}, "c": {}}
+    owner.planned["public/default/flights"] = [SubscriptionNotFound("it was deleted meanwhile")]
+    await owner.admin.change("POST", f"{FLIGHTS}/all_subscription/expireMessages/60")
+    assert [(request.subscription, request.expire_after_ms) for request in owner.changes] == [
+        ("a", 60_000), ("b", 60_000), ("c", 60_000),
+    ]  # fmt: skip
+
+
+async def test_deletion_with_consumers_on_one_partition_deletes_none(owner: Owner) -> None:
+    for number, part in enumerate(PARTS):
+        owner.subscriptions[part] = {"billing": {"consumer_count": number // 2}}
+    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
+    owner.changes.clear()
+    await owner.admin.refused("DELETE", f"{SPLIT}/subscription/billing", 409, "conflict")
+    assert not owner.changes
+    await owner.admin.change("DELETE", f"{SPLIT}/subscription/billing?force=true")
+    assert owner.changed == PARTS
+
+
+BAD_INPUT: list[tuple[str, object, str]] = [
+    ("POST subscription/billing/skip/0", None, "count"),
+    ("POST subscription/billing/skip/-1", None, "count"),
+    ("POST subscription/billing/skip/9007199254740992", None, "count"),
+    ("POST subscription/billing/skip/many", None, "count"),
+    ("POST subscription/billing/expireMessages/0", None, "seconds"),
+    ("POST subscription/billing/expireMessages/-5", None, "seconds"),
+    ("POST all_subscription/expireMessages/1e9", None, "seconds"),
+    ("POST subscription/billing/resetcursor/-1", None, "time_ms"),
+    ("POST subscription/billing/resetcursor", {}, "body"),
+    ("POST subscription/billing/resetcursor", {"index": 1, "time_ms": 1}, "body"),
+    ("POST subscription/billing/resetcursor", {"index": -1}, "index"),
+    ("POST subscription/billing/resetcursor", {"index": "1"}, "index"),
+    ("POST subscription/billing/resetcursor", {"position": "first"}, "position"),
+    ("POST subscription/billing/resetcursor", {"ledgerId": 1, "entryId": 2}, "ledgerId"),
+    ("POST subscription/billing/resetcursor", {"message_id": "x"}, "message_id"),
+    ("GET subscription/billing/position/0", None, "number"),
+    ("GET subscription/billing/position/10001", None, "number"),
+    ("PUT subscription/billing", {"type": "shared"}, "type"),
+    ("PUT subscription/billing/properties", {"a": 1}, "a"),
+    ("PUT subscription/billing/properties", {str(n): "" for n in range(65)}, "properties"),
+    ("PUT subscription/billing/properties", {"a": "x" * 20_000}, "properties"),
+]
+
+
+async def test_bad_input_names_its_field_and_asks_no_owner(owner: Owner) -> None:
+    """422, and nothing is half done."""
+    for call, body, field in BAD_INPUT:
+        method, path = call.split()
+        options = {} if body is None else {"json": body}
+        problem = await owner.admin.refused(method, f"{FLIGHTS}/{path}", 422, "invalid_argument", **options)
+        assert problem["field"] == field, (call, problem)
+    assert not owner.changes
+
+
+async def test_bad_names_are_refused(owner: Owner) -> None:
+    for name in ("a%20b", "x" * 256, "caf%C3%A9"):
+        problem = await owner.admin.refused("PUT", f"{FLIGHTS}/subscription/{name}", 412, "invalid_name")
+        assert problem["field"] == "subscription"
+    await owner.admin.refused("PUT", f"{FLIGHTS}-none/subscription/s", 404, "topic_not_found")
+    assert not owner.changes
+
+
+async def test_place_of_one_partition_is_refused_for_several(owner: Owner) -> None:
+    """The error says how to name a partition."""
+    for method, path, body in (
+        ("POST", "resetcursor", {"index": 3}),
+        ("POST", "resetcursor", {"message_id": "1:2"}),
+        ("POST", "skip/3", None),
+        ("GET", "position/1", None),
+    ):
+        options = {} if body is None else {"json": body}
+        whole = f"{SPLIT}/subscription/billing/{path}"
+        problem = await owner.admin.refused(method, whole, 422, "invalid_argument", **options)
+        assert "split-partition-N" in problem["detail"]
+    assert not owner.changes
