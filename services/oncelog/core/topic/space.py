@@ -139,7 +139,8 @@ class TopicSpace:
 
     def tick(self) -> None:
         """Time has passed. Costs nearly nothing while the policies keep everything."""
-        self._set_judge()
+        if self._judge is None or self._judge.writable is not self._acks.writable:
+            self._set_judge()
         if self._truncation is not None:
             self._truncate(self._truncation)
         policies, now_ms = self.policies, self._step.now_ms
