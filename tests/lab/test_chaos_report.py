@@ -14,9 +14,9 @@ from oncelog.lab.chaos.schedule import FaultStep
 from oncelog.lab.faults.injector import InjectedFault
 from oncelog.lab.faults.kinds import Fault, FaultKind
 from oncelog.lab.faults.replacement import WAITED_S
+from oncelog.lab.verdict import LogVerdict
 
-NAMES = ("lost", "duplicated", "out_of_order", "unexpected", "index_gaps", "reader_mismatches")
-RIGHT: dict[str, Any] = {"acked": 10, "stored": 12, **dict.fromkeys(NAMES, 0), "violations": []}
+RIGHT: dict[str, Any] = LogVerdict(acked=10, stored=12).to_json() | {"violations": []}
 
 
 def hit(kind: FaultKind, at_s: float, healthy_at_s: float | None) -> FaultHit:

@@ -9,6 +9,9 @@ message id or position that the cluster reported:
     unexpected          a message is in the log that no client sent with this value, or that was refused permanently
     index_gaps          base_index does not count the messages of the log from 0 without a gap
     reader_mismatches   a reader saw other messages under an index, or left some out
+    never_delivered     a stored message was not delivered to a subscription
+    acked_seen_again    a message was delivered again after its acknowledgement was durable
+    consumer_order      messages came to a consumer of an exclusive or failover subscription in another order
 
 The module is pure and does not know which faults happened. The oracles in `oncelog.verify` check the same rules with
 the control entries, which readers do not receive; the simulation uses those.
@@ -25,7 +28,10 @@ from oncelog.verify.violation import Violation
 
 _VIOLATIONS_MAX = 8
 #: The counts of a verdict that must be 0.
-FAULTS = ("lost", "duplicated", "out_of_order", "unexpected", "index_gaps", "reader_mismatches")
+FAULTS = (
+    "lost", "duplicated", "out_of_order", "unexpected", "index_gaps", "reader_mismatches", "never_delivered",
+    "acked_seen_again", "consumer_order",
+)  # fmt: skip
 
 #: (client, number) of a message, by its value and its sequence id. Raises Violation for a message that no client sent.
 Identify = Callable[[bytes, int], tuple[str, int]]
@@ -53,6 +59,12 @@ class LogVerdict:
     unexpected: int = 0
     index_gaps: int = 0
     reader_mismatches: int = 0
+    never_delivered: int = 0
+    acked_seen_again: int = 0
+    consumer_order: int = 0
+    #: of all subscriptions: messages handed to applications; of these, those that came again
+    delivered: int = 0
+    redelivered: int = 0
     violations: tuple[str, ...] = ()
 
     @property

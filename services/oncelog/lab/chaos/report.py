@@ -27,7 +27,7 @@ from oncelog.lab.verdict import FAULTS
 _STEADY_CLIENTS = (STEADY,)
 _OPENING_CLIENTS = ("named-", "automatic-")
 _HTTP_CLIENTS = ("http-",)
-_COUNTS = ("acked", "stored", *FAULTS)
+_COUNTS = ("acked", "stored", "delivered", "redelivered", *FAULTS)
 #: Shorter pauses are the rate of the workload itself.
 _SHOWN_MS_MIN = 250.0
 
@@ -226,7 +226,8 @@ def show_report(report: ChaosReport, console: Console) -> None:
         console.print(f"without a fault: client gap p99.9 {report.quiet_gap_ms_p999:,.0f} ms", highlight=False)
     counts = ", ".join(f"{report.verdict[name]:,} {name.replace('_', ' ')}" for name in _COUNTS)
     problems = [*report.verdict["violations"], *report.misses, *filter(None, (report.unhealthy,))]
-    passed = "passed: nothing lost, duplicated or reordered, and every planned fault was injected"
+    promises = "nothing lost, duplicated or reordered, no acknowledged message came again"
+    passed = f"passed: {promises}, and every planned fault was injected"
     lines = [f"seed {report.seed}: {counts}", *(f"  {each}" for each in problems)]
     for line in (*lines, passed if report.perfect else "FAILED"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

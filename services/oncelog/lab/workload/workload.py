@@ -1,4 +1,4 @@
-"""The workload of a chaos run: publishers and readers on a few topics, and at the end the verdict.
+"""The workload of a chaos run: publishers, readers and consumers on a few topics, and at the end the verdict.
 
 It runs until it is told to end. Then the clients close, the log is read back, and the verdict compares it with the
 record. The workload prints events (`events`) and injects no faults.
@@ -7,12 +7,13 @@ record. The workload prints events (`events`) and injects no faults.
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncelog.lab.access import ClusterAccess, RestClient
 from oncelog.lab.acknowledgements import STEADY, AckRecord, SendFate
 from oncelog.lab.verdict import LogChecker, LogVerdict, ReaderTrail
+from oncelog.lab.workload.consumers import CONSUMERS, WorkloadConsumer, WorkloadSubscription
 from oncelog.lab.workload.events import Emit, emit
 from oncelog.lab.workload.http_publisher import HttpPublisher, why_no_http
 from oncelog.lab.workload.messages import message_value, parse_value
@@ -58,6 +59,8 @@ class Workload:
         self._record = AckRecord(settings.history)
         self._publishers: list[WorkloadPublisher | HttpPublisher] = []
         self._readers: list[FollowingReader] = []
+        self._subscriptions: list[WorkloadSubscription] = []
+        self._consumers: list[WorkloadConsumer] = []
 
     async def run(self) -> LogVerdict:
         """Raises OncelogError if the cluster cannot be used at all, or cannot be read back."""
@@ -69,12 +72,16 @@ class Workload:
                 watching = [tasks.create_task(watch_topic(rest, topic, self._emit)) for topic in settings.topics]
                 watching.append(tasks.create_task(self._beat()))
                 reading = [tasks.create_task(reader.run()) for reader in self._readers]
+                consuming = [tasks.create_task(consumer.run()) for consumer in self._consumers]
                 publishing = [tasks.create_task(publisher.run()) for publisher in self._publishers]
                 await self.end.wait()
                 for publisher in self._publishers:
                     publisher.stopping.set()
                 await asyncio.gather(*publishing)
                 verdict = await self._check(settings.topics)
+                for consumer in self._consumers:
+                    consumer.stopping.set()
+                await asyncio.gather(*consuming)
                 for task in (*watching, *reading):
                     task.cancel()
             if verdict.perfect:
@@ -109,6 +116,7 @@ class Workload:
             for name, from_start in ((f"from-start-{number}", True), (f"from-end-{number}", False)):
                 trail = ReaderTrail(name, setup.topic, from_start=from_start)
                 self._readers.append(FollowingReader(trail, setup))
+        self._create_consumers(setups[0])
         http = HttpPublisher(_HTTP_NAME, setups[0])
         record.sent(_HTTP_NAME, 0, 1)
         value = message_value(_HTTP_NAME, 0, settings.seed)
@@ -118,6 +126,14 @@ class Workload:
         record.answered(_HTTP_NAME, 0, 1, SendFate.ACKNOWLEDGED)
         self._publishers.append(http)
         return {}
+
+    def _create_consumers(self, setup: ClientSetup) -> None:
+        """A subscription of each type, on one topic: consumers of all would be most of the workload."""
+        for kind, count in CONSUMERS.items():
+            subscription = WorkloadSubscription(kind, setup.topic)
+            self._subscriptions.append(subscription)
+            names = [f"{kind}-{number}" for number in range(1, count + 1)]
+            self._consumers += [WorkloadConsumer(name, subscription, setup) for name in names]
 
     async def _beat(self) -> None:
         while True:
@@ -138,7 +154,26 @@ class Workload:
         await self._caught_up(ends)
         for reader in self._readers:
             checker.compare(reader.trail, reader.failure)
-        return checker.verdict()
+        return self._with_consumers(checker.verdict(), ends)
+
+    def _with_consumers(self, verdict: LogVerdict, ends: dict[str, int]) -> LogVerdict:
+        accounts = [(each, each.account) for each in self._subscriptions]
+        never = {each.name: account.never_delivered(ends.get(each.topic, 0)) for each, account in accounts}
+        again = {each.name: account.acked_seen_again for each, account in accounts}
+        return replace(
+            verdict,
+            never_delivered=sum(never.values()),
+            acked_seen_again=sum(again.values()),
+            consumer_order=sum(each.out_of_order for each in self._subscriptions),
+            delivered=sum(account.delivered for _, account in accounts),
+            redelivered=sum(account.redelivered for _, account in accounts),
+            violations=(
+                *verdict.violations,
+                *(f"{name}: {count} messages were never delivered" for name, count in never.items() if count),
+                *(f"{name}: {count} acknowledged messages came again" for name, count in again.items() if count),
+                *(f"{each.name}: wrong order" for each in self._subscriptions if each.out_of_order),
+            ),
+        )
 
     async def _delete_topics(self, rest: RestClient) -> None:
         """Only after a run without violations: otherwise the topics are kept for an analysis."""
@@ -148,10 +183,13 @@ class Workload:
                 self._emit("error", client="REST", error=f"{topic} is not deleted: {answer.status}: {answer.detail}")
 
     async def _caught_up(self, ends: dict[str, int]) -> None:
-        """Return when every reader has reached the end of its log or has failed, or after a deadline."""
+        """Return when every reader has reached the end of its log or has failed, and every subscription has got
+        everything, or after a deadline."""
         ends_at = time.monotonic() + _CATCH_UP_DEADLINE_S
         while time.monotonic() < ends_at:
             trails = [reader.trail for reader in self._readers if reader.failure is None]
-            if all(trail.next_index >= ends.get(trail.topic, 0) for trail in trails):
+            read = all(trail.next_index >= ends.get(trail.topic, 0) for trail in trails)
+            waiting = [each for each in self._subscriptions if each.account.never_delivered(ends.get(each.topic, 0))]
+            if read and not waiting:
                 return
             await asyncio.sleep(_CHECK_EVERY_S)
