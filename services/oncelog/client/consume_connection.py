@@ -191,6 +191,8 @@ class ConsumeConnection:
     async def _write(self) -> None:
         while True:
             await self._wake.wait()
+            # Acknowledgements come at the end of a turn of the loop: they share a frame with its other requests.
+            await asyncio.sleep(0)
             self._wake.clear()
             while frame := self._requests.take():
                 try:
