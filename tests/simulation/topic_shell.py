@@ -37,6 +37,7 @@ from oncelog.core.topic.effects import (
     ReadCursorRecord,
     ReadEntries,
     ReadEntryIds,
+    ReadLedgerEnds,
     Served,
     SnapshotTaken,
     StartTopicTimer,
@@ -51,7 +52,9 @@ from oncelog.core.topic.events import (
     BatchesReceived,
     CursorRecordRead,
     CursorRecordWritten,
+    EndOfLedger,
     EntryIdsRead,
+    LedgerEndsRead,
     OpeningAbandoned,
     OpeningsDelayed,
     ProducerIdAllocated,
@@ -233,6 +236,8 @@ class TopicShell:
                 self._read(effect)
             case WriteTopicRecord() | WriteCursorRecord() | WriteLedger() | CreateLedger() | CloseLedger():
                 self._write(effect)
+            case ReadLedgerEnds(ledger_ids):
+                self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
             case DeleteLedgers(ledger_ids):
                 for ledger_id in ledger_ids:
                     self.owner.world.count("ledger deleted")
@@ -320,6 +325,16 @@ class TopicShell:
             self.handle(LedgerRead(ledger_id, None if data is None else decode_ledger(data), version))
 
         self.owner.parts.store.read(self.owner, f"ledgers/{ledger_id}", ledger)
+
+    def _read_ends(self, ledger_ids: tuple[LedgerId, ...]) -> None:
+        """The append time of a last entry is not read: it counts as new."""
+        ends: list[EndOfLedger] = []
+        for ledger_id in ledger_ids:
+            data, _ = self.owner.parts.store.get(f"ledgers/{ledger_id}")
+            metadata = None if data is None else decode_ledger(data)
+            if metadata is not None:
+                ends.append(EndOfLedger(ledger_id, metadata.end, metadata.length, self.owner.world.now))
+        self.handle(LedgerEndsRead(tuple(ends)))
 
     def _write(self, effect: WriteTopicRecord | WriteCursorRecord | WriteLedger | CreateLedger | CloseLedger) -> None:
         store, owner = self.owner.parts.store, self.owner
