@@ -1,5 +1,7 @@
 """PIP-299: when new messages are withheld because of the ack state, when they go on, and the hard limit."""
 
+from dataclasses import replace
+
 import pytest
 
 from oncelog.core.ids import SeekEpoch, SubscriptionNumber
@@ -191,8 +193,9 @@ def test_topic_is_full_at_its_hard_limit_and_not_before() -> None:
     def grown(blocks: int) -> AckSet:
         return AckSet.of_blocks(0, [Block(number, BlockForm.BITSET, half, bits) for number in range(blocks)])
 
-    world.state.subscriptions[ONE].acks = acks = grown(8000)
+    acks = grown(8000)
     assert acks.state_bytes < TOPIC_STATE_BYTES_MAX
+    world.state.restore(replace(world.state.subscriptions[ONE], acks=acks))
     assert not world.judge.full(world.state)
-    world.state.subscriptions[ONE].acks = grown(8200)
+    world.state.restore(replace(world.state.subscriptions[ONE], acks=grown(8200)))
     assert world.judge.full(world.state)

@@ -154,3 +154,26 @@ def test_draining_answers_what_is_in_flight_and_then_ends_every_consumer() -> No
     world.topic.end(NotOwner("moved"))
     world.settle()
     assert isinstance(consumer.ended, NotOwner)
+
+
+def test_idle_subscriptions_cost_nothing_when_time_passes() -> None:
+    """Not even while their consumers are connected; each event wakes those that it concerns."""
+    world = World(messages=[2])
+    client = world.subscribe("a", SHARED, window=10, subscription="busy")
+    for name in ("b", "c"):
+        world.subscribe(name, SHARED, window=10, subscription=name, first_index=2)
+    world.detach(world.subscribe("d", SHARED, subscription="left", first_index=2), lost=False)
+    world.pass_time(10_000)
+
+    def ticking() -> list[str]:
+        return [each.state.name for each in world.topic.activity.ticking]
+
+    assert ticking() == ["busy"]
+    world.ack(client, 0, 1)
+    world.pass_time(250)
+    assert ticking() == []
+    world.store(1)
+    assert client.take()[-1] == 2
+    world.detach(client)
+    world.pass_time(250)
+    assert ticking() == ["busy", "b", "c"]

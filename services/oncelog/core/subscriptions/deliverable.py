@@ -97,6 +97,16 @@ class Deliverable:
             at = self.frontier
         return lowest if lowest < _ANY else None
 
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing can be delivered before something changes. False: there may be something."""
+        return not self.again and self.frontier >= self.new_end
+
+    @property
+    def any_delay(self) -> bool:
+        """Whether the end of a delay is waited for."""
+        return bool(self._delays)
+
     def withheld(self, index: int) -> bool:
         """Whether the message is a new one while new messages are withheld."""
         return index >= self.new_end and index not in self.again

@@ -198,13 +198,24 @@ class SubscriptionsState:
         self.dirty: dict[SubscriptionNumber, None] = {}
         #: subscriptions deleted since the last snapshot: a delta must delete them, too (hazard 30)
         self.deleted: dict[SubscriptionNumber, None] = {}
+        #: {subscription: its state_bytes}, their sum, and the subscriptions that have changed since
+        self._weights: dict[SubscriptionNumber, int] = {}
+        self._weight = 0
+        self._unweighed: dict[SubscriptionNumber, None] = {}
         #: {reason: changes without effect}
         self.ignored: dict[Ignored, int] = {}
 
     @property
     def state_bytes(self) -> int:
         """An upper estimate of the bytes of all subscriptions' acknowledgements in a snapshot."""
-        return sum(each.state_bytes for each in self.subscriptions.values())
+        for number in self._unweighed:
+            subscription = self.subscriptions.get(number)
+            before, after = self._weights.pop(number, 0), 0 if subscription is None else subscription.state_bytes
+            if after:
+                self._weights[number] = after
+            self._weight += after - before
+        self._unweighed.clear()
+        return self._weight
 
     @property
     def first_needed(self) -> int | None:
@@ -255,6 +266,7 @@ class SubscriptionsState:
         if subscription is None:
             return Ignored.UNKNOWN_SUBSCRIPTION
         ignored = self._change(subscription, change)
+        self._unweighed[change.number] = None
         if ignored is None and change.number in self.subscriptions:
             self.dirty[change.number] = None
         return ignored
@@ -325,6 +337,7 @@ class SubscriptionsState:
             each.active_consumer = ""
             each.seek_epoch = SeekEpoch(each.seek_epoch + GIVEN_UP_GENERATIONS)
             each.dead_letters, each.dead_letter_next = {}, {}
+            self._unweighed[number] = None
             self.dirty[number] = None
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
@@ -336,11 +349,13 @@ class SubscriptionsState:
             del self.names[subscription.name]
             self.dirty.pop(number, None)
             self.deleted[number] = None
+            self._unweighed[number] = None
 
     def restore(self, subscription: SubscriptionState) -> None:
         """Add or replace the state of a subscription in a snapshot."""
         self.subscriptions[subscription.number] = subscription
         self.names[subscription.name] = subscription.number
+        self._unweighed[subscription.number] = None
 
     def snapshot_taken(self) -> None:
         """A snapshot contains the whole state as it is."""
@@ -358,3 +373,5 @@ class SubscriptionsState:
             if each.number != number or number >= self.next_number:
                 raise InvariantViolated(f"subscription {each.name!r} has number {number}")
             each.check_invariants()
+        if self.state_bytes != sum(each.state_bytes for each in self.subscriptions.values()):
+            raise InvariantViolated(f"{self.state_bytes} bytes of ack state are not those of the subscriptions")

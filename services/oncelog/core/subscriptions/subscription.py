@@ -393,7 +393,7 @@ class Subscription:
 
     def tick(self) -> bool:
         """What time brings: returns, delays, time-outs, dead letters that wait for their topic. Returns whether there
-        may be something to deliver."""
+        may be something to deliver: a read that found nothing is repeated, too."""
         now_ms = self._step.now_ms
         if self.attachments.returns_until_ms is not None and now_ms >= self.attachments.returns_until_ms:
             self.attachments.returns_over()
@@ -406,7 +406,21 @@ class Subscription:
                 if consumer.out.bits:
                     self._redeliveries.time_out(consumer)
         self.dead_letters.work()
-        return self.has_consumers
+        return self.has_consumers and (self.attachments.keys is not None or not self._context.deliverable.at_end)
+
+    @property
+    def idle(self) -> bool:
+        """Whether time brings nothing before something else happens."""
+        context, attachments = self._context, self.attachments
+        if attachments.returns_until_ms is not None or self._consumers.away:
+            return False
+        if context.deliverable.any_delay or self.dead_letters.wanted:
+            return False
+        if not self.has_consumers:
+            return True
+        if attachments.keys is not None or not context.deliverable.at_end:
+            return False
+        return not any(consumer.out.bits for consumer in self._consumers.by_number.values())
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from oncelog.core.errors import (
     TooManyRequests,
 )
 from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
+from oncelog.core.subscriptions.activity import Activity
 from oncelog.core.subscriptions.changes import (
     Change,
     EvictionReason,
@@ -96,8 +97,7 @@ class Subscriptions:
         self._subscriptions: dict[SubscriptionNumber, Subscription] = {}
         #: connected consumers
         self._of_consumer: dict[ConsumerNumber, Subscription] = {}
-        #: touched in this step
-        self._touched: dict[SubscriptionNumber, Subscription] = {}
+        self.activity = Activity()
         self._creating: dict[str, CreateToken] = {}
         self._deleting: dict[SubscriptionNumber, DeleteToken] = {}
         #: numbers given to creations in flight
@@ -109,7 +109,7 @@ class Subscriptions:
         self._judge = judge
         self._full = False
         for number in state.subscriptions:
-            self._touched[number] = self._add(number, taken_over=taken_over)
+            self._touch(self._add(number, taken_over=taken_over))
         self.judge_all()
 
     def _add(self, number: SubscriptionNumber, *, taken_over: bool) -> Subscription:
@@ -178,7 +178,7 @@ class Subscriptions:
         self._touch(subscription)
 
     def _touch(self, subscription: Subscription) -> None:
-        self._touched[subscription.state.number] = subscription
+        self.activity.touch(subscription)
 
     # --- attaching ----------------------------------------------------------------------------------------------------
 
@@ -202,6 +202,7 @@ class Subscriptions:
             self._touch(subscription)
             consumer, self.next_consumer = self.next_consumer, ConsumerNumber(self.next_consumer + 1)
             error = subscription.attachments.open(opening, consumer)
+            self.activity.served(subscription)
         elif creating is not None:
             creating.openings.append(opening)
         elif opening.first_index is None:
@@ -348,7 +349,7 @@ class Subscriptions:
     def _deleted(self, token: DeleteToken) -> None:
         del self._deleting[token.number]
         subscription = self._subscriptions.pop(token.number)
-        self._touched.pop(token.number, None)
+        self.activity.forget(token.number)
         subscription.end(SubscriptionGone("the subscription was deleted"))
         self._step.emit(AnswerAdmin(token.call))
         for opening in token.openings:
@@ -412,9 +413,7 @@ class Subscriptions:
     def messages_end(self, next_index: int) -> None:
         """The durable end of the log moved."""
         self.log.next_index = next_index
-        for number, subscription in self._subscriptions.items():
-            if subscription.has_consumers:
-                self._touched[number] = subscription
+        self.activity.messages_arrived()
 
     def steps_back_to(self) -> int | None:
         """The lowest place of a creation or a seek in flight: no trim begins above it. None: there is none."""
@@ -437,17 +436,13 @@ class Subscriptions:
     # --- of each step -------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Time has passed."""
-        for subscription in self._subscriptions.values():
-            if subscription.tick():
-                self._touch(subscription)
+        """Time has passed. Costs nothing for subscriptions that wait for nothing."""
+        self.activity.tick()
 
     def end_step(self) -> None:
         """Deliver what this step has made possible."""
-        if self._touched:
-            touched, self._touched = self._touched, {}
-            for subscription in touched.values():
-                subscription.deliver()
+        for subscription in self.activity.take_touched():
+            subscription.deliver()
 
     def drain(self) -> None:
         """Nothing new is taken or delivered; what is in flight will be answered."""
