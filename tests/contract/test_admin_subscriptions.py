@@ -38,7 +38,12 @@ class Owner:
         return pb.ChangeSubscriptionAnswer()
 
     async def describe(self, request: pb.DescribeSubscriptionsRequest) -> pb.DescribeSubscriptionsAnswer:
-        return pb.DescribeSubscriptionsAnswer(subscriptions_json=json.dumps(self.subscriptions[request.topic]))
+        known = self.subscriptions[request.topic]
+        if not request.subscription:
+            return pb.DescribeSubscriptionsAnswer(names=sorted(known))
+        if request.subscription not in known:
+            raise SubscriptionNotFound(f"the topic has no subscription {request.subscription}")
+        return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(known[request.subscription]))
 
     @property
     def changed(self) -> list[str]:
@@ -79,10 +84,14 @@ async def test_partial_result_is_told(owner: Owner) -> None:
 async def test_partition_without_the_subscription_is_no_failure(owner: Owner) -> None:
     """Only when no partition has it. So a deletion that was done in part can be repeated."""
     await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
+    owner.subscriptions[PARTS[1]] = owner.subscriptions[PARTS[2]] = {"billing": {"consumer_count": 0}, "audit": {}}
     owner.planned[PARTS[0]] = [SubscriptionNotFound("no"), SubscriptionNotFound("no")]
     await owner.admin.change("DELETE", f"{SPLIT}/subscription/billing")
+    assert await owner.admin.get(f"{SPLIT}/subscriptions") == ["audit", "billing"]
+    assert list(await owner.admin.get(f"{SPLIT}/subscription/billing")) == PARTS[1:]
     owner.planned[PARTS[1]], owner.planned[PARTS[2]] = [SubscriptionNotFound("no")], [SubscriptionNotFound("no")]
     await owner.admin.refused("DELETE", f"{SPLIT}/subscription/billing", 404, "subscription_not_found")
+    await owner.admin.refused("GET", f"{SPLIT}/subscription/other", 404, "subscription_not_found")
 
 
 async def test_unknown_outcome_is_told_and_not_repeated(owner: Owner) -> None:

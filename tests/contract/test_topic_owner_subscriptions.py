@@ -56,11 +56,12 @@ class Administrator:
         listed = [SubscriptionProperty(name=name, value=value) for name, value in properties.items()]
         await self.change(name, create=pb.CreateSubscription(start=start, properties=listed))
 
+    async def ask(self, name: str = "") -> pb.DescribeSubscriptionsAnswer:
+        request = pb.DescribeSubscriptionsRequest(subscription=name, **self._topic)
+        return await self._channel.call(DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=TIMEOUT_MS)
+
     async def described(self) -> dict[str, dict[str, Any]]:
-        request = pb.DescribeSubscriptionsRequest(**self._topic)
-        answer = await self._channel.call(DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=TIMEOUT_MS)
-        described: dict[str, dict[str, Any]] = json.loads(answer.subscriptions_json)
-        return described
+        return {name: json.loads((await self.ask(name)).statistics_json) for name in (await self.ask()).names}
 
     async def backlog(self, name: str = "billing") -> tuple[int, int]:
         """(messages, first unacknowledged)."""
@@ -177,6 +178,8 @@ async def test_unknown_subscription_is_refused(tmp_path: Path, change: Callable[
         admin = Administrator(channel, await world.serve("orders"))
         with pytest.raises(SubscriptionNotFound):
             await admin.change(**change())
+        with pytest.raises(SubscriptionNotFound):
+            await admin.ask("billing")
 
 
 async def test_change_that_is_not_durable_is_not_answered(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from oncelog.rpc.reader_codec import StartAt, StartIndex, StartTime, start_from_
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.message_reads import MessageReads
 from oncelog.topic_owner.ownership_proofs import until_current
-from oncelog.topic_owner.subscription_states import subscriptions_of
+from oncelog.topic_owner.subscription_states import subscription_of
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import subscriptions_pb2 as pb
@@ -54,7 +54,10 @@ class SubscriptionService:
 
     async def describe(self, request: pb.DescribeSubscriptionsRequest) -> pb.DescribeSubscriptionsAnswer:
         _, serving = await self._serving(request.topic, request.topic_id)
-        return pb.DescribeSubscriptionsAnswer(subscriptions_json=json.dumps(subscriptions_of(serving)))
+        if not request.subscription:
+            return pb.DescribeSubscriptionsAnswer(names=sorted(each.state.name for each in serving.subscriptions))
+        shown = subscription_of(_subscription(serving, request.subscription), serving)
+        return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(shown))
 
     async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
         """Raises the error that the core answers with; SubscriptionNotFound; InvalidArgument."""

@@ -19,6 +19,11 @@ def subscriptions_of(serving: Serving) -> dict[str, Json]:
     return dict(sorted(shown.items()))
 
 
+def subscription_of(subscription: Subscription, serving: Serving) -> Json:
+    """The statistics of one."""
+    return _subscription(subscription, serving, serving.space.ledgers.spans())
+
+
 def backlog_of(subscription: Subscription, serving: Serving) -> int:
     """Messages that are not acknowledged."""
     acks = subscription.state.acks

@@ -28,17 +28,21 @@ class DescribeSubscriptionsRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
+    subscription: _builtins.str
+    """Empty: names of all."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         topic_id: _builtins.str = ...,
+        subscription: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -48,17 +52,23 @@ Global___DescribeSubscriptionsRequest: _TypeAlias = DescribeSubscriptionsRequest
 class DescribeSubscriptionsAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    SUBSCRIPTIONS_JSON_FIELD_NUMBER: _builtins.int
-    subscriptions_json: _builtins.str
-    """{name: statistics}"""
+    STATISTICS_JSON_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    statistics_json: _builtins.str
+    """Of the one that was asked for."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sorted."""
+
     def __init__(
         self,
         *,
-        subscriptions_json: _builtins.str = ...,
+        statistics_json: _builtins.str = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscriptions_json", b"subscriptions_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "statistics_json", b"statistics_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -55,7 +55,7 @@ class SubscriptionAdminServicer:
     """Missing associated documentation comment in .proto file."""
 
     def DescribeSubscriptions(self, request, context):
-        """The statistics of the topic's subscriptions.
+        """The statistics of one subscription, or the names of all: all statistics together may exceed a message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -17,7 +17,7 @@ GRPC_VERSION: str
 class SubscriptionAdminStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeSubscriptions: _aio.UnaryUnaryMultiCallable[_subscriptions_pb2.DescribeSubscriptionsRequest, _subscriptions_pb2.DescribeSubscriptionsAnswer]
-    """The statistics of the topic's subscriptions."""
+    """The statistics of one subscription, or the names of all: all statistics together may exceed a message."""
     ChangeSubscription: _aio.UnaryUnaryMultiCallable[_subscriptions_pb2.ChangeSubscriptionRequest, _subscriptions_pb2.ChangeSubscriptionAnswer]
     PeekMessage: _aio.UnaryUnaryMultiCallable[_subscriptions_pb2.PeekMessageRequest, _subscriptions_pb2.PeekMessageAnswer]
     """One message of the backlog. Nothing is delivered or acknowledged."""
@@ -29,7 +29,7 @@ class SubscriptionAdminServicer(metaclass=_abc_1.ABCMeta):
         request: _subscriptions_pb2.DescribeSubscriptionsRequest,
         context: _aio.ServicerContext[_subscriptions_pb2.DescribeSubscriptionsRequest, _abc.Awaitable[_subscriptions_pb2.DescribeSubscriptionsAnswer]],
     ) -> _abc.Awaitable[_subscriptions_pb2.DescribeSubscriptionsAnswer]:
-        """The statistics of the topic's subscriptions."""
+        """The statistics of one subscription, or the names of all: all statistics together may exceed a message."""
 
     @_abc_1.abstractmethod
     def ChangeSubscription(

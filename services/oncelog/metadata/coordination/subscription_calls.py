@@ -44,16 +44,21 @@ class SubscriptionCalls:
         """0: not partitioned. Raises TopicNotFound."""
         return (await self._lookup.find(topic)).partitions
 
-    async def describe(self, topic: TopicName) -> dict[str, dict[str, Any]]:
-        """{subscription: statistics}. Raises TopicNotFound, and retriable errors."""
+    async def names(self, topic: TopicName) -> list[str]:
+        """Of all subscriptions, sorted. Raises TopicNotFound, and retriable errors."""
+        return list((await self._describe(topic, "")).names)
 
-        async def ask(owner: LiveOwner, topic_id: TopicId) -> str:
-            request = pb.DescribeSubscriptionsRequest(topic=str(topic), topic_id=topic_id)
-            answer = await self._calls.ask(owner, DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=CALL_TIMEOUT_MS)
-            return answer.subscriptions_json
-
-        described: dict[str, dict[str, Any]] = json.loads(await self._of_owner(topic, ask))
+    async def describe(self, topic: TopicName, subscription: str) -> dict[str, Any]:
+        """Its statistics. Raises TopicNotFound and SubscriptionNotFound, and retriable errors."""
+        described: dict[str, Any] = json.loads((await self._describe(topic, subscription)).statistics_json)
         return described
+
+    async def _describe(self, topic: TopicName, subscription: str) -> pb.DescribeSubscriptionsAnswer:
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> pb.DescribeSubscriptionsAnswer:
+            request = pb.DescribeSubscriptionsRequest(topic=str(topic), topic_id=topic_id, subscription=subscription)
+            return await self._calls.ask(owner, DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=CALL_TIMEOUT_MS)
+
+        return await self._of_owner(topic, ask)
 
     async def change(self, topic: TopicName, change: pb.ChangeSubscriptionRequest) -> None:
         """change: without the topic. Returns when it is durable.

@@ -86,8 +86,15 @@ class _Partitions:
     async def change(self, change: pb.ChangeSubscriptionRequest) -> None:
         await self.each(lambda topic: self._calls.change(topic, change), unused=change.HasField("create"))
 
-    async def described(self) -> dict[TopicName, dict[str, dict[str, Any]]]:
-        return await self.each(self._calls.describe)
+    async def names(self) -> set[str]:
+        return {name for names in (await self.each(self._calls.names)).values() for name in names}
+
+    async def described(self, subscription: str) -> dict[TopicName, dict[str, Any]]:
+        """Its statistics, by topic or partition. Raises SubscriptionNotFound."""
+        found = await self.each(lambda topic: self._calls.describe(topic, subscription))
+        if not found:  # no partition was used yet
+            raise SubscriptionNotFound(f"topic {self._topic} has no subscription {subscription}")
+        return found
 
     async def require_one(self, what: str) -> None:
         """Raises InvalidArgument for a partitioned topic."""
@@ -118,17 +125,13 @@ def _add_life(router: APIRouter, coordination: Coordination) -> None:
     )  # fmt: skip
     async def list_subscriptions(topic: TopicPath) -> list[str]:
         """Names, sorted. Of a partitioned topic: those of all partitions."""
-        described = await _Partitions(coordination, topic).described()
-        return sorted({name for each in described.values() for name in each})
+        return sorted(await _Partitions(coordination, topic).names())
 
     @router.get(_ONE, summary="Show a subscription", operation_id="get_subscription", dependencies=_ALLOWED)
     async def get_subscription(topic: TopicPath, subscription: SubscriptionPath) -> dict[str, dict[str, Any]]:
         """Statistics by topic; of a partitioned topic, by partition."""
-        described = await _Partitions(coordination, topic).described()
-        found = {str(topic): each[subscription] for topic, each in described.items() if subscription in each}
-        if not found:
-            raise SubscriptionNotFound(f"topic {topic} has no subscription {subscription}")
-        return dict(sorted(found.items()))
+        described = await _Partitions(coordination, topic).described(subscription)
+        return {str(each): described[each] for each in sorted(described, key=lambda each: each.partition or 0)}
 
     @router.put(
         _ONE, summary="Create a subscription", operation_id="create_subscription", status_code=204,
@@ -158,8 +161,8 @@ def _add_life(router: APIRouter, coordination: Coordination) -> None:
         """`conflict` while consumers are connected, unless forced. Its position is lost."""
         partitions = _Partitions(coordination, topic)
         if not force:
-            described = await partitions.described()
-            if any(each.get(subscription, {}).get("consumer_count") for each in described.values()):
+            described = await partitions.described(subscription)
+            if any(each["consumer_count"] for each in described.values()):
                 raise Conflict(f"subscription {subscription} has connected consumers: close them, or use force")
         delete = pb.DeleteSubscription(force=force)
         await partitions.change(pb.ChangeSubscriptionRequest(subscription=subscription, delete=delete))
@@ -256,7 +259,7 @@ def _add_position(router: APIRouter, coordination: Coordination) -> None:
         calls = coordination.subscriptions
 
         async def expire(partition: TopicName) -> None:
-            for name in await calls.describe(partition):
+            for name in await calls.names(partition):
                 change = pb.ChangeSubscriptionRequest(subscription=name, expire_after_ms=seconds * 1000)
                 with suppress(SubscriptionNotFound, SubscriptionGone):  # it was deleted meanwhile
                     await calls.change(partition, change)
