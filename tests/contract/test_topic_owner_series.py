@@ -1,4 +1,4 @@
-"""What an owner shows of itself: its series at /metrics, its statistics, and the spans of a write."""
+"""What an owner shows of itself: its series at /metrics, its statistics, and the spans of messages."""
 
 import json
 from pathlib import Path
@@ -224,3 +224,28 @@ async def test_subscriptions_show_their_backlog_and_their_deliveries(tmp_path: P
             'delivered_messages_total{delivery="first"}': 8, 'delivered_messages_total{delivery="again"}': 1,
         }  # fmt: skip
         assert {name: metrics.get(f"oncelog_{name}") for name in values} == values
+
+
+@pytest.mark.asyncio
+async def test_message_to_a_consumer_is_traced_from_its_append_to_its_acknowledgement(tmp_path: Path) -> None:
+    """Without gaps, and one message of each consumer at a time; a negative acknowledgement ends it, too."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        producer = PublishClient(channel)
+        granted = await producer.open(runner, "importer")
+        await producer.stored(granted, batch_of(granted, range(3)))
+        world.trace()
+        client = ConsumeClient(channel, runner)
+        attached = await client.attach()
+        await client.received(3)
+        await client.ack(attached, 1, 2, request=1)
+        await client.ack(attached, 0, 0, request=2)
+        spans = world.spans.get_finished_spans()
+        names = ["consume deliver", "consume process", "consume acknowledge"]
+        assert [span.name for span in spans] == names
+        wanted = {"oncelog.topic": TOPIC, "oncelog.message_index": 0}
+        assert all(span.attributes == wanted for span in spans)
+        times = [at_ns for span in spans for at_ns in (span.start_time, span.end_time)]
+        assert times[1:3] == [times[1]] * 2
+        assert times[3:5] == [times[3]] * 2
+        assert times == sorted(times, key=lambda at_ns: at_ns or 0)

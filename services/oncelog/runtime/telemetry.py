@@ -35,7 +35,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class SpanName(Enum):
-    """The phases of a publish and of a takeover, as spans."""
+    """The phases of a publish, of a message on its way to a consumer, and of a takeover, as spans."""
 
     PACK = "publish pack"
     RECEIVE = "publish receive"
@@ -43,6 +43,9 @@ class SpanName(Enum):
     APPEND = "publish append"
     CONFIRM = "publish confirm"
     ANSWER = "publish answer"
+    DELIVER = "consume deliver"
+    PROCESS = "consume process"
+    ACKNOWLEDGE = "consume acknowledge"
     ACQUIRE = "takeover acquire"
     RECOVER = "takeover recover"
     LOAD_SNAPSHOT = "takeover load snapshot"

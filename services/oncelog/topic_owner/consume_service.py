@@ -43,6 +43,7 @@ from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import Checks, authorize
+from oncelog.topic_owner.consume_trace import ConsumeTrace
 from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
@@ -148,6 +149,7 @@ class ConsumeStream:
         self._openings: dict[tuple[TopicRunner, int], int] = {}
         self._seeks: dict[tuple[TopicRunner, int], int] = {}
         self._out = _ReportOutbox()
+        self._trace = ConsumeTrace()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._unanswered = 0
@@ -191,6 +193,7 @@ class ConsumeStream:
             return
         attached.unanswered += 1
         self._unanswered += 1
+        self._trace.requested(attached.runner, request)
         attached.runner.post(request)
 
     def _seek(self, through: SeekThrough) -> None:
@@ -258,10 +261,14 @@ class ConsumeStream:
 
     def reported(self, event: ReportedEvent) -> None:
         report = event.report
-        if isinstance(report, AnswerAck) and (attached := self._consumers.get(report.consumer)) is not None:
-            attached.unanswered -= 1
-            self._unanswered -= 1
-            self._give_room()
+        if isinstance(report, AnswerAck | DeliverMessages) and (attached := self._consumers.get(report.consumer)):
+            if isinstance(report, DeliverMessages):
+                self._trace.delivered(attached.runner, report)
+            else:
+                attached.unanswered -= 1
+                self._unanswered -= 1
+                self._trace.answered(attached.runner, report)
+                self._give_room()
         self._put(event)
 
     def ended(self, event: EndConsumer, runner: "TopicRunner") -> None:
@@ -270,6 +277,7 @@ class ConsumeStream:
 
     def _forget(self, consumer: ConsumerNumber) -> _Attached | None:
         attached = self._consumers.pop(consumer, None)
+        self._trace.forget(consumer)
         if attached is not None:
             self._unanswered -= attached.unanswered
             self._give_room()

@@ -30,6 +30,8 @@ class Activity:
 
     def take_touched(self) -> Iterable[Subscription]:
         """What was touched since the last call."""
+        if not self._touched:
+            return ()
         touched, self._touched = self._touched, {}
         self._ticking.update(touched)
         return touched.values()
