@@ -50,6 +50,17 @@ def test_consume_reads_every_message_that_it_published() -> None:
     assert all(row["figure"] > 0 for row in bench("consume", "--runs", "1", "--messages", "20000").values())
 
 
+def test_subscriptions_are_measured_against_reading_and_publishing() -> None:
+    """A message that is not delivered, or not acknowledged, would fail the benchmark."""
+    for words in (
+        ("subscribe", "--messages", "20000"), ("ack", "--messages", "5000", "--seconds", "0.5"),
+        ("end-to-end", "--seconds", "0.5"),
+    ):  # fmt: skip
+        rows = bench(*words, "--runs", "1")
+        assert rows
+        assert all(row["figure"] > 0 for row in rows.values())
+
+
 def test_takeover_measures_the_pauses_after_kills() -> None:
     """Each pause ends with an acknowledgement, and the new owner reports its phases."""
     options = {"kills": 1, "storage-kills": 1, "replays": 1, "replay-entries": 50, "restarts": 3, "freezes": 0}

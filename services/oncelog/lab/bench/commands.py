@@ -121,6 +121,63 @@ def consume(
 
 
 @app.command()
+def subscribe(
+    messages: opt.Messages = 1_000_000,
+    message_bytes: opt.MessageBytes = 100,
+    runs: opt.Runs = 3,
+    url: opt.Url = None,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure an exclusive consumer that acknowledges each batch, against reading the same topic."""
+    settings = BenchSettings(runs=runs, message_bytes=message_bytes, consume_messages=messages)
+    quiet_grpc()
+    from oncelog.lab.bench.subscribe import subscribe_rows
+
+    run_bench(lambda stack, tell: subscribe_rows(stack, settings, tell), data, output, url)
+
+
+@app.command()
+def ack(
+    messages: opt.Messages = 500_000,
+    message_bytes: opt.MessageBytes = 100,
+    rate: opt.Rate = 200.0,
+    seconds: opt.Seconds = 2.0,
+    runs: opt.Runs = 3,
+    url: opt.Url = None,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure durable acknowledgements: of four consumers that share a subscription, and of one message."""
+    settings = BenchSettings(
+        runs=runs, message_bytes=message_bytes, consume_messages=messages, latency_rate=rate, seconds=seconds,
+        latency_seconds=seconds,
+    )  # fmt: skip
+    quiet_grpc()
+    from oncelog.lab.bench.subscribe import ack_rows
+
+    run_bench(lambda stack, tell: ack_rows(stack, settings, tell), data, output, url)
+
+
+@app.command("end-to-end")
+def end_to_end(
+    rate: opt.Rate = 200.0,
+    message_bytes: opt.MessageBytes = 100,
+    seconds: opt.Seconds = 3.0,
+    runs: opt.Runs = 3,
+    url: opt.Url = None,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure the time from sending a message until its consumer has it, against the latency of publishing."""
+    settings = BenchSettings(runs=runs, message_bytes=message_bytes, latency_rate=rate, latency_seconds=seconds)
+    quiet_grpc()
+    from oncelog.lab.bench.subscribe import end_to_end_rows
+
+    run_bench(lambda stack, tell: end_to_end_rows(stack, settings, tell), data, output, url)
+
+
+@app.command()
 def takeover(
     kills: opt.Kills = 20,
     freezes: opt.Freezes = 1,

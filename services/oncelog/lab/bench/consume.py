@@ -41,8 +41,8 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
             (producer,) = await new_producers(client, 1)
             async with producer:
                 published.append(await fill(producer, values, total))
-            batches.append(await _read(client, producer.topic, total, _count_batches))
-            objects.append(await _read(client, producer.topic, total, _count_objects))
+            batches.append(await read_whole(client, producer.topic, total, count_batches))
+            objects.append(await read_whole(client, producer.topic, total, _count_objects))
     return [
         BenchRow(
             "consume, read_batch",
@@ -82,7 +82,7 @@ async def fill(producer: AsyncProducer, values: Sequence[bytes], total: int) -> 
     return total / (time.perf_counter() - began)
 
 
-async def _read(
+async def read_whole(
     client: AsyncClient, topic: str, total: int, count: Callable[[AsyncReader, int], Awaitable[int]]
 ) -> float:
     """Read everything from the start. Returns messages per second, from the opening of the reader."""
@@ -98,7 +98,7 @@ async def _read(
     return total / (time.perf_counter() - began)
 
 
-async def _count_batches(reader: AsyncReader, total: int) -> int:
+async def count_batches(reader: AsyncReader, total: int) -> int:
     found = 0
     while found < total:
         batch = await reader.read_batch()
