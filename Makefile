@@ -12,8 +12,8 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 # The default suite in three parts that run in parallel: the first one computes, the others mostly wait.
 COMPUTING := tests/core tests/model tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof tests/fault_proof
-CONTRACT := tests/contract
-CLUSTER := tests/cluster tests/lab
+CONTRACT := tests/contract tests/lab
+CLUSTER := tests/cluster
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
