@@ -1,5 +1,6 @@
 """Consume streams of a real owner: attaching, delivery, acknowledgements, seeks, and streams that go away."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from oncelog.core.errors import (
     InvalidArgument,
     InvalidName,
     NotOwner,
+    ServiceUnavailable,
     StaleSeekEpoch,
 )
-from oncelog.core.ids import SubscriptionNumber, TopicId
+from oncelog.core.ids import Incarnation, SubscriptionNumber, TopicId
+from oncelog.core.process_version import ACKS_VERSION
 from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
 from oncelog.core.subscriptions.events import (
     AnswerSeek,
@@ -43,6 +46,7 @@ from oncelog.rpc.reader_codec import (
     StartMessage,
     StartTime,
 )
+from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
@@ -61,6 +65,27 @@ async def stored(channel: Channel, runner: TopicRunner, *counts: int) -> None:
     for count in counts:
         await client.stored(granted, batch_of(granted, range(first, first + count)))
         first += count
+
+
+@pytest.mark.hazard(50)
+async def test_first_subscription_waits_until_all_processes_know_ack_chains(tmp_path: Path) -> None:
+    """The error names the older process; then the same opening is granted. Nothing was created before."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        older = LiveStorageNode(Incarnation("b" * 32), "10.0.0.2", 6660, 1, version=ACKS_VERSION - 1)
+        registration = Registry(world.session).register_storage_node(older)
+        await registration.establish()
+        client = ConsumeClient(channel, runner)
+        refused = await client.ask(SubscriptionType.SHARED)
+        assert isinstance(refused, ServiceUnavailable)
+        assert "storage node 10.0.0.2:6660" in refused.message
+        stored = await world.parts.topics.read(runner.topic_id)
+        assert stored is not None
+        assert not stored.value.acks
+        await registration.update(replace(older, version=ACKS_VERSION))
+        assert isinstance(await client.ask(SubscriptionType.SHARED), Subscribed)
+        await registration.update(older)
+        assert isinstance(await client.ask(SubscriptionType.SHARED, name="d"), Subscribed)
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)

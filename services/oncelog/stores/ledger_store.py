@@ -4,7 +4,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.process_version import REPAIR_VERSION
+from oncelog.core.process_version import ACKS_VERSION, REPAIR_VERSION
 from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
@@ -22,6 +22,10 @@ RECORD_TIMEOUT_MS = 2_000
 class LedgerStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
+
+    async def too_old_for_acks(self) -> list[str]:
+        """The registered processes that do not know ledgers of an ack chain (hazard 50). Raises StoreUnavailable."""
+        return await Registry(self._session).older_than(ACKS_VERSION)
 
     async def create(self, metadata: LedgerMetadata) -> WriteStatus:
         """CONFLICT: the ledger exists. Its topic and members tell the caller whether it is its own."""

@@ -131,6 +131,19 @@ class Registry:
         versions += [one.version for one in replicas.values()]
         return min(versions, default=PROCESS_VERSION)
 
+    async def older_than(self, version: int) -> list[str]:
+        """The registered processes of a lower version, after a sync, as kind and "host" or "host:port".
+
+        Raises StoreUnavailable.
+        """
+        owners, nodes, replicas = await asyncio.gather(
+            self.owners.live(), self.storage_nodes.live(), self.metadata.live()
+        )
+        older = [f"owner {one.host}" for one in owners.values() if one.version < version]
+        older += [f"storage node {one.host}:{one.port}" for one in nodes.values() if one.version < version]
+        older += [f"metadata service {one.host}" for one in replicas.values() if one.version < version]
+        return sorted(older)
+
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
         node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
         return None if node is None else Versioned(_decode_cookie(node.data), node.version)

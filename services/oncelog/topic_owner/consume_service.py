@@ -42,6 +42,7 @@ from oncelog.rpc.consumer_codec import (
 from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.ack_chain_check import until_acks_are_known
 from oncelog.topic_owner.authorization import Checks, authorize
 from oncelog.topic_owner.consume_trace import ConsumeTrace
 from oncelog.topic_owner.ownership_proofs import until_current
@@ -234,6 +235,7 @@ class ConsumeStream:
         try:
             await authorize(runner, caller, Right.CONSUME)
             await until_current(runner, opening.owner_epoch_seen)
+            await until_acks_are_known(runner)
             if opening.max_deliveries:
                 opening = await with_dead_letter_topic(runner, caller, opening)
         except InvariantViolated:

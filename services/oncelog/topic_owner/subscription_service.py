@@ -31,6 +31,7 @@ from oncelog.core.subscriptions.retention import ClockCheck
 from oncelog.core.subscriptions.subscription import Subscription
 from oncelog.core.topic.serving import Serving
 from oncelog.rpc.reader_codec import StartAt, StartIndex, StartTime, start_from_wire
+from oncelog.topic_owner.ack_chain_check import until_acks_are_known
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.message_reads import MessageReads
 from oncelog.topic_owner.ownership_proofs import until_current
@@ -95,6 +96,7 @@ class SubscriptionService:
         name = request.subscription
         match request.WhichOneof("change"):
             case "create":
+                await until_acks_are_known(runner)
                 index = await _index_of(runner, start_from_wire(request.create.start).at)
                 create = request.create
                 return CreateRequested(0, name, index, create.role, _properties(create.properties))
