@@ -2,16 +2,20 @@
 
 import pytest
 
-from oncelog.core.errors import Conflict, NotOwner, ServiceUnavailable, SubscriptionGone
-from oncelog.core.ids import SeekEpoch
+from oncelog.core.errors import Conflict, NotOwner, ServiceUnavailable, SubscriptionGone, TooManyRequests
+from oncelog.core.ids import SeekEpoch, SubscriptionNumber
+from oncelog.core.subscriptions.attachments import CONSUMERS_MAX
 from oncelog.core.subscriptions.changes import IndexRange, MessagesSkipped, SubscriptionCreated, SubscriptionDeleted
 from oncelog.core.subscriptions.events import (
     AnswerAdmin,
     AnswerSeek,
+    ConsumerOpening,
     ConsumerOpeningAbandoned,
     DeleteRequested,
     SkipRequested,
 )
+from oncelog.core.subscriptions.subscriptions import SUBSCRIPTIONS_MAX
+from tests.core.subscription_fold import fold_changes
 from tests.core.subscription_world import EXCLUSIVE, SHARED, World
 
 
@@ -177,3 +181,28 @@ def test_idle_subscriptions_cost_nothing_when_time_passes() -> None:
     world.detach(client)
     world.pass_time(250)
     assert ticking() == ["busy", "b", "c"]
+
+
+def test_subscription_takes_a_limited_number_of_consumers() -> None:
+    """Further ones are refused; one that comes back in place of its former stream is not."""
+    world = World()
+    first = world.subscribe("first", SHARED)
+    for call in range(1, CONSUMERS_MAX):
+        name = f"c{call}"
+        world.topic.handle(ConsumerOpening(call, "s", SHARED, name, name.encode()))
+    world.step.effects.clear()
+    assert isinstance(world.subscribe("one more", SHARED).answer, TooManyRequests)
+    assert world.reconnect(first).subscribed.consumer > first.number
+
+
+def test_topic_takes_a_limited_number_of_subscriptions() -> None:
+    """An existing one takes consumers as before."""
+    world = World()
+    created = [
+        SubscriptionCreated(SubscriptionNumber(number), f"{number:032x}", f"s{number}", SHARED, 0)
+        for number in range(1, SUBSCRIPTIONS_MAX + 1)
+    ]
+    fold_changes(world.state, created)
+    world.take_over()
+    assert isinstance(world.subscribe("a", SHARED, subscription="one more").answer, TooManyRequests)
+    assert world.subscribe("a", SHARED, subscription="s7").subscribed.number == 7

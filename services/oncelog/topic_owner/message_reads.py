@@ -20,6 +20,9 @@ from oncelog.topic_owner.log_view import LogView, ReadableRange
 if TYPE_CHECKING:
     from oncelog.topic_owner.topic_runner import TopicRunner
 
+#: Subscriptions whose last read is remembered, the newest ones; another one searches the log for its place.
+ENDS_MAX = 1_000
+
 
 class MessageReads:
     """The reads of one topic's subscriptions."""
@@ -61,7 +64,10 @@ class MessageReads:
             else:
                 self._runner.progress.unavailable.answered(ledger_id)
         if found:
+            self._ends.pop(effect.number, None)
             self._ends[effect.number] = found[-1].base_index + found[-1].count, at
+            if len(self._ends) > ENDS_MAX:
+                del self._ends[next(iter(self._ends))]
         return MessagesRead(effect.number, effect.first_index, tuple(found))
 
     async def _start(self, effect: ReadMessages) -> Position:
@@ -84,10 +90,6 @@ class MessageReads:
         )
         async for page in pages:
             yield [data for _, data in page]
-
-    def forget(self, number: SubscriptionNumber) -> None:
-        """The subscription is gone."""
-        self._ends.pop(number, None)
 
 
 def stored_entry(data: Buffer) -> StoredEntry | None:
