@@ -51,8 +51,9 @@ class SnapshotSettings:
     entries_max: int = 1000
     interval_ms: int = 120_000
     gap_ms: int = 1000
-    #: a snapshot is also due when entries of the ack chain with so many bytes were folded since the last one
-    ack_bytes_max: int = 8 << 20
+    #: a snapshot is also due when entries of the ack chain with so many bytes were folded since the last one. A
+    #: takeover folds them again: as single acknowledgements, 1 MiB takes more than a second.
+    ack_bytes_max: int = 1 << 19
     #: deltas on one small base, after which a new base begins
     deltas_max: int = 20
     #: a larger base is followed by a new one when its deltas have as many bytes as itself
