@@ -46,7 +46,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.StaleSequence: (409, "Stale sequence id"),
     errors.UnverifiedSequence: (409, "Unverified sequence id"),
     errors.ProducerFenced: (409, "Producer fenced"),
-    errors.BacklogQuotaExceeded: (429, "Backlog quota exceeded"),
+    errors.BacklogQuotaExceeded: (507, "Backlog quota exceeded"),
     errors.ProducerExpired: (410, "Producer expired"),
     errors.ProducerClosed: (409, "Producer closed"),
     errors.ReaderClosed: (409, "Reader closed"),
