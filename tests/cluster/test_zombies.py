@@ -139,15 +139,17 @@ async def test_request_to_a_deposed_owner_gets_no_outdated_answer(
     cluster: Cluster, client: oncelog.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request waits in the socket of a paused owner, which answers when it resumes (hazard 6)."""
-    # However long the takeover lasts on a busy machine: a connection that keep-alive ends would bring no answer at all.
-    monkeypatch.setattr("oncelog.rpc.options._KEEPALIVE_TIMEOUT_MS", 120_000)
     topic = "asked-late"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=0)
     owner = await cluster.owner_of(topic)
     before = await cluster.stats(topic)
     request = LastMessageRequest(topic=full(topic), topic_id=before["topic_id"])
-    async with Channel(cluster.serving(owner)) as channel:
+    # Longer than the takeover lasts: a connection that keep-alive ends would bring no answer at all. Only of this one.
+    with monkeypatch.context() as patched:
+        patched.setattr("oncelog.rpc.options._KEEPALIVE_TIMEOUT_MS", 120_000)
+        patient = Channel(cluster.serving(owner))
+    async with patient as channel:
         assert (await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)).next_index == 1
         with cluster.stopped(owner):
             asked = [asyncio.ensure_future(channel.call(LAST_MESSAGE, request, timeout_ms=60_000)) for _ in range(5)]
