@@ -56,6 +56,7 @@ async def consume(
                     receiving.cancel()
                     break
                 batch = receiving.result()
+                empty_at = time.monotonic()  # it was empty until these arrived
             await _handle(consumer, batch, empty_at)
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from oncelog.core.consumer.index_set import IndexSet
 
-#: What was sent before an acknowledgement arrives within this time, on one machine.
-IN_FLIGHT_S = 2.0
+#: What was sent before an acknowledgement arrives within this time, on one machine. After the death of an owner nothing
+#: is delivered again for a second, so an acknowledgement that it forgot shows.
+IN_FLIGHT_S = 0.5
 Range = tuple[int, int]
 
 

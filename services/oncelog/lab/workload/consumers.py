@@ -99,8 +99,8 @@ class WorkloadConsumer:
         while True:
             batch = await consumer.receive_batch(_BATCH_MESSAGES, max_wait=0)
             if not len(batch):
-                empty_at_s = time.monotonic()
                 batch = await consumer.receive_batch(_BATCH_MESSAGES)
+                empty_at_s = time.monotonic()  # it was empty until these arrived
             indexes = [part.first_index + number for part in batch.batches for number in range(part.count)]
             highest = self._check_order(indexes, highest)
             ranges = [(first, last) for first, last in ranges_of(indexes)]
