@@ -199,5 +199,5 @@ CONSUMING_MUTANTS = (
     ConsumingMutant(
         "cumulative ack over an own negative one", 33, 2, ((consumer_session, "refuse_cumulative", _always(None)),)
     ),
-    ConsumingMutant("cumulative ack of a former generation", 33, 83, ((Acknowledging, "refusal", _any_generation),)),
+    ConsumingMutant("cumulative ack of a former generation", 33, 127, ((Acknowledging, "refusal", _any_generation),)),
 )  # fmt: skip

@@ -7,7 +7,6 @@ from pathlib import Path
 from oncelog.lab.child_process import LabChild
 from oncelog.lab.consumption import Consumption
 from oncelog.lab.failures import LabFailed
-from oncelog.lab.waiting import until
 
 
 class ConsumerProcess:
@@ -40,16 +39,6 @@ class ConsumerProcess:
         """Raises LabFailed with its last lines."""
         if self._child is not None and self._child.ended:
             raise LabFailed(f"{self.name} has ended{self._child.last_lines()}")
-
-    async def until_acked(self, more: int, deadline_s: float) -> None:
-        """Return when it has acknowledged `more` further messages. Raises LabFailed."""
-        wanted = self.acked + more
-
-        def reached() -> bool:
-            self.check_running()
-            return self.acked >= wanted
-
-        await until(reached, deadline_s, f"acknowledgements of {self.name}")
 
     def _take(self, line: bytes) -> None:
         if not line.endswith(b"\n"):

@@ -157,12 +157,18 @@ class DemoScenario:
         await self._producer.start(replay_lines=repeated)
 
     async def _kill_consumer(self, consumer: ConsumerProcess) -> None:
-        """Its next process has acknowledged something when this returns, unless all is acknowledged."""
+        """Its next process has acknowledged something when this returns, unless the file is published: what is left
+        may all go to the other consumer."""
         await consumer.kill()
+        before = consumer.acked
         self._view.tell(f"kill -9 {consumer.name} at {self._account.acked.count:,} acknowledged messages")
         await consumer.start()
-        if self._acknowledged < len(self._file.lines):
-            await consumer.until_acked(1, STEP_DEADLINE_S)
+
+        def recovered() -> bool:
+            consumer.check_running()
+            return consumer.acked > before or self._acknowledged >= len(self._file.lines)
+
+        await until(recovered, STEP_DEADLINE_S, f"acknowledgements of {consumer.name}")
 
     async def _consumed(self) -> DemoConsumption:
         """Wait until everything is acknowledged, and look whether anything comes again after one more takeover."""
