@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from oncelog.core.errors import NotOwner, OncelogError, ServiceUnavailable, SubscriptionNotFound
+from oncelog.core.errors import (
+    Conflict,
+    DeadlineExceeded,
+    NotOwner,
+    OncelogError,
+    ServiceUnavailable,
+    SubscriptionNotFound,
+)
 from oncelog.core.names import parse_topic
+from oncelog.rpc.owner_codec import TRUNCATE
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
+from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
 from tests.contract.admin_world import FLIGHTS, Admin, serving
 
@@ -30,6 +39,9 @@ class Owner:
         self.changes: list[pb.ChangeSubscriptionRequest] = []
         #: {topic: errors of its next changes}
         self.planned: dict[str, list[OncelogError]] = defaultdict(list)
+        #: ids of topics
+        self.truncated: list[str] = []
+        self.truncation_errors: list[OncelogError] = []
 
     async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
         self.changes.append(request)
@@ -45,6 +57,12 @@ class Owner:
             raise SubscriptionNotFound(f"the topic has no subscription {request.subscription}")
         return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(known[request.subscription]))
 
+    async def truncate(self, request: owner_pb2.TruncateRequest) -> owner_pb2.TruncateAnswer:
+        if self.truncation_errors:
+            raise self.truncation_errors.pop()
+        self.truncated.append(request.topic_id)
+        return owner_pb2.TruncateAnswer()
+
     @property
     def changed(self) -> list[str]:
         return sorted(request.topic for request in self.changes)
@@ -55,6 +73,7 @@ async def owner() -> AsyncIterator[Owner]:
     async with serving() as admin:
         fake, owner = await admin.owner(), Owner(admin)
         fake.server.unary(CHANGE_SUBSCRIPTION, owner.change)
+        fake.server.unary(TRUNCATE, owner.truncate)
         fake.server.unary(DESCRIBE_SUBSCRIPTIONS, owner.describe)
         await admin.change("PUT", FLIGHTS)
         await admin.world.topics.create(parse_topic("split"), partitions=3)
@@ -79,6 +98,55 @@ async def test_partial_result_is_told(owner: Owner) -> None:
     owner.planned[PARTS[1]] = [ServiceUnavailable("the change was not written: try again")]
     problem = await owner.admin.refused("POST", f"{SPLIT}/subscription/billing/skip_all", 503, "service_unavailable")
     assert "done on 2 of 3 partitions, failed on 1; public/default/split-partition-1:" in problem["detail"]
+
+
+async def test_unknown_outcome_of_one_partition_is_told_for_all(owner: Owner) -> None:
+    """A definite error of another partition does not hide that the change may have been made."""
+    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
+    lost = ServiceUnavailable("127.0.0.1:1: connection reset", address="127.0.0.1:1")
+    for definite in (SubscriptionNotFound("no"), ServiceUnavailable("not written: try again"), Conflict("in use")):
+        owner.planned |= {PARTS[0]: [definite], PARTS[1]: [lost], PARTS[2]: [definite]}
+        skip_all = f"{SPLIT}/subscription/billing/skip_all"
+        problem = await owner.admin.refused("POST", skip_all, 504, "deadline_exceeded")
+        assert f"done on 0 of 3 partitions, failed on 2, unknown on 1; {PARTS[1]}:" in problem["detail"]
+
+
+async def test_partition_that_does_not_answer_may_have_the_subscription(owner: Owner) -> None:
+    """So "not found" would be wrong."""
+    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
+    owner.planned[PARTS[0]] = [SubscriptionNotFound("no")]
+    owner.planned[PARTS[1]] = [ServiceUnavailable("the owner is draining")]
+    owner.planned[PARTS[2]] = [SubscriptionNotFound("no")]
+    skip_all = f"{SPLIT}/subscription/billing/skip_all"
+    problem = await owner.admin.refused("POST", skip_all, 503, "service_unavailable")
+    assert f"done on 0 of 3 partitions, failed on 3; {PARTS[1]}:" in problem["detail"]
+
+
+async def test_creation_that_was_done_in_part_can_be_repeated(owner: Owner) -> None:
+    """Partitions that have the subscription are left as they are; but not one with other properties."""
+    path, body = f"{SPLIT}/subscription/billing", {"properties": {"team": "a"}}
+    exists = Conflict("subscription billing exists already")
+    owner.subscriptions[PARTS[0]] = {"billing": {"properties": {"team": "a"}}}
+    owner.planned[PARTS[0]] = [exists, exists]
+    await owner.admin.change("PUT", path, json=body)
+    problem = await owner.admin.refused("PUT", path, 409, "conflict", json={"properties": {"team": "b"}})
+    assert f"{PARTS[0]}: subscription billing exists already, with other properties" in problem["detail"]
+    for part in PARTS:
+        owner.subscriptions[part] = owner.subscriptions[PARTS[0]]
+        owner.planned[part] = [exists]
+    await owner.admin.refused("PUT", path, 409, "conflict", json=body)
+
+
+async def test_truncation_names_what_was_done(owner: Owner) -> None:
+    """Partitions that nobody has used are left out."""
+    await owner.admin.change("DELETE", f"{SPLIT}/truncate")
+    assert not owner.truncated
+    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
+    await owner.admin.change("DELETE", f"{SPLIT}/truncate")
+    assert len(owner.truncated) == len(set(owner.truncated)) == 3
+    owner.truncation_errors = [DeadlineExceeded("no answer")]
+    problem = await owner.admin.refused("DELETE", f"{SPLIT}/truncate", 504, "deadline_exceeded")
+    assert "done on 2 of 3 partitions, failed on 0, unknown on 1" in problem["detail"]
 
 
 async def test_partition_without_the_subscription_is_no_failure(owner: Owner) -> None:

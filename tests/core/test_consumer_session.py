@@ -1,4 +1,4 @@
-"""core/consumer: attaching, credit, acknowledgements until they are durable, reconnections, seeks, the end."""
+"""core/consumer: attaching, credit, acknowledgements until they are durable, reconnections, the end."""
 
 import pytest
 
@@ -14,7 +14,6 @@ from oncelog.core.consumer.events import (
     OwnerReported,
     ReportActive,
     ReportAttached,
-    ReportSought,
     SeekSettled,
     SeekWanted,
     SendToOwner,
@@ -27,7 +26,6 @@ from oncelog.core.errors import (
     InvalidArgument,
     NotOwner,
     ServiceUnavailable,
-    StaleSeekEpoch,
     SubscriptionGone,
     TooManyRequests,
 )
@@ -45,7 +43,6 @@ from oncelog.core.subscriptions.changes import SubscriptionType
 from oncelog.core.subscriptions.events import (
     AckRequested,
     AnswerAck,
-    AnswerSeek,
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
@@ -54,12 +51,9 @@ from oncelog.core.subscriptions.events import (
     HeldMessages,
     NackRequested,
     RecallMessages,
-    SeekRequested,
-    SubscriptionSought,
 )
 from tests.core.consumer_world import (
     INSTANCE,
-    NUMBER,
     SUBSCRIPTION,
     WINDOW,
     World,
@@ -259,58 +253,6 @@ def test_frames_of_a_lower_generation_are_dropped() -> None:
     reported(session, frame(0, 0, generation=2))
     reported(session, frame(4, 4, generation=3))
     assert taken(session) == [4]
-
-
-@pytest.mark.hazard(28)
-def test_seek_voids_messages_and_acknowledgements_of_lower_epochs() -> None:
-    """A late acknowledgement of the former place must not count at the new one."""
-    session = attached()
-    reported(session, frame(0, 4))
-    taken(session, 2)
-    session.handle(AckWanted(1, EPOCH0, ranges((0, 0))))
-    effects = reported(session, SubscriptionSought(C1, EPOCH1))
-    assert isinstance(effects[0], AckSettled)
-    assert isinstance(effects[0].error, StaleSeekEpoch)
-    assert effects[1:] == [ReportSought(EPOCH1), SendToOwner(1, FlowReported(C1, 5, WINDOW))]
-    assert session.messages.held() == ()
-    (late,) = session.handle(AckWanted(2, EPOCH0, ranges((1, 1))))
-    assert isinstance(late, AckSettled)
-    assert isinstance(late.error, StaleSeekEpoch)
-    reported(session, frame(0, 0))
-    assert taken(session) == [], "a frame of the former epoch"
-    reported(session, frame(0, 1, epoch=1))
-    assert taken(session) == [0, 1]
-    assert requests(session.handle(AckWanted(3, EPOCH1, ranges((0, 0))))) == [
-        AckRequested(C1, 3, EPOCH1, ranges((0, 0)))
-    ]
-
-
-@pytest.mark.hazard(28)
-def test_seek_while_disconnected_is_seen_at_the_reconnection() -> None:
-    """The owner answers with the higher epoch, and nothing of the former one is kept."""
-    session = attached()
-    reported(session, frame(0, 1))
-    taken(session)
-    session.handle(AckWanted(1, EPOCH0, ranges((0, 0))))
-    session.handle(StreamLost(1))
-    asked(session)
-    effects = reported(session, AnswerSubscribe(2, subscribed(consumer=2, epoch=1)))
-    assert [type(effect) for effect in effects] == [ReportAttached, AckSettled, ReportSought, SendToOwner]
-    assert (session.messages.held(), len(session.requests)) == ((), 0)
-
-
-def test_seek_is_sent_once_and_its_outcome_is_unknown_when_the_stream_is_lost() -> None:
-    """A repeated seek would void what was acknowledged after the first one."""
-    session = attached()
-    assert requests(session.handle(SeekWanted(1, 7))) == [SeekRequested(1, NUMBER, 7)]
-    lost = session.handle(StreamLost(1))[1]
-    assert isinstance(lost, SeekSettled)
-    assert isinstance(lost.result, ServiceUnavailable)
-    session.handle(SeekWanted(2, 8, redo=True))
-    asked(session)
-    sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2))))
-    assert sent[1:] == [SeekRequested(2, NUMBER, 8, redo=True)]
-    assert reported(session, AnswerSeek(2, EPOCH1)) == [SeekSettled(2, EPOCH1)]
 
 
 @pytest.mark.hazard(33)

@@ -5,7 +5,9 @@ import pytest
 from oncelog.core.errors import (
     ConsumerBusy,
     ConsumerFenced,
+    DeadlineExceeded,
     InvalidArgument,
+    NotOwner,
     ServiceUnavailable,
     StaleSeekEpoch,
     SubscriptionGone,
@@ -13,7 +15,16 @@ from oncelog.core.errors import (
     SubscriptionTypeMismatch,
 )
 from oncelog.core.subscriptions.changes import ConsumerGranted
-from oncelog.core.subscriptions.events import AnswerSeek, ConsumerActive
+from oncelog.core.subscriptions.events import (
+    AnswerAdmin,
+    AnswerSeek,
+    ConsumerActive,
+    CreateRequested,
+    DeleteRequested,
+    PropertiesRequested,
+    SeekRequested,
+    SkipRequested,
+)
 from tests.core.subscription_world import EXCLUSIVE, FAILOVER, SHARED, World
 
 
@@ -297,6 +308,26 @@ def test_seek_that_was_not_written_changes_nothing() -> None:
     assert world.answers[-1].error is None
     assert consumer.seek_epoch == 0
     assert world.acked() == [0]
+
+
+@pytest.mark.hazard(28)
+def test_what_is_in_flight_at_the_end_of_an_owner_is_unknown() -> None:
+    """The next owner may find it in the chain; NotOwner would have it made twice. What waits was not written."""
+    world = World(messages=[3])
+    world.subscribe(window=10)
+    world.topic.trim_began(2)
+    world.post(SeekRequested(1, world.number, 1))
+    world.topic.handle(SkipRequested(2, world.number, count=1))
+    world.topic.handle(PropertiesRequested(3, world.number, (("a", "b"),)))
+    world.topic.handle(SeekRequested(4, world.number, 2))
+    world.topic.handle(CreateRequested(5, "other", 3))
+    world.topic.handle(DeleteRequested(6, "s", force=True))
+    world.topic.end(NotOwner("the topic moved"))
+    world.settle()
+    seeks = {answer.call: type(answer.result) for answer in world.other(AnswerSeek)}
+    admin = {answer.call: type(answer.error) for answer in world.other(AnswerAdmin)}
+    assert seeks == {1: NotOwner, 4: DeadlineExceeded}
+    assert admin == dict.fromkeys((2, 3, 5, 6), DeadlineExceeded)
 
 
 def test_seek_out_of_range_is_refused() -> None:

@@ -287,8 +287,8 @@ class AsyncConsumer:
         not acknowledged before it is not. Messages received before the seek cannot be acknowledged any more:
         StaleSeekEpoch.
 
-        Raises InvalidArgument for a place of another topic or out of range; ServiceUnavailable or DeadlineExceeded if
-        the outcome is unknown.
+        Raises InvalidArgument for a place of another topic or out of range; DeadlineExceeded if the outcome is
+        unknown.
         """
         check_place(start, inclusive)
         self._check_open()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from oncelog.core.errors import DeadlineExceeded, InvariantViolated, NotOwner, OncelogError, SessionEnded
+from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
 from oncelog.core.subscriptions.events import (
     AdminRequest,
@@ -104,19 +104,14 @@ class ConsumerEffects:
         self._runner.post(request)
 
     async def administer(self, request: AdminRequest) -> None:
-        """Return when the change is durable. Raises the error that the topic answers with; DeadlineExceeded when the
-        topic moved while the change was being written. A next owner may find it in the chain, and repeating it would
-        skip or seek twice."""
+        """Return when the change is durable. Raises the error that the topic answers with."""
         call = next(self._numbers)
         answer = self._administering[call] = asyncio.get_running_loop().create_future()
         self._runner.post(replace(request, call=call))
-        refused_at_once = answer.done()
         try:
             error = await answer
         finally:
             self._administering.pop(call, None)
-        if isinstance(error, NotOwner | SessionEnded) and not refused_at_once:
-            raise DeadlineExceeded("the topic moved before the change was confirmed: it may have been made") from error
         if error is not None:
             raise error
 

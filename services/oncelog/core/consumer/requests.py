@@ -2,7 +2,7 @@
 
 Acknowledgements are repeated on every new stream, in their order, until they are settled: a repeated one harms nothing.
 A seek is sent once, because a second one would void what was acknowledged after the first. If its answer is lost, its
-outcome is unknown, and the application decides.
+outcome is unknown, and the application decides. A seek that an owner refused is sent again: it was not written.
 """
 
 from oncelog.core import errors
@@ -69,7 +69,7 @@ class PendingRequests:
     def stream_lost(self) -> list[SeekSettled]:
         """Acknowledgements are sent again on the next stream. The outcome of seeks is unknown."""
         self.sent.clear()
-        unknown = errors.ServiceUnavailable("the connection was lost, and the outcome of the seek is unknown")
+        unknown = errors.DeadlineExceeded("the connection was lost, and the outcome of the seek is unknown")
         lost = [request for request, (_, sent) in self.seeks.items() if sent]
         for request in lost:
             del self.seeks[request]
@@ -93,6 +93,13 @@ class PendingRequests:
     def repeat_later(self, request: int) -> bool:
         """The owner could not make it durable. Returns whether it is pending."""
         return self.sent.pop(request, 0) is None
+
+    def seek_later(self, request: int) -> bool:
+        """The owner refused the seek. Returns whether it is pending."""
+        if request not in self.seeks:
+            return False
+        self.seeks[request] = (self.seeks[request][0], False)
+        return True
 
     def _cover_anew(self) -> None:
         self._acked.clear()

@@ -406,6 +406,8 @@ class ConsumerSession:
 
     def _seek_answered(self, answer: AnswerSeek) -> list[ConsumerEffect]:
         self._answers += 1
+        if isinstance(answer.result, errors.NotOwner | errors.TopicLoading):  # refused: nothing was written
+            return self._repeat_later() if self.requests.seek_later(answer.call) else []
         if self.requests.seeks.pop(answer.call, None) is None:
             return []
         return [SeekSettled(answer.call, answer.result)]

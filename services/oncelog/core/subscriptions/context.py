@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oncelog.core.errors import StaleSeekEpoch
+from oncelog.core.errors import DeadlineExceeded, StaleSeekEpoch
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.subscriptions.changes import Change
 from oncelog.core.subscriptions.consumers import ConnectedConsumer, Consumers
@@ -46,6 +46,11 @@ class Context:
         for away in self.consumers.away.values():
             away.bits.remove_range(first, last + 1)
         self.deliverable.acknowledged(first, last)
+
+
+def outcome_unknown() -> DeadlineExceeded:
+    """The answer to a change in flight at the end of this owner: the next owner may find it in the ack chain."""
+    return DeadlineExceeded("the topic moved before the change was confirmed: it may have been made")
 
 
 def stale_seek_epoch(current: SeekEpoch) -> StaleSeekEpoch:

@@ -44,7 +44,7 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionType,
 )
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
-from oncelog.core.subscriptions.context import Append, Context
+from oncelog.core.subscriptions.context import Append, Context, outcome_unknown
 from oncelog.core.subscriptions.dead_letters import DeadLetters, DeadLetterToken, PublishedToken
 from oncelog.core.subscriptions.deliverable import Deliverable, LogRange
 from oncelog.core.subscriptions.delivery import Delivery
@@ -429,17 +429,18 @@ class Subscription:
         self._context.closing = True
 
     def end(self, error: OncelogError) -> None:
-        """Every consumer's stream ends."""
+        """Every consumer's stream ends. The outcome of a seek, or of an administrator's change, that is in flight is
+        unknown; consumers repeat their acknowledgements at the next owner."""
         self._context.closing = True
         for event in self._deferred:
             if event.consumer in self._consumers.by_number:
                 self._step.emit(AnswerAck(event.consumer, event.request, error))
         self._deferred.clear()
         if self.seeking is not None:
-            self._step.emit(AnswerSeek(self.seeking.call, error))
+            self._step.emit(AnswerSeek(self.seeking.call, outcome_unknown()))
             self.seeking = None
         for call in (*self._acks.calls(), *(token.call for token in self._changing)):
-            self._step.emit(AnswerAdmin(call, error))
+            self._step.emit(AnswerAdmin(call, outcome_unknown()))
         self._changing.clear()
         self.attachments.end(error)
 

@@ -33,7 +33,7 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionDeleted,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.context import Append
+from oncelog.core.subscriptions.context import Append, outcome_unknown
 from oncelog.core.subscriptions.deliverable import LogRange
 from oncelog.core.subscriptions.events import (
     AckRequested,
@@ -451,16 +451,16 @@ class Subscriptions:
             subscription.close()
 
     def end(self, error: OncelogError) -> None:
-        """The topic is not served here any more: every consumer's stream ends."""
+        """The topic is not served here any more: every consumer's stream ends. What waits was not written."""
         self._draining = True
         for openings in self._waiting_openings():
             for opening in openings:
                 self._step.emit(AnswerSubscribe(opening.call, error))
         for deleting in self._deleting.values():
-            self._step.emit(AnswerAdmin(deleting.call, error))
+            self._step.emit(AnswerAdmin(deleting.call, outcome_unknown()))
         for creating in self._creating.values():
             if creating.call is not None:
-                self._step.emit(AnswerAdmin(creating.call, error))
+                self._step.emit(AnswerAdmin(creating.call, outcome_unknown()))
         for event in self._behind_trim:
             match event:
                 case SeekRequested():

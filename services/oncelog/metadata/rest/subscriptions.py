@@ -3,10 +3,8 @@
 The rights `admin` and `consume` allow all of them, as in Pulsar: who consumes may skip, seek and delete.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Path, Query
@@ -15,14 +13,13 @@ from oncelog.core.access import Right
 from oncelog.core.errors import (
     Conflict,
     InvalidArgument,
-    OncelogError,
     SubscriptionGone,
     SubscriptionNotFound,
-    TopicNotFound,
 )
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
+from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.subscription_values import (
     NewSubscription,
     PeekedMessage,
@@ -40,8 +37,6 @@ from oncelog.wire import subscriptions_pb2 as pb
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _ONE = f"{_TOPIC}/subscription/{{subscription}}"
 _ALLOWED = [requires(Right.ADMIN, Right.CONSUME)]
-#: Partitions that are asked at the same time.
-_AT_ONCE = 16
 ResultT = TypeVar("ResultT")
 Count = Annotated[int, Path(ge=1, lt=1 << 53, description="Number of messages.")]
 Seconds = Annotated[int, Path(ge=1, lt=1 << 40, description="Age in seconds.")]
@@ -60,31 +55,29 @@ class _Partitions:
     async def each(
         self, do: Callable[[TopicName], Awaitable[ResultT]], *, unused: bool = False
     ) -> dict[TopicName, ResultT]:
-        """{topic or partition: result}. unused: also partitions that do not exist yet. When some fail, the error names
-        them and what was done. Raises TopicNotFound."""
-        count = await self._calls.partitions(self._topic)
-        if not count:
-            return {self._topic: await do(self._topic)}
-        room, done, failed = asyncio.Semaphore(_AT_ONCE), dict[TopicName, ResultT](), dict[TopicName, OncelogError]()
-
-        async def one(partition: TopicName) -> None:
-            async with room:
-                try:
-                    done[partition] = await do(partition)
-                except TopicNotFound as error:
-                    if unused:
-                        failed[partition] = error
-                except OncelogError as error:
-                    failed[partition] = error
-
-        await asyncio.gather(*(one(replace(self._topic, partition=number)) for number in range(count)))
-        missing = {partition: error for partition, error in failed.items() if isinstance(error, SubscriptionNotFound)}
-        if failed and not (done and len(missing) == len(failed)):
-            raise _error_of_some(failed, len(done), count)
-        return done
+        """See `each_partition`. Raises TopicNotFound."""
+        return await each_partition(self._topic, await self._calls.partitions(self._topic), do, unused=unused)
 
     async def change(self, change: pb.ChangeSubscriptionRequest) -> None:
-        await self.each(lambda topic: self._calls.change(topic, change), unused=change.HasField("create"))
+        await self.each(lambda topic: self._calls.change(topic, change))
+
+    async def create(self, subscription: str, new: NewSubscription, role: str) -> None:
+        """Raises Conflict if it exists. A creation that was carried out in part can be repeated: a partition that has
+        the subscription with the same properties is left as it is, unless all partitions have it."""
+        create = pb.CreateSubscription(start=new.start.start(), properties=wire_properties(new.properties), role=role)
+        change = pb.ChangeSubscriptionRequest(subscription=subscription, create=create)
+        conflicts: list[Conflict] = []
+
+        async def of(topic: TopicName) -> None:
+            try:
+                await self._calls.change(topic, change)
+            except Conflict as error:
+                if (await self._calls.describe(topic, subscription))["properties"] != new.properties:
+                    raise Conflict(f"{error.message}, with other properties") from error
+                conflicts.append(error)
+
+        if len(await self.each(of, unused=True)) == len(conflicts):
+            raise conflicts[0]
 
     async def names(self) -> set[str]:
         return {name for names in (await self.each(self._calls.names)).values() for name in names}
@@ -101,13 +94,6 @@ class _Partitions:
         if count := await self._calls.partitions(self._topic):
             message = f"{what} belongs to one of the {count} partitions: use {self._topic}-partition-N"
             raise InvalidArgument(message, field="topic")
-
-
-def _error_of_some(failed: dict[TopicName, OncelogError], done: int, count: int) -> OncelogError:
-    first = min(failed, key=lambda topic: topic.partition or 0)
-    error = failed[first]
-    message = f"done on {done} of {count} partitions, failed on {len(failed)}; {first}: {error.message}"
-    return type(error)(message, **error.details)
 
 
 def routes(coordination: Coordination) -> APIRouter:
@@ -143,15 +129,16 @@ def _add_life(router: APIRouter, coordination: Coordination) -> None:
         caller: CallerOfRequest,
         new: Annotated[NewSubscription | None, Body(description="Default: begins at the latest message.")] = None,
     ) -> None:
-        """`conflict` if it exists. Its first consumer chooses its type. The topic must exist."""
+        """`conflict` if it exists. Its first consumer chooses its type. The topic must exist.
+
+        A creation that was carried out on some partitions only can be repeated: partitions that have the subscription
+        with the same properties are left as they are. `conflict` if all have it, or one has other properties.
+        """
         new = new or NewSubscription()
         partitions = _Partitions(coordination, topic)
         if new.start.is_of_one_partition:
             await partitions.require_one("a message id or an index")
-        create = pb.CreateSubscription(
-            start=new.start.start(), properties=wire_properties(new.properties), role=caller.role
-        )
-        await partitions.change(pb.ChangeSubscriptionRequest(subscription=subscription, create=create))
+        await partitions.create(subscription, new, caller.role)
 
     @router.delete(
         _ONE, summary="Delete a subscription", operation_id="delete_subscription", status_code=204,

@@ -7,9 +7,10 @@ from fastapi import APIRouter
 
 from oncelog.core.access import Right
 from oncelog.core.errors import NotOwner, ServiceUnavailable, TopicLoading
-from oncelog.core.names import TopicName, parse_topic
+from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.values import TopicPath
 
 #: How long a topic that is being taken over is waited for.
@@ -35,19 +36,10 @@ def routes(coordination: Coordination) -> APIRouter:
         this is answered, the messages are gone from the topic; storage nodes give the space back soon after. After
         `service_unavailable` the truncation goes on: repeat the request to learn when it is complete.
         """
-        for name in await _parts(coordination, topic):
-            await _truncate(coordination, name)
+        count = (await coordination.lookup.find(topic)).partitions
+        await each_partition(topic, count, lambda each: _truncate(coordination, each))
 
     return router
-
-
-async def _parts(coordination: Coordination, topic: TopicName) -> list[TopicName]:
-    """The topic itself, or its partitions that have been used."""
-    if not (await coordination.lookup.find(topic)).partitions:
-        return [topic]
-    used = await coordination.topics.topics(topic.namespace_name)
-    prefix = f"{topic.local}-partition-"
-    return [parse_topic(f"{topic.namespace_name}/{name}") for name in used if name.startswith(prefix)]
 
 
 async def _truncate(coordination: Coordination, topic: TopicName) -> None:
