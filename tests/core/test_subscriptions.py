@@ -8,7 +8,6 @@ from oncelog.core.subscriptions.attachments import CONSUMERS_MAX
 from oncelog.core.subscriptions.changes import IndexRange, MessagesSkipped, SubscriptionCreated, SubscriptionDeleted
 from oncelog.core.subscriptions.events import (
     AnswerAdmin,
-    AnswerSeek,
     ConsumerOpening,
     ConsumerOpeningAbandoned,
     DeleteRequested,
@@ -129,17 +128,24 @@ def test_skip_over_many_holes_is_one_range() -> None:
     assert world.state.subscriptions[world.number].acks.mark_delete == 7
 
 
-def test_end_answers_what_administrators_wait_for() -> None:
-    """The topic is lost while a skip, a seek and a deletion are being written: each call gets an answer."""
-    world = World(messages=[3])
-    world.subscribe("a", SHARED)
-    world.post(SkipRequested(1, world.number, count=1))
-    world.seek(2, written=False)
-    world.post(DeleteRequested(2, "s", force=True))
-    world.topic.end(NotOwner("moved"))
-    world.settle()
-    assert sorted(answer.call for answer in world.other(AnswerAdmin)) == [1, 2]
-    assert [type(answer.result) for answer in world.other(AnswerSeek)] == [NotOwner]
+def test_concurrent_skips_of_a_number_add_up() -> None:
+    """Each skips its own messages, behind what is being acknowledged; if that is not written, neither is the skip."""
+    world = World(messages=[12])
+    consumer = world.subscribe("a", SHARED, window=100)
+    consumer.take()
+    world.ack(consumer, 1, 3)
+    world.ack(consumer, 0, 5, written=False)
+    for call, count in ((1, 2), (2, 2), (3, 1)):
+        world.post(SkipRequested(call, world.number, count=count))
+    world.write()
+    assert world.acked() == list(range(9)), "0, 1, 3, 5 and five others"
+    world.post(SkipRequested(4, world.number, count=1))
+    world.fail()
+    world.skip(count=1)
+    assert world.acked() == list(range(10))
+    world.post(SkipRequested(5, world.number, count=9))
+    world.skip(count=9)
+    assert world.acked() == list(range(12))
 
 
 def test_draining_answers_what_is_in_flight_and_then_ends_every_consumer() -> None:

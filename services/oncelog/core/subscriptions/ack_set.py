@@ -134,12 +134,15 @@ class AckSet:
             first = self.next_unacked(end)
         return found
 
-    def after_unacked(self, count: int, below: int) -> int:
-        """The index after the lowest `count` unacknowledged ones; `below` if there are fewer before it."""
+    def after_unacked(self, count: int, below: int, *, but: BitMap64 | None = None) -> int:
+        """The index after the lowest `count` unacknowledged ones; `below` if there are fewer before it.
+
+        but: unacknowledged indexes that count as acknowledged."""
+        but = BitMap64() if but is None else but
         low, high = self.mark_delete, max(self.mark_delete, below)
         while low < high:
             middle = (low + high) // 2
-            acked = self._acked.rank(middle - 1) if middle else 0
+            acked = self._acked.rank(middle - 1) + but.rank(middle - 1) if middle else 0
             if middle - self.mark_delete - acked < count:
                 low = middle + 1
             else:

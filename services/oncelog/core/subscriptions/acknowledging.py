@@ -212,6 +212,13 @@ class Acknowledging:
         """Whether one of the acknowledgements in flight names all of first..last."""
         return any(each.first <= first and each.last >= last for token in self._in_flight for each in token.ranges)
 
+    def after_unacked(self, count: int, next_index: int) -> int:
+        """The index after the lowest `count` messages that are not acknowledged. What is in flight counts as
+        acknowledged: a change that is appended now becomes durable after it, or is dropped with it."""
+        acks = self._context.state.acks
+        in_flight = acks.unacked(bits_of(each for token in self._in_flight for each in token.ranges))
+        return acks.after_unacked(count, next_index, but=in_flight)
+
     def calls(self) -> list[int]:
         """The administrators' requests in flight."""
         return [token.call for token in self._in_flight if token.call is not None]

@@ -198,7 +198,7 @@ class Subscription:
                 return
             below = event.below
         else:
-            below = self.state.acks.after_unacked(event.count or 0, self._log.next_index)
+            below = self._acks.after_unacked(event.count or 0, self._log.next_index)
         first = self.state.acks.mark_delete
         # One range, also over acknowledged messages: the change stays small, however many holes it closes.
         self._skip((IndexRange(first, below - 1),) if below > first else (), event.call)
