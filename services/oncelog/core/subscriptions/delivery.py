@@ -44,39 +44,44 @@ class Delivery:
 
     def run(self, active: ConnectedConsumer | None) -> None:
         """Deliver to the active consumer; None: to all in turn."""
-        while self._step(active):
-            pass
+        end = 0
+        while (delivered := self._step(active)) is not None:
+            end = delivered or end
+        if end:
+            self._look_ahead.read_ahead(end, self._context.deliverable.new_end)
         self.send()
 
-    def _step(self, active: ConnectedConsumer | None) -> bool:
-        """Deliver out of the entry of the lowest deliverable message; returns whether there may be more."""
+    def _step(self, active: ConnectedConsumer | None) -> int | None:
+        """Deliver out of the entry of the lowest deliverable message. Returns the index behind an entry that is used
+        up, else 0; None: nothing more can be delivered now."""
         context, look_ahead = self._context, self._look_ahead
         if not (active.credit.left if active is not None else context.consumers.any_credit):
-            return False
+            return None
         index = context.deliverable.next()
         if index is None:
-            return False
+            return None
         entry = look_ahead.holding(index)
         if entry is None:
             look_ahead.drop_below(index)
             look_ahead.read(index)
-            return False
+            return None
         ranges = context.deliverable.free(entry.base_index, entry.base_index + entry.count - 1)
         if self.bury(ranges):
-            return True
+            return 0
         count = count_of(ranges)
         if active is not None:
             consumer = active if active.credit.takes(count) else None
         else:
             consumer = context.consumers.next_for(count)
         if consumer is None:
-            return False
+            return None
         left = consumer.credit.left
         self.hand(consumer, entry, ranges if left >= count else first_of(ranges, left))
-        if left >= count:
-            look_ahead.drop(entry)
         context.consumers.credit_changed(consumer)
-        return True
+        if left < count:
+            return 0
+        look_ahead.drop(entry)
+        return entry.base_index + entry.count
 
     def bury(self, ranges: list[IndexRange]) -> bool:
         """Make dead letters of the messages that were delivered too often; returns whether there are any.

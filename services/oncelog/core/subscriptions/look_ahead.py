@@ -1,4 +1,8 @@
-"""The entries of one subscription that were read and not delivered entirely. Bounded in bytes; one read at a time."""
+"""The entries of one subscription that were read and not delivered entirely. Bounded in bytes; one read at a time.
+
+While consumers take what is delivered, the next read begins before the last one is used up. What nobody takes is
+dropped after a while, and read again when it is wanted.
+"""
 
 from bisect import bisect_right
 
@@ -10,12 +14,16 @@ from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, Stored
 READ_BYTES = 1024 * 1024
 #: Entries of more bytes are not kept; the entry that is needed next always is.
 LOOK_AHEAD_BYTES_MAX = 2 * READ_BYTES
+#: Below this the next read begins.
+READ_AHEAD_BELOW_BYTES = READ_BYTES // 2
+#: Entries that nobody has taken for this long are dropped.
+UNUSED_MS_MAX = 5_000
 
 
 class LookAhead:
     """Entries by their first index."""
 
-    __slots__ = ("_bases", "_entries", "_number", "_step", "bytes", "reading")
+    __slots__ = ("_bases", "_entries", "_number", "_step", "_used_ms", "bytes", "reading")
 
     def __init__(self, step: SubscriptionStep, number: SubscriptionNumber) -> None:
         self._step = step
@@ -26,6 +34,8 @@ class LookAhead:
         self.bytes = 0
         #: the first index of the read in flight
         self.reading: int | None = None
+        #: when an entry was last read or used up
+        self._used_ms = 0
 
     def holding(self, index: int) -> StoredEntry | None:
         """The entry that holds this message, if it was read."""
@@ -42,8 +52,24 @@ class LookAhead:
         self.reading = index
         self._step.emit(ReadMessages(self._number, index, READ_BYTES))
 
+    def read_ahead(self, index: int, end: int) -> None:
+        """Read what follows the held entries, or `index` if none is held, when they are nearly used up; it lies below
+        `end`, the end of the log."""
+        if self._entries:
+            index = self._entries[-1].base_index + self._entries[-1].count
+        if index < end and self.bytes < READ_AHEAD_BELOW_BYTES:
+            self.read(index)
+
+    def drop_unused(self) -> None:
+        """Called now and then."""
+        if self._entries and self._step.now_ms - self._used_ms >= UNUSED_MS_MAX:
+            self._entries.clear()
+            self._bases.clear()
+            self.bytes = 0
+
     def drop(self, entry: StoredEntry) -> None:
         """Everything of the entry is delivered."""
+        self._used_ms = self._step.now_ms
         at = bisect_right(self._bases, entry.base_index) - 1
         if at >= 0 and self._entries[at] is entry:
             del self._bases[at], self._entries[at]
@@ -74,6 +100,7 @@ class LookAhead:
         if event.first_index != self.reading:
             return None
         self.reading = None
+        self._used_ms = self._step.now_ms
         missing: list[IndexRange] = []
         expected = event.first_index
         for entry in event.entries:

@@ -401,6 +401,7 @@ class Subscription:
         if self._consumers.away:
             self.attachments.release_away(before_ms=now_ms)
         self._redeliveries.delays_over()
+        self._look_ahead.drop_unused()
         if self.seeking is None and not self._context.closing:
             for consumer in self._consumers.by_number.values():
                 if consumer.out.bits:
