@@ -51,6 +51,7 @@ class Acknowledgements:
 
     def __init__(self, driver: ConsumerDriver) -> None:
         self._driver = driver
+        self._loop = asyncio.get_running_loop()
         self._groups: dict[SeekEpoch, _Group] = {}
         self._in_flight = 0
         self._scheduled = False
@@ -62,17 +63,27 @@ class Acknowledgements:
     def add(self, seek_epoch: SeekEpoch, ranges: Iterable[IndexRange]) -> AckFuture:
         """Acknowledge these messages with the next request. The error of a future that nobody awaits is not logged: an
         acknowledgement that fails only means that the messages are delivered again."""
-        loop = asyncio.get_running_loop()
-        group = self._groups.get(seek_epoch)
-        if group is None:
-            group = self._groups[seek_epoch] = _Group()
+        group = self._groups.get(seek_epoch) or self._begin(seek_epoch)
         for first, last in ranges:
             group.indexes.add(first, last)
-        future: AckFuture = loop.create_future()
+        return self._result(group)
+
+    def add_one(self, seek_epoch: SeekEpoch, index: int) -> AckFuture:
+        """The same for one message; applications call this for each message."""
+        group = self._groups.get(seek_epoch) or self._begin(seek_epoch)
+        group.indexes.add(index, index)
+        return self._result(group)
+
+    def _begin(self, seek_epoch: SeekEpoch) -> _Group:
+        group = self._groups[seek_epoch] = _Group()
+        return group
+
+    def _result(self, group: _Group) -> AckFuture:
+        future: AckFuture = self._loop.create_future()
         group.futures.append(future)
         if not self._scheduled and self._in_flight < REQUESTS_IN_FLIGHT:
             self._scheduled = True
-            loop.call_soon(self.send)
+            self._loop.call_soon(self.send)
         return future
 
     def send(self) -> None:

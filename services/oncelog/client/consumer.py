@@ -15,7 +15,7 @@ from oncelog.client.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
 from oncelog.client.network import Network
 from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
-from oncelog.client.received import Received, grouped, last_places
+from oncelog.client.received import Received, grouped, last_places, source_of
 from oncelog.core.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError
 from oncelog.core.names import TopicName
@@ -245,6 +245,9 @@ class AsyncConsumer:
         """Start an `ack` and return a future of its result. Closing the consumer waits for it. The error of a future
         that is not awaited is dropped: then the messages are delivered again."""
         self._check_open()
+        if isinstance(messages, Message):
+            delivery = messages.delivery
+            return source_of(self._partitions, delivery.source).acks.add_one(delivery.seek_epoch, messages.index)
         groups = grouped(self._partitions, messages)
         return joined([runs.acks.add(seek_epoch, indexes) for (runs, seek_epoch), indexes in groups.items()])
 

@@ -37,7 +37,7 @@ def grouped(partitions: Partitions, messages: Received | Iterable[Received]) -> 
             case Message():
                 if each.delivery is not delivery:  # it is the same for the messages of one batch
                     delivery = each.delivery
-                    indexes = _indexes_of(groups, _source_of(partitions, delivery.source), delivery.seek_epoch)
+                    indexes = _indexes_of(groups, source_of(partitions, delivery.source), delivery.seek_epoch)
                 index = each.index
                 indexes.add(index, index)
             case ConsumerBatch():
@@ -72,7 +72,7 @@ def _indexes_of(groups: dict[Group, IndexSet], runs: ConsumedRuns, seek_epoch: S
 
 
 def _add_batch(groups: dict[Group, IndexSet], partitions: Partitions, batch: MessageBatch) -> None:
-    runs = _source_of(partitions, batch.delivery.source)
+    runs = source_of(partitions, batch.delivery.source)
     indexes = _indexes_of(groups, runs, batch.delivery.seek_epoch)
     indexes.add(batch.first_index, batch.first_index + batch.count - 1)
 
@@ -80,7 +80,7 @@ def _add_batch(groups: dict[Group, IndexSet], partitions: Partitions, batch: Mes
 def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedRuns, ReceivedPlace]:
     if isinstance(message, Message):
         delivery = message.delivery
-        return _source_of(partitions, delivery.source), ReceivedPlace(
+        return source_of(partitions, delivery.source), ReceivedPlace(
             message.index, delivery.seek_epoch, delivery.generation
         )
     if isinstance(message, MessageId):
@@ -93,7 +93,8 @@ def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedRuns, Re
     raise _no_message(message)
 
 
-def _source_of(partitions: Partitions, source: object) -> ConsumedRuns:
+def source_of(partitions: Partitions, source: object) -> ConsumedRuns:
+    """The partition from which a message was received. Raises InvalidArgument if this is another consumer's."""
     if isinstance(source, ConsumedRuns) and partitions.get(source.driver.topic_partition.partition) is source:
         return source
     raise InvalidArgument("the message was not received by this consumer", field="messages")

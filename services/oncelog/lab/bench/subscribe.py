@@ -2,8 +2,9 @@
 
 subscribe    an exclusive consumer receives a whole topic and acknowledges each batch cumulatively, against a reader's
              read_batch in the same run
-ack          four consumers share a subscription and acknowledge message by message, each with its ranges; beside it a
-             producer publishes, against the same producer alone. And the latency of one awaited acknowledgement
+ack          four consumers share a subscription and acknowledge message by message, each with its ranges: alone, and
+             beside a producer, which is compared with the same producer alone. And the latency of one awaited
+             acknowledgement
 end-to-end   from the send of a message until its consumer has it, against the latency of publishing
 """
 
@@ -85,19 +86,20 @@ async def _received(client: AsyncClient, topic: str, total: int) -> float:
 
 
 async def ack_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
-    """Four consumers of one shared subscription; publishing beside them; one awaited acknowledgement."""
+    """Four consumers of one shared subscription, alone and beside a producer; one awaited acknowledgement."""
     total = settings.consume_messages
     tell(f"acknowledge {total:,} messages one by one, 4 consumers")
-    acked, alone, beside = [], [], []
+    acked, alone, beside, acked_beside = [], [], [], []
     cluster = await stack.cluster()
     async with await cluster.connect() as client:
         for _ in range(settings.runs):
-            topic = await _filled(client, settings, total)
             (producer,) = await new_producers(client, 1)
             alone.append(await _published(producer, settings))
+            acked.append(await _acked_one_by_one(client, await _filled(client, settings, total), total))
+            topic = await _filled(client, settings, total)
             shared = asyncio.ensure_future(_acked_one_by_one(client, topic, total))
             beside.append(await _published(await client.create_producer(topic, producer_name="beside"), settings))
-            acked.append(await shared)
+            acked_beside.append(await shared)
         latency = await _ack_latency(client, settings)
     return [
         BenchRow(
@@ -106,6 +108,14 @@ async def ack_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> li
             "msg/s",
             target=FigureTarget(300_000),
             detail={"runs": rounded(acked, 0)},
+        ),
+        BenchRow(
+            "the same beside a producer",
+            median(acked_beside),
+            "msg/s",
+            median(acked),
+            detail={"runs": rounded(acked_beside, 0)},
+            note="of what it is alone",
         ),
         BenchRow(
             "publishing to the topic meanwhile",
