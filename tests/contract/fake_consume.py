@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from uuid import uuid4
 
-from oncelog.core.errors import NotOwner, OncelogError
+from oncelog.core.errors import NotOwner, OncelogError, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.subscriptions.changes import Change
@@ -38,7 +38,7 @@ from oncelog.core.subscriptions.subscriptions import Subscriptions
 from oncelog.rpc.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
 from oncelog.rpc.reader_codec import FoundIndex, ReaderStart
 from oncelog.rpc.server import ServerStream
-from tests.contract.fake_topic import FakeTopic, start_of
+from tests.contract.fake_topic import LEDGER, FakeTopic, start_of
 
 TICK_S = 0.02
 _calls = count(1)
@@ -192,18 +192,30 @@ class TopicConsumers:
 
     def _read(self, read: ReadMessages) -> MessagesRead:
         if self._knobs.read_errors:
-            error = self._knobs.read_errors.pop(0)
-            for consumer in list(self._outlets):
-                self._tell(EndConsumer(consumer, error))
-                del self._outlets[consumer]
-                self._core.handle(ConsumerDetached(consumer, lost=True))
+            self._end_all(self._knobs.read_errors.pop(0))
             return MessagesRead(read.number, read.first_index, ())
         found = [
             StoredEntry(header.position, header.base_index, header.count, header.skip_first, data)
             for header, data in self._topic.entries
             if header.kind == EntryKind.MESSAGES and header.next_index > read.first_index
         ]
+        bad = [each for each in found if each.position.entry_id in self._topic.unreadable]
+        if bad and bad[0] is not found[0]:
+            found = found[: found.index(bad[0])]
+        elif bad:
+            end = next((each.base_index for each in found if each not in bad), self._topic.table.state.next_index)
+            self._end_all(UnreadableEntry(
+                f"messages {read.first_index} to {end - 1} are damaged", ledger_id=LEDGER,
+                entry_id=bad[0].position.entry_id, first_index=read.first_index, count=end - read.first_index,
+            ))  # fmt: skip
+            found = []
         return MessagesRead(read.number, read.first_index, tuple(found[:8]))
+
+    def _end_all(self, error: OncelogError) -> None:
+        for consumer in list(self._outlets):
+            self._tell(EndConsumer(consumer, error))
+            del self._outlets[consumer]
+            self._core.handle(ConsumerDetached(consumer, lost=True))
 
 
 class ConsumeStreams:

@@ -76,6 +76,8 @@ class ShownLog:
         self.watch = ReadWatch()
         #: trimmed away when somebody reads its record
         self.trimmed_on_read: int | None = None
+        #: what no storage node can give
+        self.unreadable: set[Position] = set()
 
     @property
     def parts(self) -> "ShownLog":
@@ -189,8 +191,10 @@ class ShownLog:
         assert timeout_ms > 0
         self.reads.append(request)
         ids = [EntryId(request.first_entry + offset) for offset in range(request.entries_max)]
-        found = [memoryview(self.entries[Position(request.ledger_id, entry_id)]) for entry_id in ids]
-        yield ReceivedRead(ReadStatus.OK, ids, [], [], ids[-1], ids[-1], found)
+        good = [entry_id for entry_id in ids if Position(request.ledger_id, entry_id) not in self.unreadable]
+        bad = [entry_id for entry_id in ids if entry_id not in good]
+        found = [memoryview(self.entries[Position(request.ledger_id, entry_id)]) for entry_id in good]
+        yield ReceivedRead(ReadStatus.OK, good, [], bad, ids[-1], ids[-1], found)
 
 
 def _body(count: int, size: int, producer_id: ProducerId) -> bytes:

@@ -16,6 +16,7 @@ from oncelog.core.errors import CorruptEntry, InvalidArgument, UnreadableEntry
 from oncelog.core.formats.batch import Compression, encode_batch
 from oncelog.core.formats.entry import EntryKind, encode_header
 from oncelog.core.ids import Generation, ProducerId
+from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 from tests.contract.fake_topic import LEDGER, FakeTopic
 
@@ -170,3 +171,31 @@ async def test_entry_without_a_batch_is_skipped(cluster: FakeCluster, client: on
     reader = await client.create_reader("flights", on_corrupt="skip")
     assert await rest(reader) == numbered(0, 1, 2, 3, 8, 9, 10, 11)
     assert reader.skipped.newest[0][:4] == (LEDGER, 2, 4, 4)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+@pytest.mark.parametrize("unreadable", [{2}, {2, 3}])
+async def test_consumer_acknowledges_what_cannot_be_read(
+    cluster: FakeCluster, client: oncelog.AsyncClient, kind: str, unreadable: set[int]
+) -> None:
+    """With "raise" it ends, and the error names the messages; with "skip" it goes on, and the next one has no error."""
+    topic = await filled(cluster, client)
+    topic.unreadable = unreadable
+
+    async def consume(**options: str) -> oncelog.AsyncConsumer:
+        return await client.subscribe("flights", subscription="s", type=kind, start=oncelog.EARLIEST, **options)  # type: ignore[arg-type]
+
+    async with await consume() as consumer:
+        await until(lambda: consumer.failure is not None, DEADLINE_S)
+        assert isinstance(consumer.failure, UnreadableEntry)
+        assert consumer.failure.details["first_index"] == 4
+    async with await consume(on_corrupt="skip") as consumer:
+        last = 8 if unreadable == {2} else 4
+        got = [await consumer.receive(timeout=DEADLINE_S) for _ in range(last)]
+        await until(lambda: bool(consumer.skipped.total), DEADLINE_S)
+        await consumer.ack(got)
+    assert sorted(message.index for message in got) == [0, 1, 2, 3, 8, 9, 10, 11][:last]
+    assert {(each.first_index, each.count) for each in consumer.skipped.newest} == {(4, 12 - last)}
+    async with await consume() as consumer:
+        assert topic.ack_state.subscriptions[topic.ack_state.names["s"]].acks.mark_delete == 12
+        assert not await consumer.receive_batch(max_wait=0)

@@ -97,7 +97,7 @@ def test_seek_is_sent_once_and_its_outcome_is_unknown_when_the_stream_is_lost() 
     session.handle(SeekWanted(2, 8, redo=True))
     asked(session)
     sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2))))
-    assert sent[1:] == [SeekRequested(2, NUMBER, 8, redo=True)]
+    assert sent[:-1] == [SeekRequested(2, NUMBER, 8, redo=True)]
     assert reported(session, AnswerSeek(2, EPOCH1)) == [SeekSettled(2, EPOCH1)]
 
 
@@ -114,7 +114,7 @@ def test_seek_that_an_owner_refused_goes_to_the_next_one(refusal: OncelogError) 
     session.handle(StreamLost(1))
     asked(session)
     sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2))))
-    assert sent[-1] == SeekRequested(1, NUMBER, 7)
+    assert sent[0] == SeekRequested(1, NUMBER, 7)
     unknown = DeadlineExceeded("it may have been made")
     assert reported(session, AnswerSeek(1, unknown)) == [SeekSettled(1, unknown)]
     assert len(session.requests) == 0

@@ -17,12 +17,14 @@ from oncelog.core.consumer.events import (
     SeekSettled,
     SeekWanted,
     SendToOwner,
+    SkipUnreadable,
     SubscribeWanted,
 )
 from oncelog.core.consumer.session import ConsumerSessionState
 from oncelog.core.errors import (
     ConsumerBusy,
     ConsumerClosed,
+    EntriesLost,
     InvalidArgument,
     NotOwner,
     ServiceUnavailable,
@@ -39,7 +41,7 @@ from oncelog.core.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.subscriptions.changes import SubscriptionType
+from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
 from oncelog.core.subscriptions.events import (
     AckRequested,
     AnswerAck,
@@ -171,7 +173,7 @@ def test_unanswered_acknowledgement_is_sent_again_on_the_next_stream() -> None:
     asked(session)
     sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2, kept=ranges((0, 2))))))
     c2 = ConsumerNumber(2)
-    assert sent[1:] == [
+    assert sent[:-1] == [
         AckRequested(c2, 1, EPOCH0, ranges((0, 0))), NackRequested(c2, 2, EPOCH0, ranges((1, 1)), 7),
         AckRequested(c2, 3, EPOCH0, ranges((2, 2))),
     ]  # fmt: skip
@@ -288,7 +290,7 @@ def test_cumulative_acknowledgement_keeps_the_generation_of_its_message() -> Non
     session.handle(StreamLost(1))
     asked(session)
     sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2, generation=3))))
-    assert sent[1:] == [AckRequested(ConsumerNumber(2), 1, EPOCH0, (), 1, Generation(1))]
+    assert sent[:-1] == [AckRequested(ConsumerNumber(2), 1, EPOCH0, (), 1, Generation(1))]
 
 
 @pytest.mark.hazard(33)
@@ -395,6 +397,25 @@ def test_retriable_end_is_followed_by_a_reconnection() -> None:
     reported(session, frame(0, 0))
     reported(session, EndConsumer(C1, NotOwner("the topic moves")))
     assert (session.state, session.messages.held()) == (ConsumerSessionState.RECONNECTING, ranges((0, 0)))
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_messages_that_no_node_can_give_are_skipped_if_wanted(skips: bool) -> None:
+    """Their acknowledgement goes before the credit that lets the owner read on; while it is in flight, another end of
+    that kind is no news. Otherwise the consumer fails."""
+    session = attached(skips_unreadable=skips)
+    lost = EntriesLost("lost", ledger_id=1, first=2, last=3, first_index=4, count=2)
+    effects = reported(session, EndConsumer(C1, lost))
+    if not skips:
+        assert effects[0] == FailConsumer(lost)
+        return
+    assert effects[-1] == SkipUnreadable(EPOCH0, IndexRange(4, 5), lost)
+    session.handle(AckWanted(1, EPOCH0, ranges((4, 5))))
+    asked(session)
+    sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2))))
+    assert [type(request) for request in sent] == [AckRequested, FlowReported]
+    again = session.handle(OwnerReported(2, OwnerEpoch(1), EndConsumer(ConsumerNumber(2), lost)))
+    assert not any(isinstance(effect, SkipUnreadable) for effect in again)
 
 
 def test_closing_fails_what_is_not_settled() -> None:

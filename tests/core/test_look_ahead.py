@@ -1,6 +1,8 @@
 """Reading ahead for a subscription: when the next read begins, and how long entries that nobody takes are kept."""
 
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
+from oncelog.core.subscriptions.ack_set import AckSet
+from oncelog.core.subscriptions.changes import IndexRange
 from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, StoredEntry
 from oncelog.core.subscriptions.look_ahead import READ_BYTES, UNUSED_MS_MAX, LookAhead
 from tests.core.subscription_world import Step
@@ -31,7 +33,7 @@ def test_next_read_begins_before_the_last_one_is_used_up() -> None:
         held = look_ahead.holding(number * 10)
         assert held is not None
         look_ahead.drop(held)
-        look_ahead.read_ahead((number + 1) * 10, end=100)
+        look_ahead.read_ahead((number + 1) * 10, end=100, acks=AckSet())
         used.append(reads(step))
     assert used == [[], [], [40], []], "and one at a time"
     assert look_ahead.arrived(MessagesRead(NUMBER, 40, (entry(4),))) == []
@@ -41,10 +43,23 @@ def test_next_read_begins_before_the_last_one_is_used_up() -> None:
 def test_nothing_is_read_ahead_behind_the_end_of_the_log() -> None:
     step = Step()
     look_ahead = LookAhead(step, NUMBER)
-    look_ahead.read_ahead(40, end=40)
+    look_ahead.read_ahead(40, end=40, acks=AckSet())
     assert reads(step) == []
-    look_ahead.read_ahead(40, end=41)
+    acks = AckSet()
+    acks.add([IndexRange(41, 60)])
+    look_ahead.read_ahead(41, end=61, acks=acks)
+    assert reads(step) == [], "everything there is acknowledged"
+    look_ahead.read_ahead(40, end=41, acks=acks)
     assert reads(step) == [40]
+
+
+def test_acknowledged_messages_are_passed() -> None:
+    """They need not be readable: a consumer may have acknowledged them because they are not."""
+    step = Step()
+    look_ahead, acks = LookAhead(step, NUMBER), AckSet()
+    acks.add([IndexRange(40, 59)])
+    look_ahead.read_ahead(40, end=80, acks=acks)
+    assert reads(step) == [60]
 
 
 def test_entries_that_nobody_takes_are_dropped_and_read_again() -> None:

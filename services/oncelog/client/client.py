@@ -289,9 +289,10 @@ class AsyncClient:
             receive_window: messages that wait in this process for the application, at most, over all partitions.
             priority: of a failover subscription: consumers with lower numbers become active first.
             properties: of the subscription, if it is created now: up to 64, text to text.
-            on_corrupt: what happens at an entry that cannot be decoded. "raise": CorruptEntry, once for each delivery;
-                its messages stay unacknowledged. "skip": they are acknowledged, with a warning in the log, and
-                `consumer.skipped` has them.
+            on_corrupt: what happens at an entry that cannot be read. "raise": if it cannot be decoded, CorruptEntry,
+                once for each delivery, and its messages stay unacknowledged; if no storage node can give it any more,
+                the consumer ends with UnreadableEntry or EntriesLost. "skip": its messages are acknowledged, with a
+                warning in the log, and `consumer.skipped` has them.
 
         Raises:
             InvalidName, InvalidArgument: an argument is not valid; `field` names it.

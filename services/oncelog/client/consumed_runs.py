@@ -10,7 +10,7 @@ from oncelog.client.acknowledging import Acknowledgements
 from oncelog.client.consumer_driver import ConsumerDriver
 from oncelog.client.corruption import SKIPPED_MAX, OnCorrupt, Skipped
 from oncelog.client.messages import ConsumerDelivery, MessageBatch, StoredBatch, decode_stored, open_entry
-from oncelog.core.consumer.events import MessageRun
+from oncelog.core.consumer.events import MessageRun, SkipUnreadable
 from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.formats.columns import Columns
 from oncelog.core.formats.message_id import MessageId
@@ -129,10 +129,22 @@ class ConsumedRuns:
                 first_index=run.first,
                 count=run.count,
             ) from error
-        logger.warning("%s: skipped and acknowledged %s", topic, skipped)
+        self._skip(skipped, run.seek_epoch, IndexRange(run.first, run.last))
+
+    def skip_unreadable(self, skip: SkipUnreadable) -> None:
+        """Acknowledge messages that no storage node can give any more."""
+        (first, last), details = skip.messages, skip.error.details
+        ledger_id, entry_id, last_entry_id = (
+            int(details.get(name) or 0) for name in ("ledger_id", "first" if "first" in details else "entry_id", "last")
+        )
+        skipped = Skipped(ledger_id, entry_id, first, last - first + 1, skip.error.message, last_entry_id or None)
+        self._skip(skipped, skip.seek_epoch, skip.messages)
+
+    def _skip(self, skipped: Skipped, seek_epoch: SeekEpoch, messages: IndexRange) -> None:
+        logger.warning("%s: skipped and acknowledged %s", self.driver.topic, skipped)
         self.skipped.append(skipped)
-        self.skipped_total += 1
-        self.acks.add(run.seek_epoch, [IndexRange(run.first, run.last)])
+        self.skipped_total += skipped.entry_count
+        self.acks.add(seek_epoch, [messages])
 
     # --- acknowledging ------------------------------------------------------------------------------------------------
 

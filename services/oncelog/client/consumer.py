@@ -95,7 +95,11 @@ class AsyncConsumer:
                 await self._end(ConsumerClosed("the consumer was never attached"))
 
     def _add(self, topic: TopicName, settings: ConsumerSettings) -> None:
-        driver = ConsumerDriver(settings, topic, self._network, arrived=self._has_messages, changed=self._has_changed)
+        driver = ConsumerDriver(
+            replace(settings, skips_unreadable=self._on_corrupt is OnCorrupt.SKIP), topic, self._network,
+            arrived=self._has_messages, changed=self._has_changed,
+            unreadable=lambda driver, skip: self._partitions[driver.topic_partition.partition].skip_unreadable(skip),
+        )  # fmt: skip
         runs = ConsumedRuns(driver, Acknowledgements(driver), self._on_corrupt)
         self._partitions[driver.topic_partition.partition] = runs
 
@@ -224,7 +228,7 @@ class AsyncConsumer:
 
     @property
     def skipped(self) -> SkippedEntries:
-        """Entries that could not be decoded and were acknowledged (on_corrupt="skip"): the number, and the newest."""
+        """Entries that could not be read and were acknowledged (on_corrupt="skip"): the number, and the newest."""
         partitions = self._partitions.values()
         newest = tuple(skipped for runs in partitions for skipped in runs.skipped)
         return SkippedEntries(sum(runs.skipped_total for runs in partitions), newest)

@@ -32,6 +32,7 @@ from oncelog.core.consumer.events import (
     SeekSettled,
     SeekWanted,
     SendToOwner,
+    SkipUnreadable,
 )
 from oncelog.core.consumer.session import ConsumerSession
 from oncelog.core.errors import LedgerUnavailable, OncelogError
@@ -67,7 +68,7 @@ class ConsumerDriver:
     """One ConsumerSession on the network. It handles one event at a time; events that effects cause wait their turn.
 
     arrived: called when there are messages after there were none. changed: called after more messages have arrived, and
-    at each other change. Both must not feed events.
+    at each other change. Both must not feed events. unreadable: called for messages that are to be acknowledged.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ConsumerDriver:
         *,
         arrived: Callable[["ConsumerDriver"], None],
         changed: Callable[["ConsumerDriver"], None],
+        unreadable: Callable[["ConsumerDriver", SkipUnreadable], None],
     ) -> None:
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
         self.core = ConsumerSession(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
@@ -89,6 +91,7 @@ class ConsumerDriver:
         self._network = network
         self._arrived = arrived
         self._changed = changed
+        self._unreadable = unreadable
         #: {attempt: its connection}, of the latest attempt and a few before it
         self._connections: dict[int, ConsumeConnection] = {}
         self._events: deque[ConsumerEvent] = deque()
@@ -256,6 +259,8 @@ class ConsumerDriver:
                         told(error if error is not None else durable)
                 case SeekSettled(request, result):
                     self._settle_seek(request, result)
+                case SkipUnreadable():
+                    self._unreadable(self, effect)
                 case ReportAttached() | ReportActive() | ReportSought() | FailConsumer():
                     pass  # `changed` follows, and the core has the attachment and the error
                 case LookUp():

@@ -7,7 +7,7 @@ begins behind it.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oncelog.core.errors import LogHole, TopicLoading
+from oncelog.core.errors import EntriesLost, LogHole, TopicLoading, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
@@ -17,6 +17,10 @@ from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessag
 
 if TYPE_CHECKING:
     from oncelog.topic_owner.topic_runner import TopicRunner
+
+
+#: Entries in a row that a search passes because no storage node can give them.
+PASSED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +132,9 @@ class LogView:
         low, high = found.first, found.last
         while low < high:
             middle = EntryId((low + high) // 2)
-            if (await self._header(found.metadata, middle)).append_time_ms < time_ms:
-                low = EntryId(middle + 1)
+            readable, header = await self._readable(found.metadata, middle, high)
+            if header is not None and header.append_time_ms < time_ms:
+                low = EntryId(readable + 1)
             else:
                 high = middle
         return Position(found.metadata.ledger_id, low)
@@ -157,10 +162,19 @@ class LogView:
 
     async def entry_of_index(self, number: int) -> tuple[Position, int]:
         """The entry that holds the message with this index, and the batch index; the end if the log is shorter."""
+        at, metadata = await self.place_of_index(number)
+        if metadata is None:
+            return at, 0
+        header = await self._header(metadata, at.entry_id)
+        return at, header.skip_first + number - header.base_index
+
+    async def place_of_index(self, number: int) -> tuple[Position, LedgerMetadata | None]:
+        """The entry that holds the message with this index, or the first of those that may and that no storage node
+        gives. None: the log is shorter, and this is its end."""
         while True:
             links = [link for link in self._runner.core.ownership.record.ledgers if link.base_index <= number]
             if not links:
-                return Position(LedgerId(-1), EntryId(0)), 0
+                return Position(LedgerId(-1), EntryId(0)), None
             ledger_id = links[-1].ledger_id
             try:
                 metadata, last = await self._last(ledger_id)
@@ -171,15 +185,47 @@ class LogView:
             low, high = EntryId(0), EntryId(last + 1)
             while low < high:
                 middle = EntryId((low + high) // 2)
-                if (await self._header(metadata, middle)).next_index <= number:
-                    low = EntryId(middle + 1)
+                readable, header = await self._readable(metadata, middle, high)
+                if header is not None and header.next_index <= number:
+                    low = EntryId(readable + 1)
+                elif header is not None and header.base_index <= number:
+                    low = high = readable
                 else:
                     high = middle
-            at = Position(ledger_id, low)
-            if low > last:
-                return at, 0
-            header = await self._header(metadata, low)
-            return at, header.skip_first + number - header.base_index
+            return Position(ledger_id, low), metadata if low <= last else None
+
+    async def first_readable(self, at: Position) -> tuple[Position, int]:
+        """(the first entry at or behind `at` that a storage node gives, the index of its first message); the end if
+        there is none."""
+        while True:
+            next_index = self._next_index
+            at, entries = await self.next_range(at)
+            if entries is None:
+                return at, next_index
+            end = EntryId(entries.last + 1)
+            readable, header = await self._readable(entries.metadata, entries.first, end)
+            at = Position(entries.metadata.ledger_id, readable)
+            if header is not None:
+                return at, header.base_index
+
+    async def _readable(
+        self, metadata: LedgerMetadata, first: EntryId, end: EntryId
+    ) -> tuple[EntryId, EntryHeader | None]:
+        """The first entry of first .. end - 1 that a storage node gives; (end, None): there is none.
+
+        Raises the error of `first` if there are too many others."""
+        entry_id, failure = first, None
+        for _ in range(PASSED_MAX):
+            if entry_id >= end:
+                return end, None
+            try:
+                return entry_id, await self._header(metadata, entry_id)
+            except (UnreadableEntry, EntriesLost) as error:
+                failure = failure or error
+                lost = (last for low, last in self.known(metadata).lost if low <= entry_id <= last)
+                entry_id = EntryId(next(lost, entry_id) + 1)
+        assert failure is not None
+        raise failure
 
     async def _header(self, metadata: LedgerMetadata, entry_id: EntryId) -> EntryHeader:
         return peek_header(await self.entry(metadata, entry_id, headers_only=True))

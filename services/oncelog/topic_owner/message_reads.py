@@ -3,13 +3,14 @@
     index -> entry (remembered for each subscription, else searched) -> entries from the cache or from storage nodes
 
 Only confirmed entries are read. Control entries are passed over: they hold no message. What is between two entries of
-messages is nobody's, so the entries of one response are consecutive (hazard 72).
+messages is nobody's, so the entries of one response are consecutive (hazard 72). A read ends before an entry that no
+storage node can give any more; if that is the first, the error says which messages are affected.
 """
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from oncelog.core.errors import LedgerUnavailable, LogHole
+from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
@@ -34,7 +35,8 @@ class MessageReads:
         self._ends: dict[SubscriptionNumber, tuple[int, Position]] = {}
 
     async def read(self, effect: ReadMessages) -> MessagesRead:
-        """Raises the errors of `ledgers.reader`."""
+        """Raises the errors of `ledgers.reader`; UnreadableEntry and EntriesLost also with first_index and count, the
+        messages from effect.first_index on that cannot be read."""
         at = await self._start(effect)
         found: list[StoredEntry] = []
         size = 0
@@ -57,6 +59,10 @@ class MessageReads:
             except LedgerUnavailable as error:
                 self._runner.progress.unavailable.failed(error)
                 raise
+            except (EntriesLost, UnreadableEntry) as error:
+                if found:
+                    break  # what comes before it is delivered first
+                at = await self._behind(error, effect.first_index)
             except LogHole:
                 if self._view.is_listed(ledger_id):
                     raise
@@ -74,8 +80,23 @@ class MessageReads:
         known = self._ends.get(effect.number)
         if known is not None and known[0] == effect.first_index:
             return known[1]
-        at, _ = await self._view.entry_of_index(effect.first_index)
+        at, _ = await self._view.place_of_index(effect.first_index)
         return at
+
+    async def _behind(self, error: EntriesLost | UnreadableEntry, index: int) -> Position:
+        """The next entry behind these, if they hold no message from `index` on; otherwise raises the error."""
+        last = error.details["last" if isinstance(error, EntriesLost) else "entry_id"]
+        at = Position(LedgerId(int(error.details["ledger_id"] or 0)), EntryId(int(last or 0) + 1))
+        at, next_index = await self._view.first_readable(at)
+        if next_index <= index:
+            return at
+        messages = f"message {index}" if next_index == index + 1 else f"messages {index} to {next_index - 1}"
+        details = {**error.details, "first_index": index, "count": next_index - index}
+        raise type(error)(
+            f"cannot read {messages}: {error.message}. To go on, acknowledge them: subscribe with on_corrupt='skip', "
+            "or skip them as an administrator",
+            **details,
+        ) from error
 
     async def _pages(self, entries: ReadableRange, bytes_max: int) -> AsyncIterator[list[Buffer]]:
         """The entries of a range in order, from the cache as long as it has them."""

@@ -56,6 +56,8 @@ class ConsumerSettings:
     #: messages that wait here for the application, at most
     receive_window: int = RECEIVE_WINDOW
     requests_max: int = REQUESTS_MAX
+    #: messages that no storage node can give are acknowledged instead of ending the consumer
+    skips_unreadable: bool = False
     #: after this long without any answer the owner is looked up again
     answer_timeout_ms: int = 30_000
 
@@ -210,6 +212,15 @@ class SeekSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class SkipUnreadable:
+    """No storage node can give these messages any more, and the application wants to go on: acknowledge them."""
+
+    seek_epoch: SeekEpoch
+    messages: IndexRange
+    error: OncelogError
+
+
+@dataclass(frozen=True, slots=True)
 class FailConsumer:
     """The consumer has failed; what is not settled gets an answer of its own."""
 
@@ -218,5 +229,5 @@ class FailConsumer:
 
 ConsumerEffect = (
     AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckSettled
-    | SeekSettled | FailConsumer
+    | SeekSettled | SkipUnreadable | FailConsumer
 )  # fmt: skip

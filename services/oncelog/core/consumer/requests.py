@@ -136,6 +136,14 @@ def stale(seek_epoch: SeekEpoch) -> errors.StaleSeekEpoch:
     return errors.StaleSeekEpoch(message, seek_epoch=seek_epoch)
 
 
+def unreadable_messages(error: OncelogError) -> IndexRange | None:
+    """The messages that an owner could not read, and no owner will; None: another error."""
+    first, count = error.details.get("first_index"), error.details.get("count")
+    if isinstance(error, errors.UnreadableEntry | errors.EntriesLost) and isinstance(first, int):
+        return IndexRange(first, first + count - 1) if isinstance(count, int) and count > 0 else None
+    return None
+
+
 def refuse_cumulative(below: int, kind: SubscriptionType, nacked: IndexSet) -> errors.InvalidArgument | None:
     """nacked: negatively acknowledged here, and not delivered again since (hazard 33)."""
     if kind not in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):

@@ -49,10 +49,11 @@ from oncelog.core.consumer.events import (
     SeekSettled,
     SeekWanted,
     SendToOwner,
+    SkipUnreadable,
     SubscribeWanted,
 )
 from oncelog.core.consumer.messages import ReceivedMessages
-from oncelog.core.consumer.requests import PendingRequests, refuse_cumulative, stale
+from oncelog.core.consumer.requests import PendingRequests, refuse_cumulative, stale, unreadable_messages
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.owner_attempts import (
@@ -221,7 +222,8 @@ class ConsumerSession:
         effects: list[ConsumerEffect] = [ReportAttached(answer.seek_epoch, answer.generation), *settled]
         if former is not None and answer.seek_epoch > former.seek_epoch:
             effects.append(ReportSought(answer.seek_epoch))
-        return [*effects, *self._flow(), *self._send()]
+        # Acknowledgements first: credit has the owner read on, and it may end the stream at what they acknowledge.
+        return [*effects, *self._send(), *self._flow()]
 
     def _refused(self, error: OncelogError) -> list[ConsumerEffect]:
         """The owner refused the opening, or the look-up failed."""
@@ -266,7 +268,7 @@ class ConsumerSession:
                 return self._seek_answered(report)
             case EndConsumer():
                 known.consumer = None
-                return self._ended(report.error)
+                return self._ended(known, report.error)
             case AnswerSubscribe():
                 raise InvariantViolated("an answer to an opening is no report of an attached consumer")
             case _:
@@ -304,7 +306,14 @@ class ConsumerSession:
         self.messages.sought()
         return [*self.requests.sought(seek_epoch), ReportSought(seek_epoch), *self._flow()]
 
-    def _ended(self, error: OncelogError) -> list[ConsumerEffect]:
+    def _ended(self, known: Attachment, error: OncelogError) -> list[ConsumerEffect]:
+        unreadable = unreadable_messages(error) if self.settings.skips_unreadable else None
+        if unreadable is not None:
+            # Until the acknowledgement is durable, an owner may end each new attachment in the same way.
+            effects = self._reconnect(fresh=False)
+            if self.requests.covered(*unreadable) != [unreadable]:
+                effects.append(SkipUnreadable(known.seek_epoch, unreadable, error))
+            return effects
         if not error.retriable:
             return self._fail(error)
         return self._reconnect(fresh=isinstance(error, errors.NotOwner | errors.ServiceUnavailable))

@@ -48,7 +48,7 @@ class Delivery:
         while (delivered := self._step(active)) is not None:
             end = delivered or end
         if end:
-            self._look_ahead.read_ahead(end, self._context.deliverable.new_end)
+            self._look_ahead.read_ahead(end, self._context.deliverable.new_end, self._context.state.acks)
         self.send()
 
     def _step(self, active: ConnectedConsumer | None) -> int | None:

@@ -7,6 +7,7 @@ dropped after a while, and read again when it is wanted.
 from bisect import bisect_right
 
 from oncelog.core.ids import SubscriptionNumber
+from oncelog.core.subscriptions.ack_set import AckSet
 from oncelog.core.subscriptions.changes import IndexRange
 from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, StoredEntry, SubscriptionStep
 
@@ -52,11 +53,12 @@ class LookAhead:
         self.reading = index
         self._step.emit(ReadMessages(self._number, index, READ_BYTES))
 
-    def read_ahead(self, index: int, end: int) -> None:
+    def read_ahead(self, index: int, end: int, acks: AckSet) -> None:
         """Read what follows the held entries, or `index` if none is held, when they are nearly used up; it lies below
-        `end`, the end of the log."""
+        `end`, the end of the log. What is acknowledged is passed: it need not be readable."""
         if self._entries:
             index = self._entries[-1].base_index + self._entries[-1].count
+        index = acks.next_unacked(index)
         if index < end and self.bytes < READ_AHEAD_BELOW_BYTES:
             self.read(index)
 
