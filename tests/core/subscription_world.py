@@ -128,6 +128,8 @@ class World:
         #: whether reads are answered at once
         self.reads_answered = True
         self.reads: list[ReadMessages] = []
+        #: whether more acknowledgements may wait for the ack chain
+        self.has_room = True
         self._calls = 0
         self.judge: Judge = NO_LIMITS
         self._ids = count(1)
@@ -141,7 +143,7 @@ class World:
             self.step, self.state, lambda change, token: self.chain.append((change, token)), first_index=0,
             next_index=self.log.next_index, first_consumer=ConsumerNumber(self._calls),
             new_id=lambda: f"{next(self._ids):032x}", partition=self.partition, taken_over=taken_over,
-            judge=self.judge,
+            judge=self.judge, has_room=lambda: self.has_room,
         )  # fmt: skip
 
     # --- what a test does ---------------------------------------------------------------------------------------------

@@ -1,110 +1,32 @@
 """The ack chain of a topic: what is durable, what a failure drops, and what a takeover of both chains restores."""
 
-import copy
 from dataclasses import replace
 
 import pytest
 
-from oncelog.core.ids import EntryId, SeekEpoch, SubscriptionNumber
+from oncelog.core.ids import EntryId, SeekEpoch
 from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.next_ledger import CreateLedger, LedgerPurpose
 from oncelog.core.ledger.recovery import FenceMember
+from oncelog.core.subscriptions import ack_log
 from oncelog.core.subscriptions.ack_format import ACK_ENTRY_BYTES_MAX
 from oncelog.core.subscriptions.ack_log import AckLogSettings
 from oncelog.core.subscriptions.changes import (
     Acked,
-    Change,
     IndexRange,
     PropertiesSet,
-    SubscriptionCreated,
-    SubscriptionType,
 )
-from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.effects import EndSession, Served, TakeoverPhase, TakeoverPhaseEnded, TopicClosed, TopicFailed
 from oncelog.core.topic.events import DrainRequested, TopicAssigned
-from oncelog.core.topic.serving import CURSOR_PATIENCE, Serving, TopicSettings
+from oncelog.core.topic.serving import CURSOR_PATIENCE, TopicSettings
 from oncelog.core.topic.topic import Phase
+from tests.core.ack_chain import CREATED, NUMBER, OFTEN, Chain, numbered, shown, shown_of
 from tests.core.builders import A, B, C, D, received
 from tests.core.topic_world import SETTINGS, Owner, World
-
-NUMBER = SubscriptionNumber(1)
-CREATED = SubscriptionCreated(NUMBER, "5" * 32, "billing", SubscriptionType.SHARED, 0)
-#: Every snapshot is due at once.
-OFTEN = replace(SETTINGS, snapshot=SnapshotSettings(interval_ms=0, gap_ms=0, deltas_max=2))
-
-
-def numbered(number: int) -> PropertiesSet:
-    return PropertiesSet(NUMBER, (("number", str(number)),))
-
-
-class Chain:
-    """An owner that appends changes, and what it hears of them."""
-
-    def __init__(self, world: World, owner: Owner) -> None:
-        self.world = world
-        self.owner = owner
-        self.settled_tokens: list[object] = []
-        self.dropped_tokens: list[object] = []
-        self.serving.acks.user = self
-
-    @classmethod
-    def new(cls, settings: TopicSettings = SETTINGS) -> "Chain":
-        world = World()
-        chain = cls(world, Owner(world, "o1", settings).take_over())
-        chain.append((CREATED, 0))
-        chain.owner.run()
-        assert chain.settled_tokens == [0]
-        return chain
-
-    @property
-    def serving(self) -> Serving:
-        assert self.owner.core.serving is not None
-        return self.owner.core.serving
-
-    def settled(self, tokens: list[object]) -> None:
-        self.settled_tokens += tokens
-
-    def dropped(self, tokens: list[object]) -> None:
-        self.dropped_tokens += tokens
-
-    def append(self, *changes: tuple[Change, object]) -> "Chain":
-        """Append changes in one step of the topic."""
-        for change, token in changes:
-            self.serving.acks.append(change, token)
-        self.serving.end_step()
-        effects = self.owner.core._step.take()
-        self.owner.queue += effects
-        self.owner.effects += effects
-        self.serving.check_invariants()
-        return self
-
-    def number(self, *numbers: int) -> "Chain":
-        return self.append(*((numbered(number), number) for number in numbers))
-
-    def entries(self) -> list[int]:
-        """The count of entries in each ledger of the chain."""
-        return [len(self.world.entries_of(ledger_id)) for ledger_id in self.world.record.acks]
-
-    def fail_ledger(self) -> None:
-        """Two members of the open ledger of the chain fail."""
-        writer = self.serving.acks.ledgers.writer
-        assert writer is not None
-        for member in (A, B):
-            self.owner.handle(EntriesAnswered(writer.ledger_id, member, [], AppendStatus.READ_ONLY))
-
-
-def shown(state: SubscriptionsState) -> object:
-    return state.position, state.next_number, state.names, copy.deepcopy(state.subscriptions)
-
-
-def shown_of(owner: Owner) -> object:
-    assert owner.core.serving is not None, owner.effects[-3:]
-    return shown(owner.core.serving.acks.state)
-
 
 # --- appending --------------------------------------------------------------------------------------------------------
 
@@ -167,6 +89,25 @@ def test_entry_has_a_largest_size() -> None:
     sizes = [len(data) for data in chain.world.entries_of(chain.world.record.acks[0]).values()]
     assert len(sizes) > 3
     assert max(sizes) < ACK_ENTRY_BYTES_MAX + 1024
+
+
+def test_acknowledgements_are_refused_while_too_many_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain that cannot be written must not fill the owner's memory; what was refused is sent again by the client."""
+    monkeypatch.setattr(ack_log, "WAITING_BYTES_MAX", 100_000)
+    chain = Chain.new()
+    chain.world.silent = {A, B}
+    large = "x" * 60_000
+    chain.append((PropertiesSet(NUMBER, (("number", large),)), 1))
+    chain.append((PropertiesSet(NUMBER, (("number", large),)), 2))
+    rooms = [chain.serving.acks.has_room]  # one is in flight, one waits
+    chain.append((PropertiesSet(NUMBER, (("number", large),)), 3))
+    rooms.append(chain.serving.acks.has_room)
+    chain.owner.run()
+    chain.fail_ledger()
+    chain.owner.run()
+    rooms.append(chain.serving.acks.has_room)
+    assert chain.dropped_tokens == [1, 2, 3]
+    assert rooms == [True, False, True]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

@@ -29,3 +29,6 @@ def test_index_set_equals_a_set_of_integers(seed: int) -> None:
         assert {i for low, high in indexes.overlap(first, last) for i in range(low, high + 1)} == model & wanted
         assert {i for low, high in indexes.gaps(first, last) for i in range(low, high + 1)} == wanted - model
         assert (first in indexes, bool(indexes)) == (first in model, bool(model))
+        parts = list(indexes.parts(3))
+        assert [i for part in parts for low, high in part for i in range(low, high + 1)] == sorted(model)
+        assert all(sum(high - low + 1 for low, high in part) == 3 for part in parts[:-1])

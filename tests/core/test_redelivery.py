@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.errors import InvalidArgument, ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.subscriptions.changes import DeadLettered, IndexRange, SubscriptionType
 from oncelog.core.subscriptions.events import (
+    COUNTED_MAX,
     ConsumerActive,
     DeadLetterStored,
     DeadLetterTopicReplaced,
@@ -15,7 +16,6 @@ from oncelog.core.subscriptions.events import (
     PublishDeadLetter,
     ResolveDeadLetterTopic,
 )
-from oncelog.core.subscriptions.redelivery import COUNTED_MAX
 from tests.core.subscription_world import FAILOVER, KEY_SHARED, SHARED, Client, World
 
 DLQ, OTHER_DLQ = TopicId("d1" * 16), TopicId("d2" * 16)
@@ -135,6 +135,30 @@ def test_counts_of_a_lost_consumer_are_bounded() -> None:
     world.write()
     second = world.subscribe("b", SHARED, window=count)
     assert second.got == [(i, 2 if i < COUNTED_MAX else 1) for i in range(count)]
+
+
+@pytest.mark.hazard(36)
+def test_one_negative_acknowledgement_is_of_a_bounded_number_of_messages() -> None:
+    count = COUNTED_MAX + 5
+    world = World(messages=[count])
+    consumer = world.subscribe("a", SHARED, window=count)
+    assert isinstance(world.nack(consumer, *range(count)), InvalidArgument)
+    assert world.nack(consumer, *range(COUNTED_MAX), delay_ms=0) is None
+
+
+@pytest.mark.hazard(36)
+def test_many_messages_time_out_at_several_ticks() -> None:
+    count = COUNTED_MAX + 5
+    world = World(messages=[count])
+    first = world.subscribe("a", SHARED, window=count, ack_timeout_ms=10_000)
+    second = world.subscribe("b", SHARED, window=count)
+    world.pass_time(10_000)
+    world.write()
+    assert second.indexes == list(range(COUNTED_MAX))
+    world.pass_time(1)
+    world.write()
+    assert second.indexes == list(range(count))
+    assert len(first.recalled) == count
 
 
 @pytest.mark.hazard(36)

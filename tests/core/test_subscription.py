@@ -13,6 +13,7 @@ from oncelog.core.errors import (
     SubscriptionGone,
     SubscriptionNotFound,
     SubscriptionTypeMismatch,
+    TooManyRequests,
 )
 from oncelog.core.subscriptions.changes import ConsumerGranted
 from oncelog.core.subscriptions.events import (
@@ -25,6 +26,7 @@ from oncelog.core.subscriptions.events import (
     SeekRequested,
     SkipRequested,
 )
+from oncelog.core.subscriptions.subscription import DEFERRED_MAX
 from tests.core.subscription_world import EXCLUSIVE, FAILOVER, SHARED, World
 
 
@@ -128,6 +130,30 @@ def test_dropped_acknowledgement_leaves_its_message_outstanding_with_its_timer()
     world.pass_time(5_000)
     world.write()
     assert consumer.got == [(0, 2), (1, 2)]
+
+
+def test_acknowledgements_are_refused_while_there_is_no_room_for_them() -> None:
+    """They are to be sent again: nothing is half taken, and the message stays with its consumer."""
+    world = World(messages=[2])
+    consumer = world.subscribe("a", SHARED, window=10)
+    world.has_room = False
+    assert isinstance(world.ack(consumer, 0), TooManyRequests)
+    assert isinstance(world.nack(consumer, 1), TooManyRequests)
+    world.has_room = True
+    assert world.acked() == []
+    assert world.ack(consumer, 0) is None
+    assert world.acked() == [0]
+
+
+def test_few_requests_wait_for_a_seek_in_flight() -> None:
+    world = World(messages=[2])
+    consumer = world.subscribe("a", SHARED, window=10)
+    world.seek(0, written=False)
+    answers = [world.ack(consumer, 0, written=False) for _ in range(DEFERRED_MAX + 1)]
+    assert set(answers[:-1]) == {"waits"}
+    assert isinstance(answers[-1], TooManyRequests)
+    world.write()
+    assert isinstance(world.ack(consumer, 0, epoch=0), StaleSeekEpoch)
 
 
 def test_message_with_an_acknowledgement_in_flight_is_not_delivered() -> None:

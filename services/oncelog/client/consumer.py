@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from itertools import zip_longest
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +21,7 @@ from oncelog.core.consumer.events import ConsumerCloseWanted, ConsumerSettings, 
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError
 from oncelog.core.names import TopicName
 from oncelog.core.subscriptions.changes import SubscriptionType
+from oncelog.core.subscriptions.events import COUNTED_MAX
 
 MESSAGES_MAX = 1_000_000
 #: A negative acknowledgement may delay its message by up to a year.
@@ -274,16 +276,21 @@ class AsyncConsumer:
         """Have messages delivered again, to any consumer of the subscription. Returns when the topic owner has stored
         that; the delay survives a change of the owner.
 
-        delay: seconds, 0 to a year; None: the topic owner chooses, longer with each delivery. Raises as `ack`.
+        delay: seconds, 0 to a year; None: the topic owner chooses, longer with each delivery. Raises as `ack`. More
+        than 10,000 messages of a partition take several requests: after an error the later ones were not sent.
         """
         delay_ms = None if delay is None else milliseconds("delay", delay, DELAY_S_MAX, zero_allowed=True)
         self._check_open()
-        futures: list[AckFuture] = []
-        for (runs, seek_epoch), indexes in grouped(self._partitions, messages).items():
-            told, future = promise()
-            futures.append(future)
-            runs.driver.nack(seek_epoch, tuple(indexes), delay_ms, told)
-        await joined(futures)
+        groups = grouped(self._partitions, messages)
+        # The owner writes a count for each message, so each partition gets one bounded request after the other.
+        for parts in zip_longest(*(indexes.parts(COUNTED_MAX) for indexes in groups.values())):
+            futures: list[AckFuture] = []
+            for (runs, seek_epoch), ranges in zip(groups, parts, strict=True):
+                if ranges is not None:
+                    told, future = promise()
+                    futures.append(future)
+                    runs.driver.nack(seek_epoch, ranges, delay_ms, told)
+            await joined(futures)
 
     # --- the subscription ---------------------------------------------------------------------------------------------
 

@@ -73,6 +73,22 @@ class IndexSet:
             begin = taken.last + 1
         return [*gaps, IndexRange(begin, last)] if begin <= last else gaps
 
+    def parts(self, count_max: int) -> Iterator[tuple[IndexRange, ...]]:
+        """The set as ascending sets of at most count_max indexes."""
+        part, room = list[IndexRange](), count_max
+        for first, last in self:
+            begin = first
+            while begin <= last:
+                end = min(last, begin + room - 1)
+                part.append(IndexRange(begin, end))
+                room -= end - begin + 1
+                begin = end + 1
+                if not room:
+                    yield tuple(part)
+                    part, room = [], count_max
+        if part:
+            yield tuple(part)
+
     def keep_only(self, ranges: Iterable[IndexRange]) -> None:
         kept = [part for first, last in ranges for part in self.overlap(first, last)]
         self.clear()

@@ -39,6 +39,9 @@ from oncelog.core.subscriptions.state import SubscriptionsState
 
 #: The chain cannot be written when nothing has become durable for so many ticks; a roll takes less.
 STUCK_TICKS = 8
+#: Acknowledgements are refused above so many bytes of changes that are not durable: a chain that cannot be written must
+#: not fill the owner's memory. Far above what a writable chain lets wait.
+WAITING_BYTES_MAX = 16 * 1024 * 1024
 #: Identifies a change for the caller that appended it.
 Token = object
 
@@ -118,6 +121,7 @@ class AckLog:
         self._finished = finished
         self._in_flight: _InFlight | None = None
         self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
         #: tokens of changes that were appended after `finish`
         self._refused: list[Token] = []
         self._finishing = False
@@ -136,10 +140,9 @@ class AckLog:
         return self._in_flight is None and not self._waiting
 
     @property
-    def waiting_bytes(self) -> int:
-        """Bytes of the changes that are not durable yet."""
-        in_flight = 0 if self._in_flight is None else len(self._in_flight.body)
-        return in_flight + sum(len(part.encoded) for part in self._waiting)
+    def has_room(self) -> bool:
+        """Whether more acknowledgements may wait. Other changes are few and are always taken."""
+        return self._waiting_bytes < WAITING_BYTES_MAX
 
     def append(self, change: Change, token: Token) -> None:
         """Write a change. The token comes back by `settled` or `dropped`, never within this call."""
@@ -149,6 +152,7 @@ class AckLog:
         parts = [_Waiting(encoded, []) for encoded in split_change(change)]
         parts[-1].tokens.append(token)
         self._waiting += parts
+        self._waiting_bytes += sum(len(part.encoded) for part in parts)
         self.open()
 
     def open(self) -> None:
@@ -175,6 +179,7 @@ class AckLog:
         while self._waiting and size + len(self._waiting[0].encoded) <= ACK_CHANGE_BYTES_MAX:
             parts.append(self._waiting.popleft())
             size += len(parts[-1].encoded)
+        self._waiting_bytes -= size
         body = encode_changes([part.encoded for part in parts])
         add = self.ledgers.append(
             EntryKind.ACK_STATE, body, base_index=0, skip_first=0, count=0, now_ms=self._step.now_ms
@@ -224,6 +229,7 @@ class AckLog:
         tokens = [*tokens, *(token for part in self._waiting for token in part.tokens), *self._refused]
         self._in_flight = None
         self._waiting.clear()
+        self._waiting_bytes = 0
         self._refused.clear()
         self._tell_dropped(tokens)
 
@@ -288,5 +294,7 @@ class AckLog:
         self.ledgers.check_invariants()
         if self.due and not self._ended:
             raise InvariantViolated("changes of subscriptions wait beside an open ledger of the ack chain")
+        if self._waiting_bytes != sum(len(part.encoded) for part in self._waiting):
+            raise InvariantViolated(f"{self._waiting_bytes} bytes of changes are counted as waiting")
         if self._in_flight is not None and self._in_flight.header.position <= self.state.position:
             raise InvariantViolated(f"entry {self._in_flight.header.position} of the ack chain is folded already")

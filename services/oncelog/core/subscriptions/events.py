@@ -23,6 +23,12 @@ from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
+#: A count of deliveries is a record for each message: of so many at once, because millions would hold up all topics of
+#: the owner. A NackRequested names at most so many messages. Time-outs beyond that follow at the next ticks. Of a lost
+#: consumer only so many messages are counted: the one that ends consumers is one of the oldest as soon as those before
+#: it are acknowledged.
+COUNTED_MAX = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class HeldMessages:

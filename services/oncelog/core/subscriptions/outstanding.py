@@ -69,6 +69,11 @@ class Outstanding:
         expired &= self.bits
         return expired
 
+    def expire_later(self, bits: BitMap64, before_ms: int) -> None:
+        """`expired` returns these again."""
+        if bits:
+            self._groups.appendleft(_Group(before_ms, before_ms, bits))
+
     def restart(self, bits: BitMap64, now_ms: int) -> None:
         """The time of these messages begins again."""
         group = _Group(now_ms, now_ms, bits & self.bits)

@@ -15,22 +15,19 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.errors import InvalidArgument, OncelogError, ServiceUnavailable
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.subscriptions.changes import Redelivered, Redelivery
 from oncelog.core.subscriptions.consumers import Away, ConnectedConsumer
 from oncelog.core.subscriptions.context import Context, stale_seek_epoch
 from oncelog.core.subscriptions.dead_letters import DeadLetters
-from oncelog.core.subscriptions.events import AnswerAck, NackRequested, RecallMessages
+from oncelog.core.subscriptions.events import COUNTED_MAX, AnswerAck, NackRequested, RecallMessages
 from oncelog.core.subscriptions.index_ranges import members_in, ranges_of
 from oncelog.core.subscriptions.outstanding import PAUSED_ACK_TIMEOUT_MS
 
 #: Delays of negative acknowledgements that name none: doubled with each delivery, as Pulsar's back-off does.
 NACK_DELAY_MIN_MS = 1_000
 NACK_DELAY_MAX_MS = 60_000
-#: A count is a record for each message. A consumer that has begun millions would hold up all topics of the owner, and
-#: the message that ends consumers is one of the oldest as soon as those before it are acknowledged.
-COUNTED_MAX = 10_000
 
 
 def nack_delay_ms(deliveries: int) -> int:
@@ -85,6 +82,14 @@ class Redeliveries:
         """The seek_epoch is current. Messages that are not with the consumer are ignored."""
         context = self._context
         asked = members_in(consumer.out.bits, event.ranges)
+        if len(asked) > COUNTED_MAX:
+            error = InvalidArgument(
+                f"a negative acknowledgement of {len(asked)} messages: at most {COUNTED_MAX} in one request",
+                field="ranges",
+                limit=COUNTED_MAX,
+            )
+            context.step.emit(AnswerAck(consumer.number, event.request, error))
+            return
         bits = asked - context.deliverable.hidden - self.counting
         if not bits and not asked & self.counting:
             context.step.emit(AnswerAck(consumer.number, event.request))
@@ -107,7 +112,9 @@ class Redeliveries:
         expired -= context.deliverable.hidden
         expired -= self.counting
         if expired:
-            self._append(expired, consumer=consumer)
+            now = expired[:COUNTED_MAX]
+            consumer.out.expire_later(expired - now, now_ms - (timeout_ms or PAUSED_ACK_TIMEOUT_MS))
+            self._append(now, consumer=consumer)
 
     def release(self, holder: ConnectedConsumer | Away, *, lost: bool) -> None:
         """A consumer is gone: what it had begun counts, the rest is given back as it was."""

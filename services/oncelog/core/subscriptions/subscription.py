@@ -69,6 +69,9 @@ from oncelog.core.subscriptions.look_ahead import LookAhead
 from oncelog.core.subscriptions.redelivery import CountToken, Redeliveries
 from oncelog.core.subscriptions.state import SubscriptionState
 
+#: Requests that may wait for a seek or a grant in flight.
+DEFERRED_MAX = 100
+
 
 @dataclass(slots=True, eq=False)
 class SeekToken:
@@ -163,6 +166,11 @@ class Subscription:
                 self.attachments.keys.credit_changed(consumer)
 
     # --- acknowledgements ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further request may wait for a seek or a grant in flight."""
+        return len(self._deferred) >= DEFERRED_MAX
 
     def request(self, event: AckRequested | NackRequested) -> None:
         """Acknowledge, or deliver again."""

@@ -83,13 +83,15 @@ class Subscriptions:
         partition: int = 0,
         taken_over: bool = True,
         judge: Judge = NO_LIMITS,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         """state: the durable fold of the ack chain. append: to the ack chain; its token comes back in `settled` or
         `dropped`. first_index, next_index: the messages that the topic has durably. new_id: a UUID hex. partition: of
-        the topic, for failover."""
+        the topic, for failover. has_room: whether more acknowledgements may wait for the ack chain."""
         self._step = step
         self._state = state
         self._append = append
+        self._has_room = has_room
         self._new_id = new_id
         self._partition = partition
         self.log = LogRange(first_index, next_index)
@@ -156,6 +158,8 @@ class Subscriptions:
             case AckRequested() | NackRequested():
                 if self._draining:
                     self._step.emit(AnswerAck(event.consumer, event.request, _moved()))
+                elif not self._has_room() or subscription.is_full:
+                    self._step.emit(AnswerAck(event.consumer, event.request, _no_room()))
                 else:
                     subscription.request(event)
 
@@ -482,6 +486,12 @@ class Subscriptions:
 
 def _moved() -> NotOwner:
     return NotOwner("the topic is being moved: look it up again")
+
+
+def _no_room() -> TooManyRequests:
+    return TooManyRequests(
+        "too many acknowledgements wait for the ack chain, which cannot be written fast enough: send it again"
+    )
 
 
 def _too_many() -> TooManyRequests:

@@ -124,7 +124,7 @@ class Serving:
             step, taken.subscriptions, self.acks.append,
             first_index=record.ledgers[0].base_index if record.ledgers else 0,
             next_index=taken.state.next_index, first_consumer=first_consumer, new_id=self._new_subscription_id,
-            partition=parse_topic(record.name).partition or 0,
+            partition=parse_topic(record.name).partition or 0, has_room=lambda: self.acks.has_room,
         )  # fmt: skip
         self.acks.user = self.subscriptions
         self.cursor = DedupCursor(
