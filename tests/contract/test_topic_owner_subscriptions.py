@@ -25,7 +25,9 @@ from oncelog.core.subscriptions.changes import SubscriptionType
 from oncelog.core.subscriptions.events import EndConsumer, FlowReported, Subscribed
 from oncelog.core.topic.events import ClockChecked
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
+from oncelog.topic_owner.subscription_states import subscriptions_of
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
@@ -99,6 +101,23 @@ async def test_subscription_without_consumers_is_created_and_consumed(tmp_path: 
         shown = (await admin.described())["billing"]
         assert (shown["type"], shown["unacked_messages"]) == ("key_shared", 4)
         assert shown["consumers"][0]["consumer_name"] == "c"
+
+
+async def test_statistics_of_many_subscriptions_fit_into_an_answer(tmp_path: Path) -> None:
+    """The first ones by name; the count is of all, and each is shown by its name."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        admin = Administrator(channel, runner)
+        names = [f"{number:02}{'x' * 200}" for number in range(30)]
+        await asyncio.gather(*(admin.create(name, team="y" * 10_000) for name in reversed(names)))
+        [state] = (await channel.call(TOPIC_STATES, owner_pb2.TopicStatesRequest(), timeout_ms=TIMEOUT_MS)).states
+        shown = json.loads(state.stats_json)
+        assert list(shown["subscriptions"]) == names
+        assert shown["subscription_count"] == len((await admin.ask()).names) == 30
+        serving = runner.core.serving
+        assert serving is not None
+        assert list(subscriptions_of(serving, bytes_max=120_000)) == names[:11]
+        assert list(subscriptions_of(serving, count_max=3)) == names[:3]
 
 
 async def test_positions_change(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The statistics of a topic's subscriptions as JSON, for operators; names follow Pulsar's where it has the value."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
@@ -10,13 +11,25 @@ from oncelog.core.topic.serving import Serving
 Json = Mapping[str, object]
 #: Consumers listed for each subscription; `consumer_count` counts all.
 CONSUMERS_SHOWN_MAX = 100
+#: Subscriptions listed for a topic, and the bytes that they take: an answer has at most 16 MiB, and the properties and
+#: consumers of one subscription take up to 100 KiB.
+SUBSCRIPTIONS_SHOWN_MAX = 1_000
+SHOWN_BYTES_MAX = 4 * 1024 * 1024
 
 
-def subscriptions_of(serving: Serving) -> dict[str, Json]:
-    """{name: statistics}, by name. Only what is durable counts as acknowledged."""
-    spans = serving.space.ledgers.spans()
-    shown = {each.state.name: _subscription(each, serving, spans) for each in serving.subscriptions}
-    return dict(sorted(shown.items()))
+def subscriptions_of(
+    serving: Serving, *, count_max: int = SUBSCRIPTIONS_SHOWN_MAX, bytes_max: int = SHOWN_BYTES_MAX
+) -> dict[str, Json]:
+    """{name: statistics} of the first ones by name, as many as an answer has room for. Only what is durable counts as
+    acknowledged."""
+    spans, shown, left = serving.space.ledgers.spans(), dict[str, Json](), bytes_max
+    for each in sorted(serving.subscriptions, key=lambda each: each.state.name)[:count_max]:
+        one = _subscription(each, serving, spans)
+        left -= len(each.state.name) + len(json.dumps(one))
+        if left < 0:
+            break
+        shown[each.state.name] = one
+    return shown
 
 
 def subscription_of(subscription: Subscription, serving: Serving) -> Json:

@@ -53,6 +53,7 @@ def stats(runner: TopicRunner) -> Json:
             },
             "connected_producer_count": len(serving.sessions.open_sessions),
             "entries_in_flight": len(serving.log.in_flight),
+            "subscription_count": sum(1 for _ in serving.subscriptions),
             "subscriptions": subscriptions_of(serving),
         }
     return shown
