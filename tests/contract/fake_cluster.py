@@ -231,7 +231,8 @@ class FakeOwner:
             names.update(new)
             at_end = at >= end and not topic.lacks(at)
             position = topic.entries[-1][0].position if topic.entries else BEFORE_ALL
-            await stream.write(ReaderFrame(self.epoch, position, at_end, first_index, new, None, entries))
+            frame = ReaderFrame(self.epoch, position, at_end, first_index, new, None, entries, topic.trimmed_below)
+            await stream.write(frame)
             first_index = 0
             if at in topic.unreadable:
                 raise _unreadable(at)

@@ -63,6 +63,8 @@ class FakeTopic:
         self.search_meets: int | None = None
         #: to be set when the log has grown
         self.readers: list[asyncio.Event] = []
+        #: told to readers
+        self.trimmed_below = 0
         self.now_ms = 1_000
 
     def header(self, kind: EntryKind, body: bytes | memoryview, *, skip_first: int = 0, count: int = 0) -> EntryHeader:

@@ -139,3 +139,19 @@ async def test_reader_that_starts_below_the_first_kept_message_says_so(
     assert await rest(reader) == [(101, b"kept")]
     assert reader.gaps == (1, (oncelog.Gap(7, 100, False),))
     assert "messages 7 to 100 are gone: they were trimmed" in caplog.text
+
+
+async def test_reader_of_a_trimmed_message_id_says_so(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the first number that is kept. How many messages behind the id are gone is unknown."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"trimmed")
+    cluster.topic("flights").table.state.next_index += 100
+    start = (await producer.send(b"kept")).message_id
+    assert start is not None
+    cluster.topic("flights").trimmed_below = 101
+    reader = await client.create_reader("flights", start=start, inclusive=True)
+    assert await rest(reader) == [(101, b"kept")]
+    assert reader.gaps == (1, (oncelog.Gap(None, 100, False),))
+    assert "the start was trimmed, and the first message kept is 101" in caplog.text

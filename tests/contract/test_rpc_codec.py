@@ -328,7 +328,7 @@ def test_find_index_keeps_the_place_and_the_answer(at: StartAt) -> None:
 def test_reader_frame_keeps_entries_names_and_positions() -> None:
     """The position of an empty log is negative and stays negative."""
     for confirmed in (BEFORE_ALL, Position(LedgerId(0), EntryId(0))):
-        sent = ReaderFrame(OwnerEpoch(2), confirmed, True, 17, {ProducerId(101): "importer"}, None, [b"one", b"two"])
+        sent = ReaderFrame(OwnerEpoch(2), confirmed, True, 17, {ProducerId(101): "importer"}, None, [b"one", b"two"], 9)
         assert tuple(reader_codec.decode_reader_frame(reader_codec.encode_reader_frame(sent))) == tuple(sent)
 
 

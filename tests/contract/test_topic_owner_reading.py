@@ -113,6 +113,25 @@ async def test_batch_index_of_a_trimmed_start_is_dropped() -> None:
 
 
 @pytest.mark.asyncio
+async def test_reader_of_a_trimmed_message_id_is_told_where_the_log_begins() -> None:
+    """Once, with its first messages; and not one that starts elsewhere."""
+    log = a_log(3)
+    log.open_ledger(2)
+    log.add(3)
+    log.trim(1)
+    for start, below in (
+        (StartMessage(at(1, 0), 1, False), 3),
+        (StartMessage(at(2, 0), 0, True), 0),
+        (StartEdge.EARLIEST, 0),
+    ):
+        async with read_serving(log) as channel:
+            stream = await reading(channel, start)
+            assert (await received(stream)).trimmed_below == below
+            log.add(1)
+            assert (await received(stream)).trimmed_below == 0
+
+
+@pytest.mark.asyncio
 async def test_batch_index_of_a_start_applies_to_the_first_frame_only() -> None:
     """Later frames begin at their first message."""
     log = a_log(3)

@@ -56,20 +56,26 @@ GAPS_MAX = 1000
 
 
 class Gap(NamedTuple):
-    """Indexes of a topic without a message, between two messages that a reader received, or between the index at which
+    """Indexes of a topic without a message, between two messages that a reader received, or between the place at which
     it was to start and its first message.
 
     Attributes:
-        first_index, last_index: the first and the last index that is missing.
+        first_index, last_index: the first and the last index that is missing. first_index is None when the reader was
+            to start at a message id that was trimmed: how many messages behind it are gone is unknown, perhaps none.
         given_up: whether an operator has given up a ledger (`oncelog admin ledger end`), so that acknowledged messages
             may be lost; otherwise the messages were trimmed.
     """
 
-    first_index: int
+    first_index: int | None
     last_index: int
     given_up: bool
 
     def __str__(self) -> str:
+        if self.first_index is None:
+            first = self.last_index + 1
+            return (
+                f"the start was trimmed, and the first message kept is {first}: messages between them, if any, are gone"
+            )
         why = "an operator has given up a ledger" if self.given_up else "they were trimmed"
         return f"messages {self.first_index} to {self.last_index} are gone: {why}"
 
@@ -280,7 +286,7 @@ class ReadStream:
         for data in frame.entries:
             stored = self._open(data, first_batch_index)
             if stored is not None:
-                self._note_gap(stored.entry)
+                self._note_gap(stored.entry, frame.trimmed_below)
                 self._arrived.append(_Arrived(stored, len(data), first_batch_index))
                 self._next_start = StartMessage(stored.entry.position, stored.batch.count - 1, inclusive=False)
                 self._state.corruption.next_index = stored.entry.next_index
@@ -289,7 +295,7 @@ class ReadStream:
         self._state.trouble = self._state.unavailable = None
         self._state.received.set()
 
-    def _note_gap(self, entry: EntryHeader) -> None:
+    def _note_gap(self, entry: EntryHeader, trimmed_below: int) -> None:
         """Note and log when messages before this entry are gone. Skipped entries were logged when they were skipped."""
         corruption, before = self._state.corruption, self._state.last
         expected, passed = corruption.next_index, corruption.passed
@@ -297,9 +303,14 @@ class ReadStream:
         if before is None and expected is None and self._first_index:
             # The start that was asked for may be below the first message that is kept.
             expected, before = self._first_index, BEFORE_ALL
+        if before is None and expected is None and trimmed_below:
+            self._add_gap(Gap(None, trimmed_below - 1, False))
+            return
         if expected is None or before is None or entry.base_index <= expected or (passed and passed > before):
             return
-        gap = Gap(expected, entry.base_index - 1, entry.base_index - expected >= GIVEN_UP_INDEXES)
+        self._add_gap(Gap(expected, entry.base_index - 1, entry.base_index - expected >= GIVEN_UP_INDEXES))
+
+    def _add_gap(self, gap: Gap) -> None:
         self._state.gaps.append(gap)
         self._state.gaps_count += 1
         logger.warning("%s: %s", self._topic, gap)

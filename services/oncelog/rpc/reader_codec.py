@@ -60,7 +60,8 @@ class ReaderFrame(NamedTuple):
     """Entries of messages in the order of the log. first_batch_index: the first wanted message of the first entry.
 
     confirmed: the log is confirmed up to this position. at_end: all entries up to it were sent.
-    names: of producers that are new on this stream. error: ends the stream.
+    names: of producers that are new on this stream. error: ends the stream. trimmed_below: of the first frame, if the
+    start was a message id in a trimmed ledger: the index of the first message that the log has; else 0.
     """
 
     owner_epoch: OwnerEpoch
@@ -70,6 +71,7 @@ class ReaderFrame(NamedTuple):
     names: Mapping[ProducerId, str] = {}
     error: OncelogError | None = None
     entries: Sequence[Blob] = ()
+    trimmed_below: int = 0
 
 
 class ReceivedEntries(NamedTuple):
@@ -82,6 +84,7 @@ class ReceivedEntries(NamedTuple):
     names: Mapping[ProducerId, str]
     error: OncelogError | None
     entries: list[memoryview]
+    trimmed_below: int = 0
 
 
 def encode_read_control(control: ReadControl) -> bytes:
@@ -169,6 +172,7 @@ def encode_reader_frame(frame: ReaderFrame) -> bytes:
         at_end=frame.at_end,
         first_batch_index=frame.first_batch_index,
         error=None if frame.error is None else error_to_wire(frame.error),
+        trimmed_below=frame.trimmed_below,
     )
     for producer_id, name in frame.names.items():
         head.names.add(producer_id=producer_id, name=name)
@@ -186,6 +190,7 @@ def decode_reader_frame(data: bytes) -> ReceivedEntries:
         {ProducerId(n.producer_id): n.name for n in head.names},
         error_from_wire(head.error) if head.HasField("error") else None,
         entries,
+        head.trimmed_below,
     )
 
 

@@ -69,6 +69,11 @@ class LogView:
         """Whether the log still has this ledger; False: it was trimmed."""
         return ledger_id in self._ids()
 
+    def trimmed_below(self, position: Position) -> int:
+        """The index of the log's first message, if the ledger of `position` was trimmed; else 0."""
+        first = next(iter(self._runner.core.ownership.record.ledgers), None)
+        return first.base_index if first is not None and position.ledger_id < first.ledger_id else 0
+
     def known(self, metadata: LedgerMetadata) -> LedgerMetadata:
         """The newest record of this ledger that was read."""
         return self._closed.get(metadata.ledger_id, metadata)

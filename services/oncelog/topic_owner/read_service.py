@@ -22,7 +22,7 @@ from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
+from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView, ReadableRange
@@ -69,6 +69,8 @@ class _Reading:
         self._permitted = asyncio.Event()
         self._names: set[ProducerId] = set()
         self._first_index = 0
+        #: told with the first frame
+        self._trimmed_below = 0
         self._gone = asyncio.Event()
         #: the confirmed position at which the reader last got `at_end`
         self._told_end: Position | None = None
@@ -90,6 +92,8 @@ class _Reading:
         at, _ = await self._view.next_range(wanted)
         if at != wanted:
             self._first_index = 0  # that entry was trimmed: the log begins behind it
+        if isinstance(start.at, StartMessage):
+            self._trimmed_below = self._view.trimmed_below(start.at.position)
         while not self._gone.is_set():
             at, available = await self._view.next_range(at)
             if available is None:
@@ -190,5 +194,8 @@ class _Reading:
         at_end = peek_header(entries[-1]).position >= confirmed
         self._told_end = confirmed if at_end else None
         await self._stream.write(
-            ReaderFrame(self._runner.owner_epoch, confirmed, at_end, first_index, names, None, entries)
-        )
+            ReaderFrame(
+                self._runner.owner_epoch, confirmed, at_end, first_index, names, None, entries, self._trimmed_below
+            )
+        )  # fmt: skip
+        self._trimmed_below = 0

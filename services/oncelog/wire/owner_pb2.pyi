@@ -668,6 +668,7 @@ class ReaderFrame(_message.Message):
     FIRST_BATCH_INDEX_FIELD_NUMBER: _builtins.int
     NAMES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    TRIMMED_BELOW_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     confirmed_ledger_id: _builtins.int
@@ -677,6 +678,10 @@ class ReaderFrame(_message.Message):
     """True: all messages up to the confirmed position have been sent, including this frame."""
     first_batch_index: _builtins.int
     """Messages of the first entry below this index precede the start and must not be delivered."""
+    trimmed_below: _builtins.int
+    """Of the first frame: the start was a message id in a ledger that was trimmed, and the log begins with the message of
+    this index. 0: it was not.
+    """
     @_builtins.property
     def names(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerName]:
         """Names of producers whose ids are new on this stream."""
@@ -699,11 +704,12 @@ class ReaderFrame(_message.Message):
         first_batch_index: _builtins.int = ...,
         names: _abc.Iterable[Global___ProducerName] | None = ...,
         error: _error_pb2.Error | None = ...,
+        trimmed_below: _builtins.int = ...,
         entries: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_end", b"at_end", "confirmed_entry_id", b"confirmed_entry_id", "confirmed_ledger_id", b"confirmed_ledger_id", "entries", b"entries", "error", b"error", "first_batch_index", b"first_batch_index", "names", b"names", "owner_epoch", b"owner_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_end", b"at_end", "confirmed_entry_id", b"confirmed_entry_id", "confirmed_ledger_id", b"confirmed_ledger_id", "entries", b"entries", "error", b"error", "first_batch_index", b"first_batch_index", "names", b"names", "owner_epoch", b"owner_epoch", "trimmed_below", b"trimmed_below"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,7 +70,7 @@ class WaitingReport:
 
 
 def gap_lines(gaps: list[Gap]) -> bytes:
-    """A JSON object per gap."""
+    """A JSON object per gap; `first_index` is null if it is unknown."""
     return b"".join(json.dumps({"gap": gap._asdict()}).encode() + b"\n" for gap in gaps)
 
 
