@@ -86,6 +86,21 @@ async def test_other_ledgers_are_refused() -> None:
         )
 
 
+@pytest.mark.hazard(79)
+async def test_ledger_of_an_ack_chain_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """The line in the log says that acknowledgements are given up, not messages."""
+    async with serving() as admin:
+        record = await stuck_topic(admin, A)
+        topics = admin.replica.coordination.topics
+        stored = await topics.read(record.topic_id)
+        assert stored is not None
+        await topics.write(replace(stored.value, ledgers=(), acks=(LEDGER,), format=2), version=stored.version)
+        with caplog.at_level(logging.WARNING):
+            response = await admin.http.post(PATH, params={"confirm": "true"})
+        assert response.json() == {"ledger_id": LEDGER, "gone": [B, C], "survivors": [A]}
+        assert "acknowledgements that only they hold are given up" in caplog.text
+
+
 @pytest.mark.hazard(78)
 async def test_lost_entries_of_a_closed_ledger_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
     """It need not be the last one of the log. A closed ledger of which nothing can be lost is refused."""

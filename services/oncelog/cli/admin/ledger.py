@@ -29,7 +29,8 @@ def show_ledger(api: AdminApi, ledger_id: LedgerArgument) -> Answer:
 def end_ledger(api: AdminApi, ledger_id: LedgerArgument, yes: YesOption = False) -> Answer:
     """End an open ledger that cannot be closed, or give up the lost entries of a closed one that hold up its topic.
 
-    Acknowledged messages may be lost. The topic goes on within seconds, and its log says what was given up.
+    Acknowledged messages may be lost; if the ledger holds acknowledgements of subscriptions, their messages may be
+    delivered again. The topic goes on within seconds, and its log says what was given up.
     """
     answer = api.post(f"{ROOT}/storage/ledgers/{ledger_id}/end", confirm=yes)
     assert isinstance(answer, dict)

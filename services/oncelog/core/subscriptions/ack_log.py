@@ -20,6 +20,8 @@ Rules
   other layer. When a ledger fails, that layer is dropped as a whole: the ledger was closed before its entry, so no part
   of it is in the chain. A change may depend on the changes before it, so those that wait are dropped, too.
 - A failed ledger of the ack chain ends no producer's session, and publishing never waits for the ack chain (hazard 53).
+- What an operator has given up of the chain is said before anything else is appended. The takeover has applied it to
+  the state already, so the entry only moves the position; until it is durable no snapshot is taken (hazard 72).
 - The chain begins with the first change. From then on each owner opens a ledger when it begins to serve.
 """
 
@@ -29,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.formats.entry import EntryHeader, EntryKind
+from oncelog.core.formats.entry import EntryHeader, EntryKind, GivenUp, encode_given_up
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.managed_ledger import LedgerEffect, ManagedLedger, ManagedLedgerState
 from oncelog.core.ledger.next_ledger import NextLedger
@@ -104,9 +106,11 @@ class AckLog:
         link: Callable[[LedgerId], None],
         suspect: Callable[[], None],
         finished: Callable[[], None],
+        given_up: tuple[GivenUp, ...] = (),
     ) -> None:
         """link: writes a ledger into the topic record; then `linked` is called. suspect: another owner may have the
-        topic. finished: called when nothing more will be written."""
+        topic. finished: called when nothing more will be written. given_up: what the chain must say, and `state` has
+        applied."""
         self._step = step
         self.ledgers = ManagedLedger(next_ledger, self, step.emit)
         #: the durable fold
@@ -119,6 +123,7 @@ class AckLog:
         self._link = link
         self._suspect = suspect
         self._finished = finished
+        self.given_up = given_up
         self._in_flight: _InFlight | None = None
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
@@ -163,17 +168,24 @@ class AckLog:
     @property
     def due(self) -> bool:
         """Whether `flush` has something to do."""
-        return bool(self._refused) or (bool(self._waiting) and self._in_flight is None and self.ledgers.open)
+        return bool(self._refused) or self._may_write
+
+    @property
+    def _may_write(self) -> bool:
+        return bool(self._waiting or self.given_up) and self._in_flight is None and self.ledgers.open
 
     def flush(self) -> None:
         """At the end of a step: write the changes that wait, unless an entry is in flight."""
         if self._refused:
             refused, self._refused = self._refused, []
             self._tell_dropped(refused)
-        if self._waiting and self._in_flight is None and self.ledgers.open:
+        if self._may_write:
             self._write()
 
     def _write(self) -> None:
+        if self.given_up:
+            self._send(EntryKind.GIVEN_UP, encode_given_up(self.given_up[0]), [])
+            return
         parts = [self._waiting.popleft()]
         size = len(parts[0].encoded)
         while self._waiting and size + len(self._waiting[0].encoded) <= ACK_CHANGE_BYTES_MAX:
@@ -181,10 +193,11 @@ class AckLog:
             size += len(parts[-1].encoded)
         self._waiting_bytes -= size
         body = encode_changes([part.encoded for part in parts])
-        add = self.ledgers.append(
-            EntryKind.ACK_STATE, body, base_index=0, skip_first=0, count=0, now_ms=self._step.now_ms
-        )
-        self._in_flight = _InFlight(add.header, body, [token for part in parts for token in part.tokens])
+        self._send(EntryKind.ACK_STATE, body, [token for part in parts for token in part.tokens])
+
+    def _send(self, kind: EntryKind, body: bytes, tokens: list[Token]) -> None:
+        add = self.ledgers.append(kind, body, base_index=0, skip_first=0, count=0, now_ms=self._step.now_ms)
+        self._in_flight = _InFlight(add.header, body, tokens)
         self.ledgers.send([add])
 
     # --- the managed ledger (LedgerUser) ------------------------------------------------------------------------------
@@ -205,7 +218,11 @@ class AckLog:
         if entry is None or entry.header.position > Position(ledger_id, last_add_confirmed):
             return
         self._in_flight = None
-        self.state.fold(entry.header, entry.body)
+        if entry.header.kind == EntryKind.GIVEN_UP:
+            self.state.pass_over(entry.header.position)
+            self.given_up = self.given_up[1:]
+        else:
+            self.state.fold(entry.header, entry.body)
         self.bytes_since += len(entry.body)
         if entry.tokens and self.user is not None:
             self.user.settled(entry.tokens)

@@ -238,8 +238,8 @@ class SubscriptionsState:
         LogHole when it is not behind the entries before."""
         if header.kind == EntryKind.GIVEN_UP:
             decode_given_up(body)
-            self._step(header.position)
-            self._gave_up()
+            self.pass_over(header.position)
+            self.gave_up()
             return []
         if header.kind != EntryKind.ACK_STATE:
             raise CorruptEntry(f"entry {header.position} of an ack chain is of kind {header.kind}")
@@ -247,14 +247,15 @@ class SubscriptionsState:
 
     def fold_changes(self, position: Position, changes: Sequence[Change]) -> list[Ignored | None]:
         """Fold the changes of the entry at `position`. Returns for each one why it had no effect, or None."""
-        self._step(position)
+        self.pass_over(position)
         outcomes = [self._apply(change) for change in changes]
         for outcome in outcomes:
             if outcome is not None:
                 self.ignored[outcome] = self.ignored.get(outcome, 0) + 1
         return outcomes
 
-    def _step(self, position: Position) -> None:
+    def pass_over(self, position: Position) -> None:
+        """The state is now as of `position`. Raises LogHole when that is not behind the entries before."""
         if position <= self.position:
             raise LogHole(f"entry {position} of the ack chain follows {self.position}")
         self.position = position
@@ -327,9 +328,9 @@ class SubscriptionsState:
                 assert_never(change)
         return None
 
-    def _gave_up(self) -> None:
-        """Changes that were answered may be gone. No number, generation or epoch is given a second time; dead letters
-        are decided again, under the name of another producer (hazard 72)."""
+    def gave_up(self) -> None:
+        """A ledger was given up: changes that were answered may be gone. No number, generation or epoch is given a
+        second time; dead letters are decided again, under the name of another producer (hazard 72)."""
         self.given_up += 1
         self.next_number = SubscriptionNumber(self.next_number + GIVEN_UP_GENERATIONS)
         for number, each in self.subscriptions.items():

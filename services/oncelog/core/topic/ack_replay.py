@@ -11,17 +11,19 @@ Rules
   ack chain names a message that the log does not have (hazard 53).
 - An unreadable entry stops the takeover. Without it, acknowledged messages would be delivered again, and numbers and
   generations that were told to clients would be given out twice.
+- What an operator has given up of a ledger is passed over: what it acknowledged may be delivered again. All numbers,
+  generations and seek epochs jump, and the chain says so (GivenUp) before anything else is appended (hazard 72).
 - Entries that no live storage node has are requested again until a node gives them.
 """
 
 from collections.abc import Callable, Container
 from enum import Enum
 
-from oncelog.core.errors import CorruptEntry, LogHole, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, EntriesLost, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.entry import body_of, decode_entry
+from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, decode_given_up
 from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId
+from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     LedgerRead,
@@ -77,6 +79,8 @@ class AckReplay:
         self.state = AckReplayState.RECOVERING
         self.fold = SubscriptionsState()
         self.replayed_bytes = 0
+        #: {ledger: what was given up of it}, unless an entry behind it says so
+        self.given_up: dict[LedgerId, GivenUp] = {}
         #: the entries that no live storage node has
         self.unavailable: EntriesUnavailable | None = None
         self._recovery: LedgerRecovery | None = None
@@ -169,6 +173,8 @@ class AckReplay:
     def _next_ledger(self) -> None:
         if not self._ledgers:
             self.state = AckReplayState.DONE
+            for _ in self.given_up:
+                self.fold.gave_up()
             self._replayed()
         elif self._end is not None and self._end.ledger_id == self._ledgers[-1]:
             self._replay_ledger(self._end)
@@ -191,7 +197,10 @@ class AckReplay:
         position = self.fold.position
         first = EntryId(position.entry_id + 1 if position.ledger_id == metadata.ledger_id else 0)
         self._ledgers.pop()
-        if first > metadata.end + 1:
+        if metadata.given_up_by:
+            at_end = GivenUp(metadata.ledger_id, EntryId(metadata.end + 1), metadata.given_up_by)
+            self.given_up[metadata.ledger_id] = at_end
+        if first > metadata.end + 1 and not metadata.given_up_by:
             reason = f"the snapshot ends at {position} of the ack chain, beyond the end {metadata.end} of that ledger"
             self._fail(TakeoverFailed(reason))
         elif first > metadata.end:
@@ -219,8 +228,13 @@ class AckReplay:
                 reason = f"entry {ledger_id}:{following} of the ack chain cannot be replayed: {error.message}"
                 self._fail(TakeoverFailed(reason, error.code, ledger_id, following))
                 return
+            if header.kind == EntryKind.GIVEN_UP:
+                self.given_up.pop(decode_given_up(body_of(data)).ledger_id, None)
             self.replayed_bytes += header.body_bytes
             following = EntryId(following + 1)
+        self._go_on(metadata, following)
+
+    def _go_on(self, metadata: LedgerMetadata, following: EntryId) -> None:
         if following <= metadata.end:
             self._reading = (metadata, following)
         else:
@@ -234,9 +248,25 @@ class AckReplay:
             self._read(*self._reading)
 
     def _unreadable(self, event: EntryUnreadable) -> None:
-        if self._reading is not None and event.ledger_id == self._reading[0].ledger_id:
-            reason = f"entry {event.ledger_id}:{event.entry_id} of the ack chain cannot be read: {event.reason}"
-            self._fail(TakeoverFailed(reason, event.code, event.ledger_id, event.entry_id, event.members))
+        if self._reading is None or event.ledger_id != self._reading[0].ledger_id:
+            return
+        metadata, following = self._reading
+        if event.code == EntriesLost.code and metadata.given_up_by and event.entry_id == following:
+            self._pass_over(metadata, following, event.entry_id if event.last is None else event.last)
+            return
+        reason = f"entry {event.ledger_id}:{event.entry_id} of the ack chain cannot be read: {event.reason}"
+        self._fail(TakeoverFailed(reason, event.code, event.ledger_id, event.entry_id, event.members))
+
+    def _pass_over(self, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> None:
+        """Replay the chain without these entries, which are lost and were given up."""
+        self.unavailable = None
+        known = self.given_up[metadata.ledger_id]
+        self.given_up[metadata.ledger_id] = known._replace(first_entry=min(first, known.first_entry))
+        last = min(last, metadata.end)
+        self.fold.pass_over(Position(metadata.ledger_id, last))
+        self._go_on(metadata, EntryId(last + 1))
+        if self._reading is not None:
+            self._read(*self._reading)
 
     # --- what it waits for --------------------------------------------------------------------------------------------
 

@@ -81,8 +81,8 @@ class LoadedSnapshot:
 class TakenOver:
     """Where a takeover has arrived: the whole state, up to the ends of both chains. loaded: the snapshot it began from.
 
-    given_up: what an operator has given up before the end of the log, and the log does not say yet.
-    replayed_ack_bytes: of the entries of the ack chain behind that snapshot.
+    given_up, acks_given_up: what an operator has given up before the end of the log, or of the ack chain, and the chain
+    does not say yet. replayed_ack_bytes: of the entries of the ack chain behind that snapshot.
     """
 
     state: DedupState
@@ -93,6 +93,7 @@ class TakenOver:
     given_up: tuple[GivenUp, ...] = ()
     subscriptions: SubscriptionsState = field(default_factory=SubscriptionsState)
     replayed_ack_bytes: int = 0
+    acks_given_up: tuple[GivenUp, ...] = ()
 
 
 class BasePositions(NamedTuple):
@@ -178,10 +179,12 @@ class DedupCursor:
 
     @property
     def ready(self) -> bool:
-        """Whether a snapshot can begin: none is being written, and the ledgers are neither closing nor lost."""
-        return self.state is CursorState.IDLE and self.ledgers.state in (
-            ManagedLedgerState.IDLE,
-            ManagedLedgerState.OPEN,
+        """Whether a snapshot can begin: none is being written, the ledgers are neither closing nor lost, and the ack
+        chain says what was given up of it."""
+        return (
+            self.state is CursorState.IDLE
+            and self.ledgers.state in (ManagedLedgerState.IDLE, ManagedLedgerState.OPEN)
+            and not self._acks.given_up
         )
 
     @property

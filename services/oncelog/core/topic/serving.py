@@ -117,6 +117,7 @@ class Serving:
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions, settings.acks,
             link=ownership.link_acks, suspect=ownership.suspect, finished=self._acks_finished,
+            given_up=taken.acks_given_up,
         )  # fmt: skip
         self.acks.bytes_since = taken.replayed_ack_bytes
         self._subscriptions_begun = 0

@@ -371,6 +371,7 @@ class Takeover:
             TakenOver(
                 self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries,
                 tuple(self.given_up.values()), acks.fold, acks.replayed_bytes,
+                tuple(acks.given_up.values()),
             )
         )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 The command only changes the ledger's record: it names the members that are gone. The topic's owner, whose takeover
 waits for them, reads the record again within seconds. It closes an open ledger without them, or passes over the entries
-of a closed one that nobody has, and writes GivenUp into the log.
+of a closed one that nobody has, and writes GivenUp into the log. The ledgers of a topic's ack chain are ended alike:
+messages that were acknowledged in what is given up may be delivered again.
 """
 
 import logging
@@ -70,26 +71,27 @@ class LedgerEnd:
             written = await self._ledgers.write(given_up, version=stored.version)
             if written.status is WriteStatus.OK:
                 logger.warning(
-                    "role %s %s ledger %d of topic %s without storage nodes %s: messages that only they hold are "
-                    "given up",
+                    "role %s %s ledger %d of topic %s without storage nodes %s: %s that only they hold are given up",
                     by or NO_ROLE,
                     "gives up entries of" if closed else "ends",
                     ledger_id,
                     topic.name,
                     ", ".join(gone or record.members),
+                    "acknowledgements" if ledger_id in topic.acks else "messages",
                 )
                 return given_up
             # After a conflict or a lost response the next iteration finds out.
 
     async def _topic_of(self, record: LedgerMetadata) -> TopicRecord:
-        """The topic whose log has this ledger: as the last one, unless it is closed. Raises Conflict."""
+        """The topic whose log or ack chain has this ledger: as the last one, unless it is closed. Raises Conflict."""
         topic = await self._topics.read(record.topic_id)
-        links = () if topic is None else topic.value.ledgers
-        able = links if record.state is LedgerState.CLOSED else links[-1:]
-        if topic is None or record.ledger_id not in [link.ledger_id for link in able]:
-            which = "in" if record.state is LedgerState.CLOSED else "the last ledger of"
-            raise Conflict(
-                f"ledger {record.ledger_id} is not {which} a topic's log: it holds up no topic",
-                ledger_id=record.ledger_id,
-            )
-        return topic.value
+        closed = record.state is LedgerState.CLOSED
+        if topic is not None:
+            log = [link.ledger_id for link in topic.value.ledgers]
+            if any(record.ledger_id in (chain if closed else chain[-1:]) for chain in (log, topic.value.acks)):
+                return topic.value
+        raise Conflict(
+            f"ledger {record.ledger_id} is not {'in' if closed else 'the last ledger of'} a topic's log or ack chain: "
+            "it holds up no topic",
+            ledger_id=record.ledger_id,
+        )
