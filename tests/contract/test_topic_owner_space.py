@@ -85,6 +85,10 @@ async def test_truncation_is_answered_when_the_messages_are_gone(tmp_path: Path)
         service = AdminService(world.topics, ME)
         answer = await service.truncate(pb.TruncateRequest(target=ME, topic_id=runner.topic_id))
         assert answer.first_index == first_index(runner) == 10
+        counts = world.metrics.counts
+        assert counts.trimmed_messages == 10
+        assert counts.trimmed_ledgers >= 1
+        assert counts.trimmed_bytes > 0
         await client.stored(granted, batch_of(granted, [10]))
         for target, topic_id in (("e" * 32, runner.topic_id), (ME, "f" * 32)):
             with pytest.raises(NotOwner):

@@ -5,17 +5,24 @@ import pytest
 from oncelog.core.errors import Conflict, NotOwner, ServiceUnavailable, SubscriptionGone, TooManyRequests
 from oncelog.core.ids import SeekEpoch, SubscriptionNumber
 from oncelog.core.subscriptions.attachments import CONSUMERS_MAX
-from oncelog.core.subscriptions.changes import IndexRange, MessagesSkipped, SubscriptionCreated, SubscriptionDeleted
+from oncelog.core.subscriptions.changes import (
+    EvictionReason,
+    IndexRange,
+    MessagesSkipped,
+    SubscriptionCreated,
+    SubscriptionDeleted,
+)
 from oncelog.core.subscriptions.events import (
     AnswerAdmin,
     ConsumerOpening,
     ConsumerOpeningAbandoned,
     DeleteRequested,
+    MessagesEvicted,
     SkipRequested,
 )
 from oncelog.core.subscriptions.subscriptions import SUBSCRIPTIONS_MAX
 from tests.core.subscription_fold import fold_changes
-from tests.core.subscription_world import EXCLUSIVE, SHARED, World
+from tests.core.subscription_world import EXCLUSIVE, SHARED, World, ranges
 
 
 def changes(world: World) -> list[type]:
@@ -146,6 +153,18 @@ def test_concurrent_skips_of_a_number_add_up() -> None:
     world.post(SkipRequested(5, world.number, count=9))
     world.skip(count=9)
     assert world.acked() == list(range(12))
+
+
+def test_evicted_messages_are_counted_once_they_are_durable() -> None:
+    """By reason; an eviction that was not written counts nothing."""
+    world = World(messages=[6])
+    world.subscribe("a", SHARED)
+    world.topic.evict(world.number, ranges(0, 1, 3), EvictionReason.TTL)
+    assert world.other(MessagesEvicted) == []
+    world.fail()
+    world.topic.evict(world.number, ranges(0, 1, 3), EvictionReason.BACKLOG_QUOTA)
+    world.write()
+    assert world.other(MessagesEvicted) == [MessagesEvicted(EvictionReason.BACKLOG_QUOTA, 3)]
 
 
 def test_draining_answers_what_is_in_flight_and_then_ends_every_consumer() -> None:

@@ -23,6 +23,7 @@ from oncelog.core.subscriptions.events import (
     ConsumerOpeningAbandoned,
     DeliverMessages,
     EndConsumer,
+    MessagesEvicted,
     MessagesRead,
     PublishDeadLetter,
     ReadMessages,
@@ -81,6 +82,7 @@ class ConsumerEffects:
             ReadMessages: self._read,
             **dict.fromkeys((DeliverMessages, AnswerAck, RecallMessages), self._report),
             **dict.fromkeys((ConsumerActive, SubscriptionSought, AnswerSeek), self._report),
+            MessagesEvicted: self._count_evicted,
             ResolveDeadLetterTopic: dead_letters.resolve,
             PublishDeadLetter: dead_letters.publish,
         }
@@ -153,6 +155,9 @@ class ConsumerEffects:
         delivered, again = self._runner.parts.metrics.counts.delivered, len(effect.delivery_counts)
         delivered["first"] += sum(count_of(each.ranges) for each in effect.entries) - again
         delivered["again"] += again
+
+    def _count_evicted(self, effect: MessagesEvicted) -> None:
+        self._runner.parts.metrics.counts.evicted[effect.reason.name.lower()] += effect.count
 
     def _answer_seek(self, effect: AnswerSeek) -> None:
         sink = self._calls.pop(effect.call, None)

@@ -21,6 +21,13 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     telemetry.observe_count("owner_events", "Events of topics and batches", lambda: _by(counts.events, "event"))
     telemetry.observe_count("received_bytes", "Bytes of batches received", lambda: [Reading(counts.bytes_received)])
     telemetry.observe_count("received_frames", "Frames of batches received", lambda: [Reading(counts.frames_received)])
+    telemetry.observe_count(
+        "trimmed_ledgers", "Ledgers that left the log of a topic", lambda: [Reading(counts.trimmed_ledgers)]
+    )
+    telemetry.observe_count("trimmed_messages", "Their messages", lambda: [Reading(counts.trimmed_messages)])
+    telemetry.observe_count(
+        "trimmed_bytes", "Bytes of their messages, one copy", lambda: [Reading(counts.trimmed_bytes)]
+    )
     telemetry.observe_level("topics", "Topics of this owner, by phase", lambda: _phases(topics))
     telemetry.observe_level(
         "topics_waiting", "Topics of this owner that are not served, by reason", lambda: waiting_topics(topics)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import Outcome
+from oncelog.core.subscriptions.changes import EvictionReason
 from oncelog.runtime.telemetry import SpanName, Telemetry
 from oncelog.topic_owner.takeover_trace import TakeoverRecord
 
@@ -24,6 +25,11 @@ class OwnerCounts:
     events: dict[str, int] = field(default_factory=dict)
     #: {"first" | "again": messages sent to consumers}
     delivered: dict[str, int] = field(default_factory=lambda: {"first": 0, "again": 0})
+    #: {"ttl" | "backlog_quota": messages acknowledged without a consumer}, those of each subscription
+    evicted: dict[str, int] = field(default_factory=lambda: {each.name.lower(): 0 for each in EvictionReason})
+    trimmed_ledgers: int = 0
+    trimmed_messages: int = 0
+    trimmed_bytes: int = 0
     bytes_received: int = 0
     frames_received: int = 0
 

@@ -11,7 +11,7 @@ from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, StoreUn
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.topic.effects import AnswerTruncate, CheckClock, ReadLedgerEnds
+from oncelog.core.topic.effects import AnswerTruncate, CheckClock, LogTrimmed, ReadLedgerEnds
 from oncelog.core.topic.events import EndOfLedger, LedgerEndsRead, TruncateRequested
 from oncelog.ledgers.reader import read_entry
 
@@ -40,6 +40,7 @@ class SpaceEffects:
             ReadLedgerEnds: self._read_ends,
             CheckClock: self._check_clock,
             AnswerTruncate: self._answer_truncate,
+            LogTrimmed: self._count_trimmed,
         }
 
     async def truncate(self) -> int:
@@ -61,6 +62,12 @@ class SpaceEffects:
             answer.set_result(effect.first_index)
         else:
             answer.set_exception(effect.error)
+
+    def _count_trimmed(self, effect: LogTrimmed) -> None:
+        counts = self._runner.parts.metrics.counts
+        counts.trimmed_ledgers += effect.ledgers
+        counts.trimmed_messages += effect.messages
+        counts.trimmed_bytes += effect.message_bytes
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 

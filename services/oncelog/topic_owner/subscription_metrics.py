@@ -25,6 +25,11 @@ def observe_subscriptions(telemetry: Telemetry, counts: OwnerCounts, servings: C
         "Messages sent to consumers, by delivery: first, or again",
         lambda: [Reading(value, {"delivery": name}) for name, value in counts.delivered.items()],
     )
+    telemetry.observe_count(
+        "evicted_messages",
+        "Messages acknowledged without a consumer, by reason: ttl or backlog_quota",
+        lambda: [Reading(value, {"reason": name}) for name, value in counts.evicted.items()],
+    )
     telemetry.observe_level("subscriptions", "Subscriptions of the served topics", total(lambda _: 1))
     telemetry.observe_level("consumers", "Connected consumers", total(lambda one: len(list(one.consumers))))
     telemetry.observe_level(

@@ -21,6 +21,7 @@ from oncelog.core.subscriptions.events import (
     DeadLetterTopicResolved,
     DeleteRequested,
     DeliverMessages,
+    MessagesEvicted,
     MessagesRead,
     PublishDeadLetter,
     ReadMessages,
@@ -184,6 +185,8 @@ class Ownership:
                 if isinstance(effect, AnswerSubscribe) and isinstance(effect.result, Subscribed):
                     self._attached(stream, effect.result)
                 self._report(stream, type(effect)(call, effect.result))  # type: ignore[arg-type]
+            case MessagesEvicted():
+                self.owner.world.count("evicted", effect.count)
             case AnswerAdmin():
                 self.owner.world.count("deleted" if effect.error is None else "not deleted")
             case ResolveDeadLetterTopic():

@@ -20,7 +20,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from oncelog.core.subscriptions.changes import Acked, AckedBelow, IndexRange, SubscriptionType
+from oncelog.core.subscriptions.changes import Acked, AckedBelow, EvictionReason, IndexRange, SubscriptionType
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Context, stale_seek_epoch
 from oncelog.core.subscriptions.deliverable import LogRange
@@ -43,6 +43,8 @@ class AckToken:
     call: int | None = None
     #: it was answered before, as not durable
     of_memory: bool = False
+    #: of an eviction
+    reason: EvictionReason | None = None
 
 
 class Acknowledging:

@@ -19,7 +19,7 @@ from oncelog.core.ids import (
     SubscriptionNumber,
     TopicId,
 )
-from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
+from oncelog.core.subscriptions.changes import EvictionReason, IndexRange, SubscriptionType
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -328,6 +328,14 @@ class AnswerAdmin:
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesEvicted:
+    """Messages of a subscription were acknowledged durably without a consumer: for metrics."""
+
+    reason: EvictionReason
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResolveDeadLetterTopic:
     """Find the id of the dead-letter topic, and create the topic if it is missing; comes back as
     DeadLetterTopicResolved."""
@@ -364,7 +372,7 @@ ConsumerEvent = (
 )  # fmt: skip
 ConsumerEffect = (
     AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
-    | AnswerSeek | AnswerAdmin | ResolveDeadLetterTopic | PublishDeadLetter | EndConsumer
+    | AnswerSeek | AnswerAdmin | ResolveDeadLetterTopic | PublishDeadLetter | EndConsumer | MessagesEvicted
 )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ from oncelog.core.subscriptions.events import (
     AnswerAdmin,
     AnswerSeek,
     FlowReported,
+    MessagesEvicted,
     MessagesRead,
     NackRequested,
     PropertiesRequested,
@@ -63,7 +64,7 @@ from oncelog.core.subscriptions.events import (
     SubscriptionStep,
 )
 from oncelog.core.subscriptions.grants import GrantToken
-from oncelog.core.subscriptions.index_ranges import members_in
+from oncelog.core.subscriptions.index_ranges import count_of, members_in
 from oncelog.core.subscriptions.key_shared import KeyShared
 from oncelog.core.subscriptions.look_ahead import LookAhead
 from oncelog.core.subscriptions.redelivery import CountToken, Redeliveries
@@ -229,7 +230,7 @@ class Subscription:
     def evict(self, ranges: tuple[IndexRange, ...], reason: EvictionReason) -> None:
         """Acknowledge messages because of their age or of a backlog quota; not while a seek is in flight."""
         if ranges and self.seeking is None:
-            token = AckToken(ranges)
+            token = AckToken(ranges, reason=reason)
             self._acks.hide(token)
             self._context.append(Evicted(self.state.number, self.state.seek_epoch, ranges, reason), token)
 
@@ -297,6 +298,8 @@ class Subscription:
                     self.attachments.keys.look_again()  # there may be more holes
                 if token.call is not None:
                     self._step.emit(AnswerAdmin(token.call))
+                if token.reason is not None:
+                    self._step.emit(MessagesEvicted(token.reason, count_of(token.ranges)))
             case CountToken():
                 self._redeliveries.settled(token)
             case GrantToken():

@@ -136,6 +136,15 @@ class AnswerTruncate:
 
 
 @dataclass(frozen=True, slots=True)
+class LogTrimmed:
+    """Ledgers have left the log: for metrics. message_bytes: of their entries with messages."""
+
+    ledgers: int
+    messages: int
+    message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartTopicTimer:
     """Post TopicTimerFired(key) after so many milliseconds."""
 
@@ -229,7 +238,7 @@ TopicEffect = (
     | LastAddConfirmed | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries
     | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord
     | WriteTopicRecord | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
-    | ConsumerEffect | ReadLedgerEnds | CheckClock | AnswerTruncate
+    | ConsumerEffect | ReadLedgerEnds | CheckClock | AnswerTruncate | LogTrimmed
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from itertools import pairwise
 
 from oncelog.core.coordination.ownership import Ownership
 from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, SubscriptionNumber
 from oncelog.core.subscriptions.ack_log import AckLog
 from oncelog.core.subscriptions.changes import EvictionReason
@@ -41,7 +42,7 @@ from oncelog.core.subscriptions.retention import (
 )
 from oncelog.core.subscriptions.subscriptions import Subscriptions
 from oncelog.core.topic.dedup_cursor import DedupCursor
-from oncelog.core.topic.effects import AnswerTruncate, CheckClock, ReadLedgerEnds, Step
+from oncelog.core.topic.effects import AnswerTruncate, CheckClock, LogTrimmed, ReadLedgerEnds, Step
 from oncelog.core.topic.events import ClockChecked, LedgerEndsRead, TrimRequested, TruncateRequested
 from oncelog.core.topic.log import TopicLog
 from oncelog.core.topic.log_space import LogSpace
@@ -330,6 +331,10 @@ class TopicSpace:
         first = self._ownership.record.ledgers[0]
         if self._trim_target is not None and first.base_index >= self._trim_target:
             self._trim_target = None
+            gone = [span for span in self.ledgers.spans() if span.ledger_id < first.ledger_id]
+            # Numbers that were given up are no messages (hazard 72).
+            messages = sum((span.end_index - span.first_index) % GIVEN_UP_INDEXES for span in gone)
+            self._step.emit(LogTrimmed(len(gone), messages, sum(span.message_bytes for span in gone)))
             self.ledgers.trimmed(first.ledger_id)
             self._subscriptions.trim_ended(first.base_index)
 
