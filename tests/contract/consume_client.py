@@ -54,6 +54,9 @@ class ConsumeClient:
             self.calls, subscription, kind, name, instance or name.encode().ljust(16, b"\0"),
             first_index=first_index, resume=resume,
         )  # fmt: skip
+        return await self.open(opening)
+
+    async def open(self, opening: ConsumerOpening) -> Subscribed | OncelogError:
         await self.send(OpenConsumer(self.runner.name, self.runner.topic_id, opening))
         return (await self.report(AnswerSubscribe)).result
 
