@@ -460,6 +460,8 @@ async def test_client_reports_that_no_owner_answers(cluster: FakeCluster) -> Non
         ("priority", {"priority": 1 << 31}),
         ("properties", {"properties": {"a": 1}}),
         ("properties", {"properties": {str(i): "" for i in range(65)}}),
+        ("properties", {"properties": {"a": "é" * 8_192}}),
+        ("properties", {"properties": {"a": "\ud800"}}),
         ("on_corrupt", {"on_corrupt": "ignore"}),
     ],
 )

@@ -174,6 +174,14 @@ def test_odd_and_huge_ranges_are_refused(numbers: list[int]) -> None:
             ),
             "properties",
         ),
+        (
+            pb.Subscribe(
+                type=pb.SUBSCRIPTION_TYPE_SHARED,
+                instance_id=INSTANCE,
+                properties=[pb.SubscriptionProperty(name="a", value="é" * 8_192)],
+            ),
+            "properties",
+        ),
     ],
 )
 def test_unsound_openings_are_refused(subscribe: pb.Subscribe, field: str) -> None:

@@ -27,6 +27,8 @@ from oncelog.core.topic.events import ClockChecked
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
+from oncelog.stores.ephemerals import Registration
+from oncelog.stores.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry
 from oncelog.topic_owner.subscription_states import subscriptions_of
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2
@@ -118,6 +120,32 @@ async def test_statistics_of_many_subscriptions_fit_into_an_answer(tmp_path: Pat
         assert serving is not None
         assert list(subscriptions_of(serving, bytes_max=120_000)) == names[:11]
         assert list(subscriptions_of(serving, count_max=3)) == names[:3]
+
+
+OLDER: dict[str, tuple[str, Callable[[Registry], Registration[Any]]]] = {
+    "owner": ("owner 10.0.0.2", lambda r: r.register_owner(LiveOwner(ANOTHER, "10.0.0.2", {}, 1, version=0))),
+    "storage node": (
+        "storage node 10.0.0.2:6660",
+        lambda r: r.register_storage_node(LiveStorageNode(ANOTHER, "10.0.0.2", 6660, 1, version=0)),
+    ),
+    "metadata": ("metadata service 10.0.0.2", lambda r: r.register_metadata(LiveMetadata("10.0.0.2", {}, version=0))),
+}
+
+
+@pytest.mark.parametrize("older", list(OLDER))
+@pytest.mark.hazard(50)
+async def test_no_subscription_is_created_beside_an_older_process(tmp_path: Path, older: str) -> None:
+    """Of any kind; the error names it. A topic that has subscriptions gets further ones: it cannot go back."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner, used = await world.serve("orders"), await world.serve("used")
+        await Administrator(channel, used).create("first")
+        named, register = OLDER[older]
+        await register(Registry(world.session)).establish()
+        admin = Administrator(channel, runner)
+        with pytest.raises(ServiceUnavailable, match=named):
+            await admin.create()
+        assert list((await admin.ask()).names) == []
+        await Administrator(channel, used).create("second")
 
 
 async def test_positions_change(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ class AsyncClient:
                 None: no limit, while the consumer is connected.
             receive_window: messages that wait in this process for the application, at most, over all partitions.
             priority: of a failover subscription: consumers with lower numbers become active first.
-            properties: of the subscription, if it is created now: up to 64, text to text.
+            properties: of the subscription, if it is created now: up to 64, text to text, 16 KiB.
             on_corrupt: what happens at an entry that cannot be read. "raise": if it cannot be decoded, CorruptEntry,
                 once for each delivery, and its messages stay unacknowledged; if no storage node can give it any more,
                 the consumer ends with UnreadableEntry or EntriesLost. "skip": its messages are acknowledged, with a

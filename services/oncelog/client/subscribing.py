@@ -15,14 +15,12 @@ from oncelog.core.consumer.events import ConsumerSettings
 from oncelog.core.errors import InvalidArgument, TopicNotFound
 from oncelog.core.names import TopicName, check_part, parse_topic
 from oncelog.core.subscriptions.changes import SubscriptionType
+from oncelog.rpc.consumer_codec import PROPERTIES_BYTES_MAX, PROPERTIES_MAX
 
 SubscriptionTypeName = Literal["exclusive", "failover", "shared", "key_shared"]
 RECEIVE_WINDOW_MAX = 1_000_000
 MAX_DELIVERIES_MAX = 1_000_000
 ACK_TIMEOUT_S_MAX = 86_400
-PROPERTIES_MAX = 64
-#: Of each name and each value of a property.
-PROPERTY_CHARACTERS_MAX = 1_024
 _PRIORITY_MAX = 2**31 - 1
 #: Partitions that are asked at once.
 _CALLS_MAX = 16
@@ -77,11 +75,16 @@ def _checked_properties(properties: Mapping[str, str] | None) -> tuple[tuple[str
     if len(properties) > PROPERTIES_MAX:
         message = f"a subscription has at most {PROPERTIES_MAX} properties, not {len(properties)}"
         raise InvalidArgument(message, field="properties", limit=PROPERTIES_MAX)
+    size = 0
     for text in (*properties.keys(), *properties.values()):
         check_type("properties", text, str, "a mapping of text to text")
-        if len(text) > PROPERTY_CHARACTERS_MAX:
-            message = f"the name and the value of a property have at most {PROPERTY_CHARACTERS_MAX} characters each"
-            raise InvalidArgument(message, field="properties", limit=PROPERTY_CHARACTERS_MAX)
+        try:
+            size += len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"{text!r} is not text: {error.reason}", field="properties") from error
+    if size > PROPERTIES_BYTES_MAX:
+        message = f"the properties have {size} bytes, at most {PROPERTIES_BYTES_MAX}"
+        raise InvalidArgument(message, field="properties", limit=PROPERTIES_BYTES_MAX)
     return tuple(properties.items())
 
 

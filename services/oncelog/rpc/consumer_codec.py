@@ -51,8 +51,8 @@ EVENTS_MAX = 16_384
 #: Numbers in the ranges of one frame, two for each range.
 RANGE_NUMBERS_MAX = 131_072
 PROPERTIES_MAX = 64
-#: Names and values of all properties of a subscription.
-PROPERTIES_CHARACTERS_MAX = 16_384
+#: Names and values of all properties of a subscription, in UTF-8.
+PROPERTIES_BYTES_MAX = 16_384
 #: Of a topic's name and id, and of each text that an opening carries.
 _CHARACTERS_MAX = 1_024
 #: Message indexes are below this number.
@@ -250,8 +250,10 @@ def _open_from_wire(wire: pb.Subscribe) -> OpenConsumer:
         message = f"an instance id has {INSTANCE_ID_BYTES} bytes, not {len(wire.instance_id)}"
         raise InvalidArgument(message, field="instance_id", limit=INSTANCE_ID_BYTES)
     _check_count("properties", len(wire.properties), PROPERTIES_MAX)
-    characters = sum(len(each.name) + len(each.value) for each in wire.properties)
-    _check_count("characters of properties", characters, PROPERTIES_CHARACTERS_MAX)
+    size = sum(len(each.name.encode()) + len(each.value.encode()) for each in wire.properties)
+    if size > PROPERTIES_BYTES_MAX:
+        message = f"subscribe {wire.call}: the properties have {size} bytes, at most {PROPERTIES_BYTES_MAX}"
+        raise InvalidArgument(message, field="properties", limit=PROPERTIES_BYTES_MAX)
     try:
         kind = SubscriptionType(wire.type)
     except ValueError as error:

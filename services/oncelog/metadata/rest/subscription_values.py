@@ -13,14 +13,12 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import NO_PARTITION, MessageId
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName, check_part
-from oncelog.rpc.consumer_codec import PROPERTIES_MAX
+from oncelog.rpc.consumer_codec import PROPERTIES_BYTES_MAX, PROPERTIES_MAX
 from oncelog.rpc.reader_codec import ReaderStart, StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_to_wire
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
 from oncelog.wire.owner_pb2 import ReaderStart as ReaderStartMessage
 
-#: Of all names and values of one subscription's properties, in UTF-8.
-PROPERTIES_BYTES_MAX = 16 * 1024
 Properties = dict[StrictStr, StrictStr]
 _Subscription = Annotated[str, Path(description="Subscription: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
 
