@@ -274,6 +274,14 @@ async def test_ledgers_are_returned_in_order_with_their_members() -> None:
         whole = await replica.channel.call(LEDGERS, asked, timeout_ms=TIMEOUT_MS)
         assert (list(whole.ledgers), list(answer.snapshot_ledgers)) == (list(answer.ledgers), [])
         assert [(one.ledger_id, one.members[0].address) for one in whole.snapshot_ledgers] == [(9, "10.0.0.1:6660")]
+        await ledgers.create(LedgerMetadata(LedgerId(12), record.topic_id, (here,), 1))
+        stored = await replica.coordination.topics.read(record.topic_id)
+        assert stored is not None
+        acks = replace(stored.value, acks=(LedgerId(12),), acks_deleted_below=LedgerId(11), format=2)
+        await replica.coordination.topics.write(acks, version=stored.version)
+        asked = pb.LedgersRequest(topic="flights", with_acks=True)
+        whole = await replica.channel.call(LEDGERS, asked, timeout_ms=TIMEOUT_MS)
+        assert ([one.ledger_id for one in whole.ack_ledgers], whole.acks_deleted_below) == ([12], 11)
         with pytest.raises(TopicNotFound):
             await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
 

@@ -17,6 +17,7 @@ from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
+from oncelog.verify.subscriptions import SubscriptionsComparison
 from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
@@ -123,7 +124,8 @@ class PlantedStorage:
             for slices in pieces
         )
         findings = misplaced(snapshot.position, remembered, ledgers) if snapshot else ()
-        return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, tuple(findings), False, ranges, all_copies)
+        none = SubscriptionsComparison()
+        return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, tuple(findings), False, none, ranges, all_copies)
 
 
 def replace_after(snapshot: ReportedSnapshot, after: int | None) -> ReportedSnapshot:

@@ -152,7 +152,7 @@ def test_damage_in_stored_entries_is_reported_exactly(spark: SparkSession) -> No
     assert states(topic) == {
         "once": "violated", "order": "incomplete", "contiguous": "good", "producers": "incomplete",
         "base_index": "violated", "digests": "violated", "copies": "good", "chain": "violated", "live map": "violated",
-        "snapshot": "none",
+        "snapshot": "none", "subscriptions": "good",
     }  # fmt: skip
 
 

@@ -4,18 +4,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tests.spark_proof.consumption import Acknowledged
 from tests.spark_proof.journey_run import Outcome
 from tests.spark_proof.source_topic import Filled
 
 COUNTS = ("wanted", "stored", "lost", "duplicated", "foreign", "out_of_order")
 
 
-def as_json(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def as_json(seed: int, filled: Filled, acknowledged: Acknowledged, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """kills: {label of a fault: {journey: how often it was injected}}."""
     return {
-        "proven": all(outcome.good for outcome in outcomes),
+        "proven": acknowledged.good and all(outcome.good for outcome in outcomes),
         "seed": seed,
         "source": asdict(filled),
+        "subscriptions": asdict(acknowledged),
         "journeys": {outcome.journey.name: _journey(outcome) for outcome in outcomes},
         "kills": {
             fault: {o.journey.name: o.hits[fault] for o in outcomes if fault in o.hits} for fault in _faults(outcomes)
@@ -38,7 +40,7 @@ def _journey(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> str:
+def as_table(seed: int, filled: Filled, acknowledged: Acknowledged, outcomes: Sequence[Outcome]) -> str:
     """The matrix, the counts, and the verdict."""
     names = [outcome.journey.name for outcome in outcomes]
     kills = [[fault, *(str(o.hits.get(fault, "")) for o in outcomes)] for fault in _faults(outcomes)]
@@ -59,9 +61,16 @@ def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> str:
             "",
             *aligned([["messages", *names], *counts, *own]),
             *said,
-            "PROVEN" if all(outcome.good for outcome in outcomes) else "NOT PROVEN",
+            _acknowledged(acknowledged),
+            *acknowledged.complaints,
+            "PROVEN" if acknowledged.good and all(outcome.good for outcome in outcomes) else "NOT PROVEN",
         ]
     )
+
+
+def _acknowledged(found: Acknowledged) -> str:
+    equal = f"{found.equal} of {found.subscriptions} subscriptions are the fold of their ack chain"
+    return f"{found.messages} acknowledgements meanwhile: {equal}"
 
 
 def _faults(outcomes: Sequence[Outcome]) -> list[str]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.spark_proof.consumption import Acknowledged
 from tests.spark_proof.flights import Verdict
 from tests.spark_proof.journey_run import Outcome, recut_batches
 from tests.spark_proof.plan import Journey, Victim, journeys
@@ -14,6 +15,7 @@ BATCHES = 8
 PERFECT = Verdict(10, 10, 0, 0, 0, 0)
 DOUBLED = replace(PERFECT, stored=12, duplicated=2)
 FILLED = Filled(30, 10)
+ACKNOWLEDGED = Acknowledged(1_000, 6, 6)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -59,8 +61,8 @@ def test_the_verdict_needs_every_fault_every_row_and_a_control_that_fails(
 ) -> None:
     """A run that could not have failed is no proof."""
     assert found.good is proven
-    assert as_json(1, FILLED, [found])["proven"] is proven
-    text = as_table(1, FILLED, [found])
+    assert as_json(1, FILLED, ACKNOWLEDGED, [found])["proven"] is proven
+    text = as_table(1, FILLED, ACKNOWLEDGED, [found])
     assert said in text
     assert text.splitlines()[-1] == ("PROVEN" if proven else "NOT PROVEN")
 
@@ -70,3 +72,12 @@ def test_a_batch_is_recut_when_its_commits_had_other_numbers_of_tasks() -> None:
     told = ['{"batch": 0, "tasks": 4}', '{"batch": 1, "tasks": 4}', '{"batch": 1, "tasks": 4}']
     assert recut_batches(told) == 0
     assert recut_batches([*told, '{"batch": 1, "tasks": 1}']) == 1
+
+
+def test_subscription_that_is_not_the_fold_of_its_chain_is_not_proven() -> None:
+    """Neither is one that nobody acknowledged anything in, or that is missing."""
+    wrong = (Acknowledged(1_000, 5, 6, ("flights: it differs",)), Acknowledged(0, 6, 6), Acknowledged(1_000, 4, 4))
+    for each in wrong:
+        assert as_json(1, FILLED, each, [])["proven"] is False
+        assert as_table(1, FILLED, each, []).endswith("NOT PROVEN")
+    assert "flights: it differs" in as_table(1, FILLED, wrong[0], [])

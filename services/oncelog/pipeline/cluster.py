@@ -26,6 +26,7 @@ from oncelog.client.read_stream import WINDOW_BYTES, ReadStream
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.names import parse_topic
 from oncelog.ledgers.reader import ReadRecord
 from oncelog.ledgers.storage_links import StorageLinks
@@ -186,20 +187,26 @@ def closed_ledger(
 class PresentLedgers:
     """The members that ledgers of one topic have now: repair replaces members, and a former one gives nothing.
 
-    of_snapshots: of the topic's snapshots, not of its log. addresses: of all storage nodes that are read from.
+    purpose: whether they are of the topic's log, of its snapshots or of its ack chain. addresses: of all storage nodes
+    that are read from.
     """
 
     cluster: ClusterConnection
     topic: str
     storage: StorageLinks
     addresses: dict[Incarnation, str]
-    of_snapshots: bool = False
+    purpose: LedgerPurpose = LedgerPurpose.LOG
 
     async def members(self, ledger_id: LedgerId) -> pb.TopicLedger | None:
         """The ledger as it is listed now, None if it is not; `storage` learns the addresses. Raises OncelogError."""
-        request = pb.LedgersRequest(topic=self.topic, with_snapshots=self.of_snapshots, ledger_ids=[ledger_id])
+        request = pb.LedgersRequest(
+            topic=self.topic,
+            with_snapshots=self.purpose is LedgerPurpose.DEDUP,
+            with_acks=self.purpose is LedgerPurpose.ACKS,
+            ledger_ids=[ledger_id],
+        )
         answer = await self.cluster.ask_metadata(LEDGERS, request, patience_ms=_CALL_TIMEOUT_MS)
-        for ledger in answer.snapshot_ledgers if self.of_snapshots else answer.ledgers:
+        for ledger in (*answer.ledgers, *answer.snapshot_ledgers, *answer.ack_ledgers):
             if ledger.ledger_id == ledger_id:
                 self.addresses.update(
                     {Incarnation(one.incarnation): one.address for one in ledger.members if one.address}

@@ -19,6 +19,7 @@ from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.ownership_proofs import until_current
+from oncelog.topic_owner.subscription_states import ack_state
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
@@ -129,6 +130,8 @@ class AdminService:
 
 def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState:
     shown = request.producers_max or topic_states.PRODUCERS_SHOWN_MAX
+    serving = runner.core.serving
+    acks = ack_state(serving) if request.with_acks and serving is not None else None
     return pb.TopicState(
         topic=runner.name,
         topic_id=runner.topic_id,
@@ -136,4 +139,5 @@ def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState
         phase=runner.core.phase.value,
         stats_json=json.dumps(topic_states.stats(runner)),
         internal_stats_json=json.dumps(topic_states.internal_stats(runner, shown)) if request.internal else "",
+        ack_state_json="" if acks is None else json.dumps(acks),
     )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
+from oncelog.core.subscriptions.digest import state_digest
 from oncelog.core.subscriptions.retention import LedgerSpan, backlog_bytes
 from oncelog.core.subscriptions.subscription import Subscription
 from oncelog.core.topic.serving import Serving
@@ -30,6 +31,18 @@ def subscriptions_of(
             break
         shown[each.state.name] = one
     return shown
+
+
+def ack_state(serving: Serving) -> Json | None:
+    """The durable state of all subscriptions as digests, and the position of the ack chain that it corresponds to.
+    None while the chain does not say yet what was given up of it: the state is ahead of the chain."""
+    state = serving.acks.state
+    if serving.acks.given_up:
+        return None
+    return {
+        "position": str(state.position),
+        "subscriptions": {each.name: state_digest(each) for each in state.subscriptions.values()},
+    }
 
 
 def subscription_of(subscription: Subscription, serving: Serving) -> Json:

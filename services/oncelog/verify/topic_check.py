@@ -31,6 +31,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "chain": ("chain", "positions", "ledger length", "confirmed", "owner epoch", "topic"),
     "live map": ("live map",),
     "snapshot": ("snapshot",),
+    "subscriptions": ("subscriptions",),
 }
 
 #: {producer id: ids} -> {(producer id, id): where they are stored}

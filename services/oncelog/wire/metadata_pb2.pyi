@@ -398,9 +398,12 @@ class LedgersRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     WITH_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     LEDGER_IDS_FIELD_NUMBER: _builtins.int
+    WITH_ACKS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     with_snapshots: _builtins.bool
     """True: also the ledgers of its snapshots."""
+    with_acks: _builtins.bool
+    """True: also the ledgers of its ack chain."""
     @_builtins.property
     def ledger_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Only these ledgers, from their records as they are now: repair may have replaced a member. Empty: all."""
@@ -411,10 +414,11 @@ class LedgersRequest(_message.Message):
         topic: _builtins.str = ...,
         with_snapshots: _builtins.bool = ...,
         ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
+        with_acks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_ids", b"ledger_ids", "topic", b"topic", "with_snapshots", b"with_snapshots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_ids", b"ledger_ids", "topic", b"topic", "with_acks", b"with_acks", "with_snapshots", b"with_snapshots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -427,7 +431,11 @@ class LedgersAnswer(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     LEDGERS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_LEDGERS_FIELD_NUMBER: _builtins.int
+    ACK_LEDGERS_FIELD_NUMBER: _builtins.int
+    ACKS_DELETED_BELOW_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
+    acks_deleted_below: _builtins.int
+    """Ledgers of the ack chain below this one were deleted; 0: none was."""
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLedger]:
         """In the order of the log."""
@@ -436,16 +444,22 @@ class LedgersAnswer(_message.Message):
     def snapshot_ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLedger]:
         """Ledgers of the dedup cursor, if requested, in order; without first_base_index."""
 
+    @_builtins.property
+    def ack_ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLedger]:
+        """Ledgers of the ack chain, if requested, in order; without first_base_index."""
+
     def __init__(
         self,
         *,
         topic_id: _builtins.str = ...,
         ledgers: _abc.Iterable[Global___TopicLedger] | None = ...,
         snapshot_ledgers: _abc.Iterable[Global___TopicLedger] | None = ...,
+        ack_ledgers: _abc.Iterable[Global___TopicLedger] | None = ...,
+        acks_deleted_below: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledgers", b"ledgers", "snapshot_ledgers", b"snapshot_ledgers", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_ledgers", b"ack_ledgers", "acks_deleted_below", b"acks_deleted_below", "ledgers", b"ledgers", "snapshot_ledgers", b"snapshot_ledgers", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

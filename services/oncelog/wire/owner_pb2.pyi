@@ -912,10 +912,13 @@ class TopicStatesRequest(_message.Message):
     TOPIC_IDS_FIELD_NUMBER: _builtins.int
     INTERNAL_FIELD_NUMBER: _builtins.int
     PRODUCERS_MAX_FIELD_NUMBER: _builtins.int
+    WITH_ACKS_FIELD_NUMBER: _builtins.int
     internal: _builtins.bool
     """True: with internal statistics."""
     producers_max: _builtins.int
     """Limit of listed producers; 0: 1000."""
+    with_acks: _builtins.bool
+    """True: with the state of the ack chain, as digests."""
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: all topics of this owner."""
@@ -926,10 +929,11 @@ class TopicStatesRequest(_message.Message):
         topic_ids: _abc.Iterable[_builtins.str] | None = ...,
         internal: _builtins.bool = ...,
         producers_max: _builtins.int = ...,
+        with_acks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "producers_max", b"producers_max", "topic_ids", b"topic_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "producers_max", b"producers_max", "topic_ids", b"topic_ids", "with_acks", b"with_acks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -965,6 +969,7 @@ class TopicState(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     STATS_JSON_FIELD_NUMBER: _builtins.int
     INTERNAL_STATS_JSON_FIELD_NUMBER: _builtins.int
+    ACK_STATE_JSON_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     owner_epoch: _builtins.int
@@ -974,6 +979,10 @@ class TopicState(_message.Message):
     """One JSON object: rates, sizes, counters of results, connected producers."""
     internal_stats_json: _builtins.str
     """One JSON object: marks, generations, ledgers, the snapshot. Empty unless asked for."""
+    ack_state_json: _builtins.str
+    """One JSON object: the durable state of each subscription as a digest, and the position of the ack chain that it
+    corresponds to. Empty unless asked for, and while the chain does not say what was given up of it.
+    """
     def __init__(
         self,
         *,
@@ -983,10 +992,11 @@ class TopicState(_message.Message):
         phase: _builtins.str = ...,
         stats_json: _builtins.str = ...,
         internal_stats_json: _builtins.str = ...,
+        ack_state_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal_stats_json", b"internal_stats_json", "owner_epoch", b"owner_epoch", "phase", b"phase", "stats_json", b"stats_json", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_state_json", b"ack_state_json", "internal_stats_json", b"internal_stats_json", "owner_epoch", b"owner_epoch", "phase", b"phase", "stats_json", b"stats_json", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

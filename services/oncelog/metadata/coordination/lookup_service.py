@@ -161,6 +161,10 @@ class LookupService:
             links = cursor.value.ledgers if cursor is not None else ()
             snapshots = [LedgerLink(link.ledger_id, 0) for link in links]
             answer.snapshot_ledgers.extend(await self._listed(record.topic_id, snapshots, request.ledger_ids))
+        if request.with_acks:
+            acks = [LedgerLink(ledger_id, 0) for ledger_id in stored.value.acks]
+            answer.ack_ledgers.extend(await self._listed(record.topic_id, acks, request.ledger_ids))
+            answer.acks_deleted_below = stored.value.acks_deleted_below
         return answer
 
     async def _listed(

@@ -76,7 +76,7 @@ def _violations(plan: TopicPlan, check: TopicCheck) -> list[Json]:
     totals = check.joined.totals
     trouble = missing_snapshot(plan, totals.entries, (totals.last_ms or 0) - (totals.first_ms or 0))
     missing = () if trouble is None else (Finding("snapshot", None, trouble),)
-    return found + [_violation(one) for one in (*plan.snapshot_findings, *missing)]
+    return found + [_violation(one) for one in (*plan.snapshot_findings, *missing, *plan.subscriptions.findings)]
 
 
 def _violation(one: Finding) -> Json:
@@ -98,6 +98,7 @@ def _checks(plan: TopicPlan, check: TopicCheck, violations: Sequence[Json]) -> l
         "chain": counted(len(plan.ledgers), "ledger"),
         "live map": f"{check.live.equal:,} of {counted(len(plan.owner.live.producers), 'producer')} equal",
         "snapshot": "no snapshot was compared",
+        "subscriptions": _subscriptions(plan),
     }
     if plan.snapshot is not None and check.snapshot is not None:
         snapshot = plan.snapshot
@@ -107,6 +108,7 @@ def _checks(plan: TopicPlan, check: TopicCheck, violations: Sequence[Json]) -> l
     partly = {
         "live map": not check.live.whole,
         "snapshot": _snapshot_unseen(plan, check) is not None,
+        "subscriptions": bool(plan.subscriptions.unchecked),
         "copies": plan.all_copies and bool(totals.silent),
         **dict.fromkeys(("once", "order", "producers"), blind),
     }
@@ -118,6 +120,12 @@ def _checks(plan: TopicPlan, check: TopicCheck, violations: Sequence[Json]) -> l
             state = "none"
         found.append({"check": name, "state": state, "violations": count, "compared_with": compared[name]})
     return found
+
+
+def _subscriptions(plan: TopicPlan) -> str:
+    compared = plan.subscriptions
+    count = counted(compared.count, "subscription")
+    return f"{compared.equal:,} of {count} equal" + (f", as of {compared.position}" if compared.count else "")
 
 
 def _contiguous(check: TopicCheck) -> int:
@@ -175,6 +183,8 @@ def _not_checked(plan: TopicPlan, check: TopicCheck) -> list[str]:
         )
     if live.unseen:
         found.append(f"{live.unseen} producers of the live map have no message in the log that is kept")
+    if plan.subscriptions.unchecked:
+        found.append(f"the subscriptions: {plan.subscriptions.unchecked}")
     snapshot = _snapshot_unseen(plan, check)
     return found if snapshot is None else [*found, snapshot]
 

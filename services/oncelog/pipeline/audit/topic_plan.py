@@ -15,8 +15,10 @@ from crc32c import crc32c
 from oncelog.client.backoff import persist
 from oncelog.core.dedup.snapshot import SnapshotReader, decode_manifest
 from oncelog.core.errors import CorruptEntry, EntriesLost, LedgerUnavailable, NotOwner, TopicLoading, UnreadableEntry
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, peek_header
 from oncelog.core.ids import (
+    BEFORE_ALL,
     EntryId,
     Generation,
     Incarnation,
@@ -26,7 +28,9 @@ from oncelog.core.ids import (
     SequenceId,
     TopicId,
 )
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.ledgers.reader import read_entries
+from oncelog.pipeline.audit.ack_chain import check_subscriptions
 from oncelog.pipeline.audit.ledger_ranges import (
     AuditedLedger,
     AuditRange,
@@ -43,6 +47,7 @@ from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.remembered import RememberedBatch
+from oncelog.verify.subscriptions import SubscriptionsComparison
 from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import TopicStatesRequest
@@ -87,7 +92,8 @@ class TopicPlan:
     """The audit of one topic, or partition.
 
     snapshot_findings: problems of its snapshots that were found while planning. snapshot_newer: the snapshots that
-    could be read have a later position. all_copies: all copies of each entry are read.
+    could be read have a later position. subscriptions: were compared while planning. all_copies: all copies of each
+    entry are read.
     """
 
     topic: str
@@ -97,6 +103,7 @@ class TopicPlan:
     snapshot: ReportedSnapshot | None
     snapshot_findings: tuple[Finding, ...]
     snapshot_newer: bool
+    subscriptions: SubscriptionsComparison
     ranges: tuple[AuditRange, ...]
     all_copies: bool = False
 
@@ -135,6 +142,7 @@ async def plan_topic(
         found,
         tuple(findings),
         reading.newer,
+        await check_subscriptions(cluster, topic, topic_id, reading.subscriptions, reading.acks),
         tuple(
             AuditRange(connection, topic, topic_id, slices, remembered_in(slices, remembered), all_copies)
             for slices in pieces
@@ -231,6 +239,9 @@ class SnapshotReading:
         self.newer = False
         #: entries of closed ledgers that cannot be read
         self.findings: list[Finding] = []
+        #: the subscriptions in that snapshot, as of this position of the ack chain
+        self.subscriptions: list[Buffer] = []
+        self.acks = BEFORE_ALL
 
     async def read(self, ledger: pb.TopicLedger) -> None:
         members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
@@ -240,7 +251,9 @@ class SnapshotReading:
         metadata = closed_ledger(LedgerId(ledger.ledger_id), self._topic_id, ids, last)
         reader, patience_ms = SnapshotReader(crc32c), PATIENCE_MS if closed else self._end_patience_ms
         async with storage_of(self._cluster.credentials, members) as storage:
-            present = PresentLedgers(self._cluster, self._topic, storage, addresses_of(members), of_snapshots=True)
+            present = PresentLedgers(
+                self._cluster, self._topic, storage, addresses_of(members), purpose=LedgerPurpose.DEDUP
+            )
             record = present.record_of(metadata)
             try:
                 pages = read_entries(storage, metadata, EntryId(0), last, timeout_ms=patience_ms, record=record)
@@ -267,6 +280,7 @@ class SnapshotReading:
             )
             position, next_index = manifest.position, manifest.next_index
             self.found = ReportedSnapshot(manifest.number, position, next_index, producers, None, remembered)
+            self.subscriptions, self.acks = reader.subscriptions, manifest.acks
 
     def _feed(self, reader: SnapshotReader, entry_id: EntryId, data: bytes) -> None:
         kind, body = peek_header(data).kind, body_of(data)

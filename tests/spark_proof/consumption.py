@@ -1,0 +1,74 @@
+"""Consumers of the source topic while Spark reads it and processes are killed: their acknowledgements must be what the
+topic owners have at the end, and what the ack chains say."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import oncelog
+from oncelog.pipeline.audit.topic_plan import plan_topic
+from oncelog.pipeline.cluster import ClusterConnection, run_connected
+from oncelog.pipeline.options import ConnectionOptions
+from tests.cluster.cluster_fixture import Cluster
+from tests.spark_proof.flights import PARTITIONS, SOURCE, partition_topic
+
+_SUBSCRIPTIONS = ("billing", "search")
+#: Nothing more arrives: the whole topic is delivered again.
+_PAUSE_S = 1.0
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """messages: acknowledged, some of them several times, after a seek. subscriptions: all of the partitions, of which
+    `equal` are the fold of their ack chain. complaints: what differs."""
+
+    messages: int = 0
+    equal: int = 0
+    subscriptions: int = 0
+    complaints: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        return not self.complaints and self.messages > 0 and self.equal == PARTITIONS * len(_SUBSCRIPTIONS)
+
+
+@asynccontextmanager
+async def consuming(cluster: Cluster) -> AsyncIterator[Acknowledged]:
+    """Acknowledge two of three messages of two subscriptions, again and again."""
+    acknowledged, over = Acknowledged(), asyncio.Event()
+    async with await oncelog.connect(cluster.url) as client, asyncio.TaskGroup() as tasks:
+        for name in _SUBSCRIPTIONS:
+            tasks.create_task(_consume(client, name, acknowledged, over))
+        yield acknowledged
+        over.set()
+
+
+async def _consume(client: oncelog.AsyncClient, name: str, acknowledged: Acknowledged, over: asyncio.Event) -> None:
+    async with await client.subscribe(SOURCE, subscription=name, type="shared", start=oncelog.EARLIEST) as consumer:
+        while not over.is_set():
+            batch = await consumer.receive_batch(500, max_wait=_PAUSE_S)
+            wanted = [message for message in batch if message.index % 3]
+            with contextlib.suppress(oncelog.errors.StaleSeekEpoch):  # of another partition's seek
+                if wanted:
+                    await consumer.ack(wanted)
+                    acknowledged.messages += len(wanted)
+                elif not batch:
+                    await consumer.seek(oncelog.EARLIEST)
+
+
+def compare(cluster: Cluster, acknowledged: Acknowledged) -> None:
+    """What the owners have against the ack chains of the partitions."""
+    connection = ConnectionOptions(cluster.url)
+
+    async def planned(own: ClusterConnection) -> None:
+        for partition in range(PARTITIONS):
+            plan = await plan_topic(own, connection, partition_topic(partition), entries_max=10_000, all_copies=False)
+            found = plan.subscriptions
+            acknowledged.subscriptions += found.count
+            acknowledged.equal += found.equal
+            said = [finding.message for finding in found.findings] + [found.unchecked] * bool(found.unchecked)
+            acknowledged.complaints += tuple(f"{plan.topic}: {each}" for each in said)
+
+    run_connected(connection, planned)
