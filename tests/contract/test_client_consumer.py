@@ -147,6 +147,8 @@ async def test_seek_begins_again(client: oncelog.AsyncClient) -> None:
     with pytest.raises(errors.StaleSeekEpoch):
         await consumer.ack(before[5])
     await consumer.ack(again)
+    with pytest.raises(errors.InvalidArgument, match="index 13 is outside of the topic's 0 to 12"):
+        await consumer.seek(oncelog.Index(13))
     await consumer.seek(again[3].message_id)
     assert (await consumer.receive(timeout=DEADLINE_S)).index == 6
     await consumer.seek(oncelog.LATEST)

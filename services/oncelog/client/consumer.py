@@ -18,7 +18,8 @@ from oncelog.client.network import Network
 from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.received import Received, grouped, last_places, source_of
 from oncelog.core.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
-from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError
+from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
+from oncelog.core.formats.message_id import Index
 from oncelog.core.names import TopicName
 from oncelog.core.subscriptions.changes import SubscriptionType
 from oncelog.core.subscriptions.events import COUNTED_MAX
@@ -324,6 +325,9 @@ class AsyncConsumer:
             self._network, driver.topic, start, inclusive=inclusive, timeout_ms=self._timeout_ms, create=False
         )
         self._check_open()
+        if isinstance(start, Index) and not found.first_index <= start.number <= found.next_index:
+            message = f"index {start.number} is outside of the topic's {found.first_index} to {found.next_index}"
+            raise InvalidArgument(message, field="start", limit=found.next_index)
         runs.acks.send()
         seek_epoch = await driver.seek(found.begins_at)
         # Nothing of an older epoch is handed out behind this call.

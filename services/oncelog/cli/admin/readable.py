@@ -27,7 +27,8 @@ def is_time(name: str, value: object) -> bool:
 
 def is_size(name: str, value: object) -> bool:
     """Whether the field is a number of bytes."""
-    return name.endswith("bytes") and isinstance(value, int) and not isinstance(value, bool)
+    # Pulsar's name of a number of bytes has no unit.
+    return name.endswith(("bytes", "backlog_size")) and isinstance(value, int) and not isinstance(value, bool)
 
 
 def label(name: str, value: object) -> str:
