@@ -1,13 +1,19 @@
 """Reports entries that a read skipped, and gaps: on standard error and, with -o json, between the messages."""
 
 import json
+import logging
 
 from rich.console import Console
 
+from oncelog.client import corruption, read_stream
 from oncelog.client.corruption import Skipped
 from oncelog.client.read_stream import Gap
 from oncelog.client.reader import AsyncReader
 from oncelog.core.errors import LedgerUnavailable
+
+# Python prints warnings of loggers without a handler: each skip and gap would be reported twice.
+for _client in (corruption, read_stream):
+    logging.getLogger(_client.__name__).addHandler(logging.NullHandler())
 
 
 class SkipReport:

@@ -132,7 +132,7 @@ def plan_of(
     if gone and not loss_allowed:
         raise NotFound(
             f"{gone[0]} was deleted. It is exported up to message {reached[gone[0]].next}; later messages, if there "
-            f"were any, are lost. To continue without it, set {ALLOW_DATA_LOSS} to true once",
+            f"were any, are lost. To continue without it, set {ALLOW_DATA_LOSS} to true once (--allow-data-loss)",
             field=ALLOW_DATA_LOSS,
             topic=gone[0],
         )
@@ -193,7 +193,7 @@ def created_anew(topic: str, before: str, now: str) -> OncelogError:
 def lost(loss: MessageLoss) -> OncelogError:
     return NotFound(
         f"{loss}, and were not exported. To continue behind them and list them in the manifest, set "
-        f"{ALLOW_DATA_LOSS} to true",
+        f"{ALLOW_DATA_LOSS} to true (--allow-data-loss)",
         field=ALLOW_DATA_LOSS,
         topic=loss.topic,
     )
