@@ -1,7 +1,10 @@
 """The account of consumers: what counts as delivered, as redelivered, and as acknowledged and seen again."""
 
+from oncelog.client.subscribing import SubscriptionTypeName
 from oncelog.lab.consumer_program import ranges_of
 from oncelog.lab.consumption import IN_FLIGHT_S, Consumption
+from oncelog.lab.verdict import LogVerdict
+from oncelog.lab.workload.consumers import WorkloadSubscription, with_consumers
 
 
 def test_everything_once() -> None:
@@ -47,3 +50,60 @@ def test_ranges_of_indexes() -> None:
     """Whatever the order in which partitions and entries came."""
     assert ranges_of([5, 6, 1, 2, 9]) == [[1, 2], [5, 6], [9, 9]]
     assert ranges_of([]) == []
+
+
+def subscription(kind: SubscriptionTypeName) -> WorkloadSubscription:
+    return WorkloadSubscription(kind, "flights")
+
+
+def plain(*indexes: int) -> list[tuple[int, bytes | None]]:
+    return [(index, None) for index in indexes]
+
+
+def test_new_messages_ascend_for_one_consumer() -> None:
+    """What was received before may come again; another session may begin anywhere."""
+    own = subscription("failover")
+    own.receive("a", plain(0, 1, 5), empty_at_s=0.0)
+    own.receive("a", plain(1, 6), empty_at_s=0.0)
+    assert own.out_of_order == 0
+    own.receive("b", plain(3), empty_at_s=0.0)
+    assert own.out_of_order == 0
+    own.receive("a", plain(4), empty_at_s=0.0)
+    assert own.out_of_order == 1
+    own.session_ends("a")
+    own.receive("a", plain(2), empty_at_s=0.0)
+    assert own.out_of_order == 1
+
+
+def test_new_messages_of_a_key_ascend_whoever_gets_them() -> None:
+    own = subscription("key_shared")
+    own.receive("a", [(0, b"x"), (9, b"y"), (4, b"x")], empty_at_s=0.0)
+    own.receive("b", [(5, b"x"), (10, b"y"), (3, None)], empty_at_s=0.0)
+    own.receive("b", [(4, b"x")], empty_at_s=0.0)
+    assert own.out_of_order == 0
+    own.receive("b", [(8, b"y")], empty_at_s=0.0)
+    assert own.out_of_order == 1
+
+
+def test_shared_messages_have_no_order() -> None:
+    own = subscription("shared")
+    own.receive("a", [(4, b"x"), (1, b"x")], empty_at_s=0.0)
+    assert own.out_of_order == 0
+
+
+def test_verdict_counts_what_subscriptions_got() -> None:
+    """Each fault fails the run and names its subscription."""
+    good, bad = subscription("shared"), subscription("exclusive")
+    for each in (good, bad):
+        each.account.acknowledge(each.receive("a", plain(0, 1, 2), empty_at_s=0.0), at_s=1.0)
+    verdict = LogVerdict(3, 3)
+    fine = with_consumers(verdict, [good, bad], {"flights": 3})
+    assert (fine.perfect, fine.delivered, fine.redelivered) == (True, 6, 0)
+    bad.receive("a", plain(5, 4, 2), empty_at_s=10.0)
+    found = with_consumers(verdict, [good, bad], {"flights": 3})
+    assert (found.perfect, found.acked_seen_again, found.consumer_order, found.never_delivered) == (False, 1, 1, 0)
+    assert found.violations == (
+        "workload-exclusive: 1 acknowledged messages came again", "workload-exclusive: wrong order",
+    )  # fmt: skip
+    lacking = with_consumers(verdict, [good], {"flights": 5})
+    assert (lacking.perfect, lacking.violations) == (False, ("workload-shared: 2 messages were never delivered",))

@@ -3,20 +3,26 @@
 A session ends in one of two ways. Killed: its connections close while messages are unacknowledged or their
 acknowledgement is on its way. Closed: everything received is acknowledged. Messages of a killed session come again,
 unless their acknowledgement was told to be durable.
+
+Order: messages that nobody has received before ascend in what one consumer of an exclusive or failover subscription
+gets, and of a key_shared one among the messages of a key, whoever gets them.
 """
 
 import asyncio
 import random
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.consumer import AsyncConsumer
+from oncelog.client.messages import ConsumerBatch
 from oncelog.client.subscribing import SubscriptionTypeName
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.message_id import EARLIEST
 from oncelog.lab.consumer_program import ranges_of
 from oncelog.lab.consumption import Consumption
+from oncelog.lab.verdict import LogVerdict
 from oncelog.lab.workload.publishers import ClientSetup
 
 _BATCH_MESSAGES = 200
@@ -26,7 +32,8 @@ _RECONNECT_AFTER_S = 0.3
 _WORK_S_MAX = 0.3
 #: {type: how many consumers share the subscription}
 CONSUMERS: dict[SubscriptionTypeName, int] = {"exclusive": 1, "failover": 2, "shared": 2, "key_shared": 2}
-_ORDERED = ("exclusive", "failover")
+#: At the end a new consumer of each subscription gets nothing more for so long.
+_QUIET_S = 2.0
 
 
 @dataclass(slots=True)
@@ -36,12 +43,79 @@ class WorkloadSubscription:
     type: SubscriptionTypeName
     topic: str
     account: Consumption = field(default_factory=Consumption)
-    #: messages that a consumer of an exclusive or failover subscription got for the first time after a later one
+    #: messages that were received for the first time after a later one
     out_of_order: int = 0
+    #: {consumer, or key: the highest index that it got}
+    _highest: dict[str | bytes, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return f"workload-{self.type}"
+
+    def receive(
+        self, consumer: str, messages: Sequence[tuple[int, bytes | None]], *, empty_at_s: float
+    ) -> list[tuple[int, int]]:
+        """A session of a consumer received these, (index, key) each, after its buffer was empty. Returns their
+        ranges."""
+        for index, key in messages:
+            about = {"key_shared": key, "shared": None}.get(self.type, consumer)
+            if about is None:
+                continue
+            highest = self._highest.get(about, -1)
+            if index < highest and index not in self.account.received:
+                self.out_of_order += 1
+            self._highest[about] = max(highest, index)
+        ranges = [(first, last) for first, last in ranges_of([index for index, _ in messages])]
+        self.account.receive(ranges, empty_at_s=empty_at_s)
+        return ranges
+
+    def session_ends(self, consumer: str) -> None:
+        """What the next session gets may begin anywhere."""
+        self._highest.pop(consumer, None)
+
+
+def messages_of(batch: ConsumerBatch) -> list[tuple[int, bytes | None]]:
+    """(index, key) of each message."""
+    found: list[tuple[int, bytes | None]] = []
+    for part in batch.batches:
+        keys = part.keys or [None] * part.count
+        found += zip(range(part.first_index, part.first_index + part.count), keys, strict=True)
+    return found
+
+
+def with_consumers(
+    verdict: LogVerdict, subscriptions: Sequence[WorkloadSubscription], ends: Mapping[str, int]
+) -> LogVerdict:
+    """The verdict with what consumers got. ends: {topic: how many messages it has}."""
+    accounts = [(each, each.account) for each in subscriptions]
+    never = {each.name: account.never_delivered(ends.get(each.topic, 0)) for each, account in accounts}
+    again = {each.name: account.acked_seen_again for each, account in accounts}
+    return replace(
+        verdict,
+        never_delivered=sum(never.values()),
+        acked_seen_again=sum(again.values()),
+        consumer_order=sum(each.out_of_order for each in subscriptions),
+        delivered=sum(account.delivered for _, account in accounts),
+        redelivered=sum(account.redelivered for _, account in accounts),
+        violations=(
+            *verdict.violations,
+            *(f"{name}: {count} messages were never delivered" for name, count in never.items() if count),
+            *(f"{name}: {count} acknowledged messages came again" for name, count in again.items() if count),
+            *(f"{each.name}: wrong order" for each in subscriptions if each.out_of_order),
+        ),
+    )
+
+
+async def receive_rest(client: AsyncClient, subscription: WorkloadSubscription) -> None:
+    """A new consumer gets what is not acknowledged, until nothing comes. Everybody else has left."""
+    async with await client.subscribe(
+        subscription.topic, subscription=subscription.name, type=subscription.type, consumer_name="the-rest"
+    ) as consumer:
+        empty_at_s = time.monotonic()
+        while batch := await consumer.receive_batch(_BATCH_MESSAGES, max_wait=_QUIET_S):
+            subscription.receive("the-rest", messages_of(batch), empty_at_s=empty_at_s)
+            await consumer.ack(batch)
+            empty_at_s = time.monotonic()
 
 
 class WorkloadConsumer:
@@ -92,28 +166,16 @@ class WorkloadConsumer:
             stopping.cancel()
             handling.cancel()
             await asyncio.gather(handling, return_exceptions=True)
+            subscription.session_ends(self.name)
 
     async def _consume(self, consumer: AsyncConsumer) -> None:
         empty_at_s = time.monotonic()
-        highest = -1
         while True:
             batch = await consumer.receive_batch(_BATCH_MESSAGES, max_wait=0)
             if not len(batch):
                 batch = await consumer.receive_batch(_BATCH_MESSAGES)
                 empty_at_s = time.monotonic()  # it was empty until these arrived
-            indexes = [part.first_index + number for part in batch.batches for number in range(part.count)]
-            highest = self._check_order(indexes, highest)
-            ranges = [(first, last) for first, last in ranges_of(indexes)]
-            self._subscription.account.receive(ranges, empty_at_s=empty_at_s)
+            ranges = self._subscription.receive(self.name, messages_of(batch), empty_at_s=empty_at_s)
             await asyncio.sleep(self._random.uniform(0, _WORK_S_MAX))
             await consumer.ack(batch)
             self._subscription.account.acknowledge(ranges, at_s=time.monotonic())
-
-    def _check_order(self, indexes: list[int], highest: int) -> int:
-        """Messages that nobody has received before ascend in what one consumer gets."""
-        if self._subscription.type in _ORDERED:
-            for index in indexes:
-                if index < highest and index not in self._subscription.account.received:
-                    self._subscription.out_of_order += 1
-                highest = max(highest, index)
-        return highest

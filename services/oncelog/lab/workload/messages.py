@@ -5,6 +5,7 @@ from bisect import bisect_right
 
 from oncelog.verify.violation import Violation
 
+_KEYS = 8
 _FILLER = b"effectively once "
 
 
@@ -13,6 +14,11 @@ def message_value(client: str, number: int, seed: int) -> bytes:
     head = f"{client} {number} ".encode()
     body = head + _FILLER * (1 + (number * 7 + seed) % 5)
     return body + b"%08x" % zlib.crc32(body, seed & 0xFFFFFFFF)
+
+
+def message_key(client: str, number: int) -> bytes:
+    """The key of this message: of few, so that each one has many messages, and the same whenever it is sent again."""
+    return b"%s-%d" % (client.encode(), number % _KEYS)
 
 
 def parse_value(value: bytes, seed: int) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from oncelog.core.errors import InvalidArgument, OncelogError, StaleSequence
 from oncelog.lab.access import ClusterAccess
 from oncelog.lab.acknowledgements import AckRecord, SendFate
 from oncelog.lab.workload.events import Emit
-from oncelog.lab.workload.messages import GeneratedFile, message_value
+from oncelog.lab.workload.messages import GeneratedFile, message_key, message_value
 
 #: Between two sends: far below the limit of a small cluster, so that a pause is caused by a fault and not by a queue.
 _PERIOD_S = 0.25
@@ -152,7 +152,11 @@ class NamedPublisher(WorkloadPublisher):
         first, count = self._next, self.random.randint(1, _BATCH_MAX)
         self._next += count
         lines = [self._file.line(number) for number in range(first, first + count)]
-        sending = producer.send_many([value for _, value in lines], sequence_ids=[offset for offset, _ in lines])
+        sending = producer.send_many(
+            [value for _, value in lines],
+            sequence_ids=[offset for offset, _ in lines],
+            keys=[message_key(self.name, number) for number in range(first, first + count)],
+        )
         await self.record_fate(self.name, first, count, sending)
 
 
@@ -180,4 +184,5 @@ class AutomaticPublisher(WorkloadPublisher):
     async def send_next(self, producer: AsyncProducer) -> None:
         key, number = f"{self.name}.{self._sessions}", self._next
         self._next += 1
-        await self.record_fate(key, number, 1, producer.send(message_value(key, number, self.setup.seed)))
+        sending = producer.send(message_value(key, number, self.setup.seed), key=message_key(self.name, number))
+        await self.record_fate(key, number, 1, sending)

@@ -7,13 +7,19 @@ record. The workload prints events (`events`) and injects no faults.
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from oncelog.lab.access import ClusterAccess, RestClient
 from oncelog.lab.acknowledgements import STEADY, AckRecord, SendFate
 from oncelog.lab.verdict import LogChecker, LogVerdict, ReaderTrail
-from oncelog.lab.workload.consumers import CONSUMERS, WorkloadConsumer, WorkloadSubscription
+from oncelog.lab.workload.consumers import (
+    CONSUMERS,
+    WorkloadConsumer,
+    WorkloadSubscription,
+    receive_rest,
+    with_consumers,
+)
 from oncelog.lab.workload.events import Emit, emit
 from oncelog.lab.workload.http_publisher import HttpPublisher, why_no_http
 from oncelog.lab.workload.messages import message_value, parse_value
@@ -78,10 +84,11 @@ class Workload:
                 for publisher in self._publishers:
                     publisher.stopping.set()
                 await asyncio.gather(*publishing)
-                verdict = await self._check(settings.topics)
+                verdict, ends = await self._check(settings.topics)
                 for consumer in self._consumers:
                     consumer.stopping.set()
                 await asyncio.gather(*consuming)
+                verdict = await self._consumed(verdict, ends)
                 for task in (*watching, *reading):
                     task.cancel()
             if verdict.perfect:
@@ -141,8 +148,8 @@ class Workload:
             pauses, acked = self._record.pauses, self._record.acknowledged_count
             self._emit("beat", acked=acked, steady_gap_ms_p999=pauses.steady_gap_ms_p999, clients=pauses.take())
 
-    async def _check(self, topics: Sequence[str]) -> LogVerdict:
-        """Read everything back, let the readers catch up, and compare."""
+    async def _check(self, topics: Sequence[str]) -> tuple[LogVerdict, dict[str, int]]:
+        """Read everything back, let the readers catch up, and compare. And how many messages each topic has."""
         self._emit("checking", acked=self._record.acknowledged_count)
         checker = LogChecker(self._record, lambda value, _: parse_value(value, self._settings.seed))
         ends: dict[str, int] = {}
@@ -154,26 +161,13 @@ class Workload:
         await self._caught_up(ends)
         for reader in self._readers:
             checker.compare(reader.trail, reader.failure)
-        return self._with_consumers(checker.verdict(), ends)
+        return checker.verdict(), ends
 
-    def _with_consumers(self, verdict: LogVerdict, ends: dict[str, int]) -> LogVerdict:
-        accounts = [(each, each.account) for each in self._subscriptions]
-        never = {each.name: account.never_delivered(ends.get(each.topic, 0)) for each, account in accounts}
-        again = {each.name: account.acked_seen_again for each, account in accounts}
-        return replace(
-            verdict,
-            never_delivered=sum(never.values()),
-            acked_seen_again=sum(again.values()),
-            consumer_order=sum(each.out_of_order for each in self._subscriptions),
-            delivered=sum(account.delivered for _, account in accounts),
-            redelivered=sum(account.redelivered for _, account in accounts),
-            violations=(
-                *verdict.violations,
-                *(f"{name}: {count} messages were never delivered" for name, count in never.items() if count),
-                *(f"{name}: {count} acknowledged messages came again" for name, count in again.items() if count),
-                *(f"{each.name}: wrong order" for each in self._subscriptions if each.out_of_order),
-            ),
-        )
+    async def _consumed(self, verdict: LogVerdict, ends: dict[str, int]) -> LogVerdict:
+        """The verdict with what the consumers got, and with what is left for new ones."""
+        async with await self._settings.access.connect() as client:
+            await asyncio.gather(*(receive_rest(client, each) for each in self._subscriptions))
+        return with_consumers(verdict, self._subscriptions, ends)
 
     async def _delete_topics(self, rest: RestClient) -> None:
         """Only after a run without violations: otherwise the topics are kept for an analysis."""
