@@ -9,7 +9,7 @@ from oncelog.core.errors import EntriesLost, UnreadableEntry
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
 from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.subscriptions.events import ReadMessages
-from oncelog.rpc.reader_codec import StartTime
+from oncelog.rpc.reader_codec import StartIndex, StartTime
 from oncelog.topic_owner.message_reads import MessageReads
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.contract.shown_log import ShownLog, at
@@ -88,3 +88,5 @@ async def test_search_passes_unreadable_entries() -> None:
         assert await reads.at(index) == entries
     for time_ms, position in ((0, at(1, 0)), (1, at(1, 1)), (2, at(1, 2)), (4, at(1, 2)), (5, at(1, 5)), (6, at(4, 0))):
         assert (await reads.log.view.start_of(StartTime(time_ms)))[0] == position
+    past = Reads(at(1, 3), at(1, 4))
+    assert await past.log.view.start_of(StartIndex(5)) == (at(1, 5), 0)
