@@ -33,6 +33,7 @@ from oncelog.core.topic.effects import (
     EndSession,
     ExplainDelay,
     LastAddConfirmed,
+    LogTrimmed,
     NotifyDedupToggled,
     ReadCursorRecord,
     ReadEntries,
@@ -265,6 +266,7 @@ class TopicShell:
                 | TopicFailed()
                 | TopicDeposed()
                 | TopicClosed()
+                | LogTrimmed()
             ):
                 world.count(type(effect).__name__)
                 if isinstance(effect, SnapshotTaken) and effect.evicted:
