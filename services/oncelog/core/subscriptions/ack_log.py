@@ -145,6 +145,11 @@ class AckLog:
         return self._in_flight is None and not self._waiting
 
     @property
+    def at_rest(self) -> bool:
+        """Whether nothing is to be written, and could be."""
+        return self.idle and self.writable and not self.given_up and (self.ledgers.open or not self.state.ever_used)
+
+    @property
     def has_room(self) -> bool:
         """Whether more acknowledgements may wait. Other changes are few and are always taken."""
         return self._waiting_bytes < WAITING_BYTES_MAX

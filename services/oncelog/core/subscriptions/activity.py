@@ -24,6 +24,11 @@ class Activity:
     def ticking(self) -> Iterable[Subscription]:
         return self._ticking.values()
 
+    @property
+    def idle(self) -> bool:
+        """Whether time brings nothing to any of them."""
+        return not self._ticking and not self._touched
+
     def touch(self, subscription: Subscription) -> None:
         """Something has happened to the subscription in this step."""
         self._touched[subscription.state.number] = subscription

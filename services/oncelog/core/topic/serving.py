@@ -37,7 +37,7 @@ from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, Ledg
 from oncelog.core.names import parse_topic
 from oncelog.core.subscriptions.ack_log import AckLog, AckLogSettings
 from oncelog.core.subscriptions.subscriptions import Subscriptions
-from oncelog.core.topic.dedup_cursor import DedupCursor, SnapshotSettings, TakenOver
+from oncelog.core.topic.dedup_cursor import CursorState, DedupCursor, SnapshotSettings, TakenOver
 from oncelog.core.topic.effects import LastAddConfirmed, StartTopicTimer, Step
 from oncelog.core.topic.log import TopicLog
 from oncelog.core.topic.openings import Openings
@@ -65,6 +65,8 @@ class TopicSettings:
     #: how long a live node waits for an absent member's place before the ledger rolls onto the fuller set
     rejoin_after_ms: int = 500
     tick_ms: int = 250
+    #: while nothing depends on time, but for rolls, snapshots and policies, which look at ages of seconds to days
+    idle_tick_ms: int = 5_000
     retry_ms: int = 1_000
     #: How long an opening that fences nobody leaves a name to its holder after a takeover. A holder notices a silent
     #: owner within 5 s (keepalive), asks again 5 s after a request that got no answer, and pauses for 1 s at most.
@@ -328,6 +330,18 @@ class Serving:
         self._trim_acks()
         self.space.tick()
         self.cursor.take_if_due()
+
+    @property
+    def idle(self) -> bool:
+        """Whether a tick brings nothing soon, until something else happens."""
+        at_rest = (ManagedLedgerState.IDLE, ManagedLedgerState.OPEN)
+        chains = (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers)
+        absent = (self._fuller_since_ms, self._cursor_fuller_since_ms, self._acks_fuller_since_ms)
+        if self.draining or self.log.in_flight or absent != (None, None, None):
+            return False
+        if any(ledgers.state not in at_rest for ledgers in chains) or not self.acks.at_rest:
+            return False
+        return self.cursor.state is CursorState.IDLE and self.subscriptions.activity.idle and self.space.idle
 
     def return_over(self, key: str) -> None:
         """The time is over in which the holders of names could come back."""

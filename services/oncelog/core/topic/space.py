@@ -159,6 +159,13 @@ class TopicSpace:
         self._roll()
         self._trim_by_policy()
 
+    @property
+    def idle(self) -> bool:
+        """Whether the policies have nothing to do soon."""
+        if self._truncation is not None or self._trim_target is not None:
+            return False
+        return self.policies.keeps_everything or self._checked == (self.ledgers.changes, self._acks.state.position)
+
     def _know_backlogs(self) -> None:
         """A subscription that is behind in the ledgers of former owners has a backlog whose size is shown."""
         below = self.ledgers.unknown_below

@@ -12,9 +12,8 @@ back to the fold, end every session, open the next ledger, let clients resend. `
 topic; `now_ms` is that event's time. All parts emit their effects into one list (`effects.Step`).
 """
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any, get_args
+from typing import get_args
 
 from oncelog.core.coordination.ownership import (
     AcksLinked,
@@ -41,14 +40,6 @@ from oncelog.core.ledger.next_ledger import (
     LedgerPurpose,
     ManagedLedgerSettings,
     NextLedger,
-)
-from oncelog.core.ledger.recovery import (
-    LedgerRead,
-    LedgerWritten,
-    MemberErased,
-    MemberFenced,
-    RecoveryAdded,
-    RecoveryReadAnswered,
 )
 from oncelog.core.subscriptions.events import (
     AdminRequest,
@@ -79,14 +70,10 @@ from oncelog.core.topic.effects import (
 from oncelog.core.topic.events import (
     BatchesReceived,
     ClockChecked,
-    CursorRecordRead,
     CursorRecordWritten,
     DedupToggled,
     DrainRequested,
-    EntriesRead,
-    EntriesUnavailable,
     EntryIdsRead,
-    EntryUnreadable,
     HigherEpochReported,
     LedgerEndsRead,
     OpeningAbandoned,
@@ -106,13 +93,10 @@ from oncelog.core.topic.policies import TopicPolicies
 from oncelog.core.topic.reconnect_grace import RETURN_TIMER
 from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
+from oncelog.core.topic.takeover_attempt import Handlers, TakeoverAttempt
+from oncelog.core.topic.ticks import Ticks
 
-TICK_TIMER = "tick"
 RETRY_TIMER = "retry"
-
-#: {type of an event: what handles it}
-Handlers = dict[type, Callable[[Any], None]]
-
 
 #: Requests that need a topic that serves.
 _Refused = ConsumerOpening | AdminRequest | TruncateRequested
@@ -127,31 +111,6 @@ class Phase(Enum):
     WAITING = "waiting"
     CLOSED = "closed"
     DEPOSED = "deposed"
-
-
-class TakeoverAttempt:
-    """A takeover, and the log's next ledger beside it: opening needs one, whatever the takeover finds."""
-
-    def __init__(self, takeover: Takeover, next_ledger: NextLedger) -> None:
-        self.takeover = takeover
-        self.next_ledger = next_ledger
-        self.handlers: Handlers = {
-            LedgerIdClaimed: self._id_claimed,
-            LedgerCreated: self._created,
-        }
-        for event in (
-            CursorRecordRead, CursorRecordWritten, EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerRead,
-            LedgerWritten, MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
-        ):  # fmt: skip
-            self.handlers[event] = takeover.handle
-
-    def _id_claimed(self, event: LedgerIdClaimed) -> None:
-        if event.purpose is LedgerPurpose.LOG:
-            self.next_ledger.id_claimed(event)
-
-    def _created(self, event: LedgerCreated) -> None:
-        if event.purpose is LedgerPurpose.LOG:
-            self.next_ledger.created(event)
 
 
 def _handlers_of(serving: Serving) -> Handlers:
@@ -197,6 +156,7 @@ class Topic:
         self.phase = Phase.IDLE
         self.ownership = Ownership(topic_id, me, step.emit)
         self.settings = settings
+        self._ticks = Ticks(step, settings.tick_ms, settings.idle_tick_ms)
         self._checksum = checksum
         self.nodes = nodes
         self.dedup_enabled = dedup_enabled
@@ -238,6 +198,8 @@ class Topic:
         step.now_ms = now_ms
         handler = self._handlers.get(type(event))
         if handler is not None:
+            if not isinstance(event, TopicTimerFired):
+                self._ticks.wake()
             handler(event)
             if self.serving is not None:
                 self.serving.end_step()
@@ -253,7 +215,7 @@ class Topic:
             self._step.emit(TakeoverPhaseEnded(TakeoverPhase.ACQUIRE))
             self.ownership.gave_up(event.given_up)
             self.phase = Phase.READING
-            self._step.emit(StartTopicTimer(TICK_TIMER, self.settings.tick_ms))
+            self._ticks.begin()
         self.ownership.read()
 
     def _record_read(self, event: TopicRecordRead) -> None:
@@ -418,13 +380,8 @@ class Topic:
 
     def _timer_fired(self, event: TopicTimerFired) -> None:
         key = event.key
-        if key == TICK_TIMER:
-            self._step.emit(StartTopicTimer(TICK_TIMER, self.settings.tick_ms))
-            if self.serving is not None and self.phase is Phase.SERVING:
-                self.serving.tick()
-            elif self.attempt is not None:
-                self.attempt.takeover.tick()
-            self._check_delay()
+        if self._ticks.awaits(key):
+            self._tick()
         elif key == RETRY_TIMER:
             if self.phase is Phase.WAITING:
                 self.phase = Phase.READING
@@ -434,6 +391,16 @@ class Topic:
                 self.attempt.takeover.handle(event)
         elif key.startswith(RETURN_TIMER) and self.serving is not None:
             self.serving.return_over(key)
+
+    def _tick(self) -> None:
+        idle = False
+        if self.serving is not None and self.phase is Phase.SERVING:
+            self.serving.tick()
+            idle = self.serving.idle
+        elif self.attempt is not None:
+            self.attempt.takeover.tick()
+        self._ticks.again(idle=idle)
+        self._check_delay()
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 

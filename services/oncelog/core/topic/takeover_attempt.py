@@ -1,0 +1,50 @@
+"""One attempt to take a topic over: the takeover, and the log's next ledger beside it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.ledger.recovery import (
+    LedgerRead,
+    LedgerWritten,
+    MemberErased,
+    MemberFenced,
+    RecoveryAdded,
+    RecoveryReadAnswered,
+)
+from oncelog.core.topic.events import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntriesRead,
+    EntriesUnavailable,
+    EntryUnreadable,
+)
+from oncelog.core.topic.takeover import Takeover
+
+#: {type of an event: what handles it}
+Handlers = dict[type, Callable[[Any], None]]
+
+
+class TakeoverAttempt:
+    """A takeover, and the log's next ledger beside it: opening needs one, whatever the takeover finds."""
+
+    def __init__(self, takeover: Takeover, next_ledger: NextLedger) -> None:
+        self.takeover = takeover
+        self.next_ledger = next_ledger
+        self.handlers: Handlers = {
+            LedgerIdClaimed: self._id_claimed,
+            LedgerCreated: self._created,
+        }
+        for event in (
+            CursorRecordRead, CursorRecordWritten, EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerRead,
+            LedgerWritten, MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
+        ):  # fmt: skip
+            self.handlers[event] = takeover.handle
+
+    def _id_claimed(self, event: LedgerIdClaimed) -> None:
+        if event.purpose is LedgerPurpose.LOG:
+            self.next_ledger.id_claimed(event)
+
+    def _created(self, event: LedgerCreated) -> None:
+        if event.purpose is LedgerPurpose.LOG:
+            self.next_ledger.created(event)
