@@ -425,6 +425,26 @@ def test_hand_over_answers_what_is_pending_and_closes_both_chains(stop_after: in
     assert shown_of(second) == shown(world.folded_acks())
 
 
+def test_change_that_is_written_again_when_it_is_dropped_opens_the_next_ledger() -> None:
+    """The drop happens between the close of the failed ledger and the next one, which is opened once."""
+
+    class Repeating(Chain):
+        def dropped(self, tokens: list[object]) -> None:
+            super().dropped(tokens)
+            for token in tokens:
+                self.serving.acks.append(numbered(9), token)
+
+    chain = Repeating.new()
+    chain.world.silent = {A, B}
+    chain.number(1)
+    chain.owner.run()
+    chain.fail_ledger()
+    chain.world.silent = set()
+    chain.owner.run()
+    assert (chain.dropped_tokens, chain.settled_tokens) == ([1], [0, 1])
+    assert len(chain.world.record.acks) == 2
+
+
 def test_changes_appended_after_a_hand_over_began_to_close_the_chain_are_dropped() -> None:
     """Their callers look the topic up again."""
     chain = Chain.new()

@@ -240,7 +240,7 @@ class AckLog:
         if self._finishing and self.idle:
             self._end()
         else:
-            self.ledgers.open_next()
+            self.open()  # unless what was dropped was written again at once, which opens a ledger
 
     def ledger_lost(self) -> None:
         self._suspect()
