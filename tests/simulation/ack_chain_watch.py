@@ -66,6 +66,11 @@ class AckChainWatch:
         ):  # fmt: skip
             raise Violation("fold of the acks", f"{mine.position} was taken over, {whole.position} is durable")
 
+    def folded(self, closed: Closed) -> SubscriptionsState:
+        """The fold of the whole chain, when every ledger is CLOSED."""
+        self._fold_closed(LedgerId(1 << 62), closed)
+        return self.fold
+
     def judge(self, history: AckHistory, closed: Closed) -> None:
         """At the end, when every ledger is CLOSED. Raises Violation."""
         self._fold_closed(LedgerId(1 << 62), closed)

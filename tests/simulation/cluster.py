@@ -32,6 +32,7 @@ from tests.simulation.reader_client import ReaderClient, ReaderParts
 from tests.simulation.repair_server import Repairer, queue_settings
 from tests.simulation.storage_server import NodeParts, StorageServer
 from tests.simulation.store import Store
+from tests.simulation.topic_consumers import TopicConsumption
 from tests.simulation.topic_shell import TopicShell
 from tests.simulation.watching import Watch
 from tests.simulation.workload import make_inputs
@@ -46,6 +47,8 @@ REVIEW_TICKS = 700
 CURSOR_TICKS = 400
 #: The runs from this seed on change subscriptions, too.
 ACK_SEEDS = 1_000_000
+#: The runs from this seed on have consumers instead.
+CONSUMER_SEEDS = 2_000_000
 
 
 def checksum(data: Buffer, value: int) -> int:
@@ -85,6 +88,8 @@ class Shape:
     impatient: bool = False
     #: whether changes of subscriptions are appended to the ack chains
     acks: bool = False
+    #: whether each topic has consumers
+    consumers: bool = False
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -129,10 +134,12 @@ def draw_shape(world: World) -> Shape:
     if world.seed < ACK_SEEDS:
         return shape
     rng = random.Random(f"{world.seed}/acks")
+    if world.seed >= CONSUMER_SEEDS:
+        shape = Shape(owners=rng.choice((2, 3)), producers=2, settings=small_settings(world), consumers=True)
     acks = AckLogSettings(
         ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
     )  # fmt: skip
-    return replace(shape, acks=True, settings=replace(shape.settings, acks=acks))
+    return replace(shape, acks=not shape.consumers, settings=replace(shape.settings, acks=acks))
 
 
 def _draw_shape(world: World) -> Shape:
@@ -238,6 +245,8 @@ class Cluster:
         for topic_id in topic_ids:
             self._add_topic(topic_id, shape, rules)
             self.questioners.append(Questioner(parts, self.nodes, self.clients[topic_id][0], topic_id))
+        #: {topic: its consumers}
+        self.consumption = {each: TopicConsumption(self, each) for each in topic_ids if shape.consumers}
 
     def _repairer(self, server: MetadataServer) -> Repairer:
         return Repairer(server, self.nodes, queue_settings(impatient=self.shape.impatient))
@@ -273,7 +282,8 @@ class Cluster:
 
     def processes(self) -> list[Process]:
         readers = [reader for _, _, others in self.clients.values() for reader in others]
-        return [*self.nodes.values(), *self.owners.values(), *self.metadata, *self.producers, *readers]
+        consumers = [client for each in self.consumption.values() for client in each.clients]
+        return [*self.nodes.values(), *self.owners.values(), *self.metadata, *self.producers, *readers, *consumers]
 
     # --- lives --------------------------------------------------------------------------------------------------------
 

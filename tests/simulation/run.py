@@ -81,6 +81,8 @@ class Run:
         self.faults.heal()
         for workload in self.cluster.ack_workloads.values():
             workload.stop()
+        for consumption in self.cluster.consumption.values():
+            consumption.heal()
         healed = self.world.now
         deadline = healed + HEALED_TICKS
         while not (
@@ -118,6 +120,7 @@ class Run:
             ):
                 client.app.fenced = 0
                 client.post(1, "is started once more", client._again)
+        complete = complete and all(each.complete for each in self.cluster.consumption.values())
         return complete and all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
 
     def _served(self, record: TopicRecord) -> bool:
@@ -166,6 +169,8 @@ class Run:
                     raise Violation("ids never repeat", f"producer id {pid} is {other} and {(topic_id, producer.name)}")
             if topic_id in self.cluster.ack_workloads:
                 topic.acks.judge(self.cluster.ack_workloads[topic_id].history, watch.closed)
+            if topic_id in self.cluster.consumption:
+                self.cluster.consumption[topic_id].judge(topic.acks.folded(watch.closed))
             for client in producers:
                 self._check_input(client.source.name, client.source.ids, topic_id)
 

@@ -3,12 +3,14 @@
 from functools import cache
 from pathlib import Path
 
-from tests.simulation.cluster import ACK_SEEDS
+from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS
 from tests.simulation.run import Outcome, run
 
 SEEDS = 300
 #: of the runs that change subscriptions, too
 ACK_RUNS = range(ACK_SEEDS, ACK_SEEDS + 100)
+#: of the runs with consumers
+CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 25)
 CHUNK = 50
 
 

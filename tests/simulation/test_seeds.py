@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.sweep import ACK_RUNS, CHUNK, SEEDS, kept_seeds, outcome_of
+from tests.simulation.sweep import ACK_RUNS, CHUNK, CONSUMER_RUNS, SEEDS, kept_seeds, outcome_of
 
 
 @pytest.mark.parametrize("first", [*range(0, SEEDS, CHUNK), *ACK_RUNS[::CHUNK]])
@@ -11,6 +11,14 @@ def test_no_seed_violates_an_invariant(first: int) -> None:
     failed = [outcome_of(seed) for seed in range(first, first + CHUNK) if outcome_of(seed).problem]
     failures = [f"python -m tests.simulation {o.seed} --steps\n    {o.problem}" for o in failed]
     assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("seed", CONSUMER_RUNS)
+def test_no_seed_with_consumers_violates_an_invariant(seed: int) -> None:
+    """An acknowledged message is not delivered again by any owner; all messages are delivered until acknowledged."""
+    outcome = outcome_of(seed)
+    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.counts["ack durable"] >= 10
 
 
 @pytest.mark.parametrize("seed", kept_seeds())

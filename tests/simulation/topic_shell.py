@@ -4,7 +4,7 @@ Requests to members are repeated until they are answered or their takeover is ov
 frame that is lost breaks the stream to its member.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import NotOwner, TopicLoading
@@ -25,6 +25,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     WriteLedger,
 )
+from oncelog.core.subscriptions.events import ConsumerEffect
 from oncelog.core.topic.effects import (
     AllocateProducerId,
     AnswerBatches,
@@ -69,9 +70,12 @@ from oncelog.core.topic.topic import Phase
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import AppendChanges, ChangingTopic
 from tests.simulation.member_requests import MemberRequests
+from tests.simulation.topic_consumers import ShellConsumers
 
 if TYPE_CHECKING:
     from tests.simulation.owner_server import ClientLink, OwnerServer
+
+_CONSUMER_EFFECTS = get_args(ConsumerEffect)
 
 
 class TopicShell:
@@ -88,6 +92,7 @@ class TopicShell:
         if isinstance(self.core, ChangingTopic):
             self.core.recorder = parts.recorders[topic_id]()
         self.requests = MemberRequests(self)
+        self.consumers = ShellConsumers(self)
         #: readers may go up to here
         self.confirmed = BEFORE_ALL
         #: {session or call: its client}
@@ -243,6 +248,8 @@ class TopicShell:
                 for ledger_id in ledger_ids:
                     self.owner.world.count("ledger deleted")
                     self.owner.parts.store.remove(f"ledgers/{ledger_id}")
+            case _ if isinstance(effect, _CONSUMER_EFFECTS):
+                self.consumers.perform(effect)
             case _:
                 self._report(effect)
 

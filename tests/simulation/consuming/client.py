@@ -4,7 +4,7 @@ The application acknowledges single messages, ranges, or everything up to a mess
 asks for messages again, seeks now and then, and forgets messages.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -47,7 +47,8 @@ from oncelog.core.subscriptions.events import DeliverMessages, FlowReported
 from oncelog.core.subscriptions.limits import NO_LIMITS
 from oncelog.verify.consumption import ConsumptionHistory, Place
 from oncelog.verify.violation import Violation
-from tests.simulation.consuming.owner import ConsumerStream, OwnerProcess, Parts
+from tests.simulation.consuming.ends import ConsumerParts, OwnerEnd
+from tests.simulation.consuming.owner import ConsumerStream
 from tests.simulation.network import Stream
 from tests.simulation.world import Process
 
@@ -83,13 +84,13 @@ class ConsumerClient(Process):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: ConsumerParts,
         name: str,
         settings: ConsumerSettings,
         habits: Habits,
         *,
         history: ConsumptionHistory,
-        owners: dict[str, OwnerProcess],
+        owners: Mapping[str, OwnerEnd],
         stale: Callable[[], bool],
     ) -> None:
         super().__init__(parts.world, name)
@@ -102,6 +103,8 @@ class ConsumerClient(Process):
         self.stale = stale
         self.session: ConsumerSession
         self.stream: ConsumerStream | None = None
+        #: the other end of `stream`
+        self._owner: OwnerEnd | None = None
         #: no further faults: everything is acknowledged
         self.diligent = False
         self._requests = count(1)
@@ -200,7 +203,7 @@ class ConsumerClient(Process):
         def found() -> None:
             if session is not self.session or not session.attempts.looks_up(effect.attempt):
                 return
-            if owner is None or not owner.alive or self.parts.network.cut(self.name, owner.name):
+            if owner is None or not owner.process.alive or self.parts.network.cut(self.name, owner.process.name):
                 self._feed(LookUpFailed(effect.attempt, ServiceUnavailable("no route to the owner")))
                 return
             self._epoch_seen = max(self._epoch_seen, epoch)
@@ -209,10 +212,10 @@ class ConsumerClient(Process):
 
         self.post(self.world.rng.randint(1, 20), "looked up", found)
 
-    def _connect(self, session: ConsumerSession, owner: OwnerProcess, attempt: int) -> None:
+    def _connect(self, session: ConsumerSession, owner: OwnerEnd, attempt: int) -> None:
         if self.stream is not None:
             self.stream.stream.sever()
-        stream = Stream(self.parts.network, self, owner)
+        self._owner, stream = owner, Stream(self.parts.network, self, owner.process)
 
         def reported(epoch: OwnerEpoch, report: OwnerReport, sent: int) -> None:
             if session is self.session:
@@ -220,17 +223,15 @@ class ConsumerClient(Process):
 
         mine = self.stream = ConsumerStream(stream, reported)
         stream.on_broken[self.name] = lambda: self._of(session, StreamLost(attempt))
-        stream.on_broken[owner.name] = lambda: owner.stream_broken(mine)
+        stream.on_broken[owner.process.name] = lambda: owner.stream_broken(mine)
         self._limit = 0
 
     def _send(self, effect: SendToOwner) -> None:
-        stream, request = self.stream, effect.request
-        if stream is None or effect.attempt != self.session.attempts.attempt:
+        stream, owner, request = self.stream, self._owner, effect.request
+        if stream is None or owner is None or effect.attempt != self.session.attempts.attempt:
             return
         if isinstance(request, FlowReported):
             self._limit = max(self._limit, request.handed_out + request.window)
-        owner = stream.stream.ends[1]
-        assert isinstance(owner, OwnerProcess)
         stream.stream.send(self, type(request).__name__, lambda: owner.request(stream, request))
 
     def _reported(self, event: OwnerReported, sent: int) -> None:

@@ -402,6 +402,10 @@ class OwnerProcess(Process):
         self.ownership: Ownership | None = None
         self.streams: list[ConsumerStream] = []
 
+    @property
+    def process(self) -> Process:
+        return self
+
     def crash(self) -> None:
         streams, self.streams = self.streams, []
         super().crash()
