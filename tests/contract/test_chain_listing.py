@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.names import parse_topic
-from oncelog.metadata.repair.chain_listing import LEDGERS_MAX, ChainListing
+from oncelog.metadata.repair.chain_listing import LEDGERS_MAX, TOPICS_MIN, TURNS, ChainListing
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.topic_store import TopicStore
@@ -38,4 +38,20 @@ async def test_long_lists_are_read_in_turn() -> None:
     assert {chain.topic_id for chain in await listing.refresh(short)} == {*short, long[0]}
     turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(5)]
     assert turns == [{long[1]}, {long[2]}, {long[3]}, {long[0]}, {*short, long[1]}]
+    await session.close()
+
+
+@pytest.mark.asyncio
+async def test_many_topics_are_read_in_turns() -> None:
+    """An idle cluster with hundreds of topics must not read all of them at each refresh."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish("test")
+    topics = TopicStore(session)
+    names = [parse_topic(f"public/default/t{number}") for number in range(2 * TURNS * TOPICS_MIN)]
+    all_of_them = [(await topics.create(name)).name.value.topic_id for name in names]
+    listing = ChainListing(topics, CursorStore(session))
+    await listing.refresh(all_of_them)
+    turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(TURNS)]
+    assert [len(turn) for turn in turns] == [2 * TOPICS_MIN] * TURNS
+    assert set().union(*turns) == set(all_of_them)
     await session.close()

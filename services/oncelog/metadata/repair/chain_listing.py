@@ -16,9 +16,12 @@ from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.topic_store import TopicStore
 
-#: Topics that one refresh reads again, in addition to those with new ledgers; after how many listed ledgers it reads no
-#: further one; and how many are read concurrently.
+#: Topics that one refresh reads again, in addition to those with new ledgers: a fifth of them, because each read is two
+#: requests to ZooKeeper, within these bounds.
+TURNS = 5
+TOPICS_MIN = 50
 TOPICS_MAX = 500
+#: After how many listed ledgers a refresh reads no further topic; and how many are read concurrently.
 LEDGERS_MAX = 10_000
 READS_AT_ONCE_MAX = 32
 
@@ -64,7 +67,8 @@ class ChainListing:
         """Topics whose turn it is: at least one, and the lists of all of them are read in bounded time."""
         others: list[TopicId] = []
         left = LEDGERS_MAX
-        while self._turn and left > 0 and len(others) < TOPICS_MAX:
+        count_max = min(TOPICS_MAX, max(TOPICS_MIN, -(-len(self._turn) // TURNS)))
+        while self._turn and left > 0 and len(others) < count_max:
             others.append(self._turn.popleft())
             left -= self._sizes.get(others[-1], 0)
         return others
