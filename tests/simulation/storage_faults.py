@@ -213,8 +213,19 @@ def scrub_all(faults: "Faults") -> None:
         for ledger_id, entry_id in server.disk.damaged:
             found.setdefault(ledger_id, []).append(entry_id)
         for ledger_id, ids in found.items():
-            damage = DamageFound(ledger_id, tuple(ids))
-            server.post(faults.world.rng.randint(1, 400), "scrubs", lambda s=server, d=damage: s.handle(d))  # type: ignore[misc]
+            _scrub(faults, server, DamageFound(ledger_id, tuple(ids)), faults.world.rng.randint(1, 400))
+
+
+def _scrub(faults: "Faults", server: StorageServer, damage: DamageFound, after: int) -> None:
+    """A restart that was planned before the faults ended may come in between: then the node scrubs when it is back."""
+
+    def scrub() -> None:
+        if server.alive:
+            server.handle(damage)
+        else:
+            _scrub(faults, server, damage, LOOK_TICKS)
+
+    faults.world.after(after, f"{server.name} scrubs", scrub)
 
 
 def not_whole(faults: "Faults") -> list[LedgerMetadata]:
