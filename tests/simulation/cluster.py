@@ -49,6 +49,8 @@ CURSOR_TICKS = 400
 ACK_SEEDS = 1_000_000
 #: The runs from this seed on have consumers instead.
 CONSUMER_SEEDS = 2_000_000
+#: Between two ticks of an idle topic.
+IDLE_TICKS = 400
 
 
 def checksum(data: Buffer, value: int) -> int:
@@ -132,14 +134,16 @@ def _openings_wait(world: World) -> int:
 def draw_shape(world: World) -> Shape:
     shape = _draw_shape(world)
     if world.seed < ACK_SEEDS:
-        return shape
+        # Here idle topics tick as often as others, which is the harder case for rolls and snapshots.
+        return replace(shape, settings=replace(shape.settings, idle_tick_ms=shape.settings.tick_ms))
     rng = random.Random(f"{world.seed}/acks")
     if world.seed >= CONSUMER_SEEDS:
         shape = Shape(owners=rng.choice((2, 3)), producers=2, settings=small_settings(world), consumers=True)
     acks = AckLogSettings(
         ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
     )  # fmt: skip
-    return replace(shape, acks=not shape.consumers, settings=replace(shape.settings, acks=acks))
+    settings = replace(shape.settings, acks=acks, idle_tick_ms=IDLE_TICKS)
+    return replace(shape, acks=not shape.consumers, settings=settings)
 
 
 def _draw_shape(world: World) -> Shape:

@@ -39,7 +39,7 @@ class Ticks:
 
     def again(self, *, idle: bool) -> None:
         """A tick is over. idle: nothing depends on time."""
-        if not idle:
+        if not idle or self._idle_tick_ms <= self._tick_ms:
             self.begin()
             return
         self._sleeps += 1
