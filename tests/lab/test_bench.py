@@ -61,6 +61,14 @@ def test_subscriptions_are_measured_against_reading_and_publishing() -> None:
         assert all(row["figure"] > 0 for row in rows.values())
 
 
+def test_topics_are_created_left_alone_and_taken_over() -> None:
+    """Every topic takes a message again after an owner's death."""
+    rows = bench("topics", "--topics", "6", "--idle-seconds", "0.5")
+    assert len(rows) == 3
+    assert rows["topics created and written to"]["figure"] > 0
+    assert rows["every topic written to after an owner's death"]["figure"] > 0
+
+
 def test_takeover_measures_the_pauses_after_kills() -> None:
     """Each pause ends with an acknowledgement, and the new owner reports its phases."""
     options = {"kills": 1, "storage-kills": 1, "replays": 1, "replay-entries": 50, "restarts": 3, "freezes": 0}

@@ -10,7 +10,7 @@ import typer
 from oncelog.cli.options import Output, OutputOption
 from oncelog.lab.bench import options as opt
 from oncelog.lab.bench.running import BenchStack, Tell, run_bench
-from oncelog.lab.bench.settings import LARGE, SMALL, BenchSettings, LoadShape, TakeoverSettings
+from oncelog.lab.bench.settings import LARGE, SMALL, BenchSettings, LoadShape, TakeoverSettings, TopicsSettings
 from oncelog.lab.running import quiet_grpc
 from oncelog.lab.spark_bench.command import spark
 
@@ -205,6 +205,21 @@ def takeover(
     from oncelog.lab.bench.takeover import takeover_rows
 
     run_bench(lambda stack, tell: takeover_rows(stack, settings, tell), data, output)
+
+
+@app.command()
+def topics(
+    count: opt.Topics = 500,
+    idle_seconds: opt.Seconds = 20.0,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure many topics: creating them, what idle ones cost, and all of them after an owner's death."""
+    quiet_grpc()
+    from oncelog.lab.bench.topics import topics_rows
+
+    settings = TopicsSettings(count, idle_seconds)
+    run_bench(lambda stack, tell: topics_rows(stack, settings, tell), data, output)
 
 
 @app.command("all")

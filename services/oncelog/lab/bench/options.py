@@ -35,3 +35,4 @@ ReplayEntries = Annotated[
     int, typer.Option(min=10, max=1000, help="Entries to replay; after 1000 the owner writes a snapshot.")
 ]
 Restarts = Annotated[int, typer.Option(min=1, max=1000, help="Number of producers that are opened again.")]
+Topics = Annotated[int, typer.Option("--topics", min=2, max=10_000, help="Number of topics.")]

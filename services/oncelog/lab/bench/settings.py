@@ -55,3 +55,9 @@ class TakeoverSettings:
     replay_entries: int = 1000
     replay_messages_per_entry: int = 200
     restarts: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSettings:
+    topics: int = 500
+    idle_seconds: float = 20.0
