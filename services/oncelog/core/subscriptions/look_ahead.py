@@ -17,7 +17,7 @@ READ_BYTES = 1024 * 1024
 LOOK_AHEAD_BYTES_MAX = 2 * READ_BYTES
 #: Below this the next read begins.
 READ_AHEAD_BELOW_BYTES = READ_BYTES // 2
-#: Entries that nobody has taken for this long are dropped.
+#: Entries of which no consumer has taken a message for this long are dropped.
 UNUSED_MS_MAX = 5_000
 
 

@@ -2,8 +2,8 @@
 
 The command only changes the ledger's record: it names the members that are gone. The topic's owner, whose takeover
 waits for them, reads the record again within seconds. It closes an open ledger without them, or passes over the entries
-of a closed one that nobody has, and writes GivenUp into the log. The ledgers of a topic's ack chain are ended alike:
-messages that were acknowledged in what is given up may be delivered again.
+of a closed one that nobody has, and writes GivenUp into the log. The ledgers of a topic's ack chain are ended in
+the same way: messages that were acknowledged in what is given up may be delivered again.
 """
 
 import logging

@@ -10,14 +10,11 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from oncelog.client.backoff import persist
 from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
     LedgerUnavailable,
     LogHole,
-    NotOwner,
-    TopicLoading,
     UnreadableEntry,
 )
 from oncelog.core.formats.batch import Buffer
@@ -27,16 +24,13 @@ from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.subscriptions.snapshot_format import restore_subscriptions
 from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.ledgers.reader import read_entries
+from oncelog.pipeline.audit.owner_state import ask_owner, position_of
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
 from oncelog.pipeline.cluster import ClusterConnection, PresentLedgers, addresses_of, closed_ledger, storage_of
 from oncelog.rpc.metadata_codec import LEDGERS
-from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.subscriptions import RULE, SubscriptionsComparison, compare_subscriptions
 from oncelog.wire import metadata_pb2 as pb
-from oncelog.wire.owner_pb2 import TopicStatesRequest
-
-_STATE_TIMEOUT_MS = 30_000
 
 
 async def check_subscriptions(
@@ -67,22 +61,11 @@ async def _ask_owner(
     cluster: ClusterConnection, topic: str, topic_id: TopicId
 ) -> tuple[Position | None, dict[str, str]]:
     """(position in the ack chain, {subscription: digest} as of it). None: the owner cannot say it now."""
-
-    async def ask(again: bool) -> tuple[Position | None, dict[str, str]]:
-        route = await cluster.route(topic, fresh=again)
-        request = TopicStatesRequest(topic_ids=[topic_id], with_acks=True, producers_max=1)
-        answer = await cluster.channel(route.address).call(TOPIC_STATES, request, timeout_ms=_STATE_TIMEOUT_MS)
-        if not answer.states:
-            raise NotOwner(f"the owner of {topic} does not serve it any more")
-        if answer.states[0].phase != "serving":
-            raise TopicLoading(f"{topic} is {answer.states[0].phase} at its owner")
-        if not answer.states[0].ack_state_json:
-            return None, {}
-        found = json.loads(answer.states[0].ack_state_json)
-        ledger_id, _, entry_id = found["position"].partition(":")
-        return Position(LedgerId(int(ledger_id)), EntryId(int(entry_id))), found["subscriptions"]
-
-    return await persist(ask, timeout_ms=cluster.patience_ms, what=f"the owner of {topic}")
+    _, state = await ask_owner(cluster, topic, topic_id=topic_id, with_acks=True)
+    if not state.ack_state_json:
+        return None, {}
+    found = json.loads(state.ack_state_json)
+    return position_of(found["position"]), found["subscriptions"]
 
 
 def _missing(answer: pb.LedgersAnswer, position: Position, end: Position) -> str:

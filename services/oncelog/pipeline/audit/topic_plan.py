@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from oncelog.client.backoff import persist
 from oncelog.core.dedup.snapshot import SnapshotReader, decode_manifest
-from oncelog.core.errors import CorruptEntry, EntriesLost, LedgerUnavailable, NotOwner, TopicLoading, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, EntriesLost, LedgerUnavailable, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, peek_header
 from oncelog.core.ids import (
@@ -39,25 +38,22 @@ from oncelog.pipeline.audit.ledger_ranges import (
     range_behind,
     remembered_in,
 )
+from oncelog.pipeline.audit.owner_state import ask_owner, position_of
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
 from oncelog.pipeline.cluster import ClusterConnection, PresentLedgers, addresses_of, closed_ledger, storage_of
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.metadata_codec import LEDGERS
-from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.remembered import RememberedBatch
 from oncelog.verify.subscriptions import SubscriptionsComparison
 from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb
-from oncelog.wire.owner_pb2 import TopicStatesRequest
 
 #: Producers of a live map in one answer of at most 16 MiB; each takes up to about 500 bytes.
 PRODUCERS_MAX = 25_000
-_STATE_TIMEOUT_MS = 30_000
 #: How long to ask members for an entry that probably does not exist.
 END_PATIENCE_MS = 3_000
-_SERVING = "serving"
 #: A log without a snapshot is damaged once it has this many times the entries after which a snapshot is due.
 _OVERDUE_TIMES = 10
 #: Entries that are requested of a cursor's open ledger, whose end is found by reading.
@@ -152,20 +148,9 @@ async def plan_topic(
 
 
 async def _ask_owner(cluster: ClusterConnection, topic: str) -> tuple[TopicId, OwnerReport]:
-    async def ask(again: bool) -> tuple[TopicId, OwnerReport]:
-        route = await cluster.route(topic, fresh=again)
-        request = TopicStatesRequest(topic_ids=[route.topic_id], internal=True, producers_max=PRODUCERS_MAX)
-        channel = cluster.channel(route.address)
-        answer = await channel.call(TOPIC_STATES, request, timeout_ms=_STATE_TIMEOUT_MS)
-        if not answer.states:
-            raise NotOwner(f"the owner of {topic} does not serve it any more")
-        [state] = answer.states
-        if state.phase != _SERVING:
-            raise TopicLoading(f"{topic} is {state.phase} at its owner")
-        report = owner_report(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
-        return route.topic_id, report
-
-    return await persist(ask, timeout_ms=cluster.patience_ms, what=f"the owner of {topic}")
+    topic_id, state = await ask_owner(cluster, topic, internal=True, producers_max=PRODUCERS_MAX)
+    stats, internal = json.loads(state.stats_json), json.loads(state.internal_stats_json)
+    return topic_id, owner_report(state.owner_epoch, stats, internal)
 
 
 def owner_report(owner_epoch: int, stats: Json, internal: Json) -> OwnerReport:
@@ -188,12 +173,6 @@ def owner_report(owner_epoch: int, stats: Json, internal: Json) -> OwnerReport:
     snapshot = internal["snapshot"]
     due = SnapshotDue(snapshot.get("entries_max", 0), snapshot.get("interval_ms", 0))
     return OwnerReport(owner_epoch, live, stats, snapshot["number"], due)
-
-
-def position_of(text: str) -> Position:
-    """Parse `ledger:entry`."""
-    ledger_id, _, entry_id = text.partition(":")
-    return Position(LedgerId(int(ledger_id)), EntryId(int(entry_id)))
 
 
 def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[AuditedLedger, ...]:
