@@ -85,6 +85,23 @@ def latency(
     run_bench(lambda stack, tell: latency_rows(stack, settings, tell), data, output, url)
 
 
+@app.command()
+def small(
+    message_bytes: opt.MessageBytes = 100,
+    seconds: opt.Seconds = 2.0,
+    runs: opt.Runs = 3,
+    url: opt.Url = None,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure messages that are given one by one or a few at a time: their rates and their CPU."""
+    settings = BenchSettings(runs=runs, message_bytes=message_bytes, seconds=seconds, latency_seconds=seconds)
+    quiet_grpc()
+    from oncelog.lab.bench.small import small_rows
+
+    run_bench(lambda stack, tell: small_rows(stack, settings, tell), data, output, url)
+
+
 @app.command("dedup-overhead")
 def dedup_overhead(
     pairs: opt.Pairs = 10,

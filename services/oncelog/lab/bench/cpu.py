@@ -43,6 +43,10 @@ class CpuMeter:
             return {}
         return {role: round(used_s / self._elapsed_s, 2) for role, used_s in self._used_s.items()}
 
+    def us_each(self, count: int) -> dict[str, float]:
+        """{role: microseconds of CPU that all its processes used for each of `count` things}."""
+        return {role: round(used_s * 1e6 / max(1, count), 2) for role, used_s in self._used_s.items()}
+
     def _now(self) -> dict[str, float]:
         return {role: sum(map(_cpu_seconds, pids)) for role, pids in self._pids.items()}
 

@@ -39,6 +39,10 @@ class Throughput:
     bytes_per_s: float
     seconds: float
 
+    def messages(self, message_bytes: int) -> tuple[int, float]:
+        """(messages of this size, seconds)."""
+        return round(self.bytes_per_s * self.seconds / message_bytes), self.seconds
+
 
 class LimitsClient:
     """One client of the limits path."""

@@ -89,6 +89,64 @@ async def send_futures(producer: AsyncProducer, *, message_bytes: int, seconds: 
     return Throughput(sent * message_bytes / took, took)
 
 
+async def send_callbacks(producer: AsyncProducer, *, message_bytes: int, seconds: float) -> Throughput:
+    """send_nowait for each message, and a callback for each future. Raises the error of a message."""
+    values = make_values(message_bytes, FUTURES_AT_ONCE)
+    pending_max = min(FUTURES_PENDING_MAX, FUTURES_PENDING_BYTES_MAX // message_bytes)
+    sent = stored = 0
+    failed: BaseException | None = None
+    room = asyncio.Event()
+
+    def answered(future: SendFuture) -> None:
+        nonlocal stored, failed
+        stored += 1
+        if stored == sent or sent - stored == pending_max - FUTURES_AT_ONCE:
+            room.set()
+        failed = failed or future.exception()
+
+    began = time.perf_counter()
+    async with _deadline(seconds):
+        while time.perf_counter() - began < seconds and failed is None:
+            for value in values:
+                producer.send_nowait(value).add_done_callback(answered)
+            sent += len(values)
+            await asyncio.sleep(0)
+            while sent - stored > pending_max - FUTURES_AT_ONCE:
+                room.clear()
+                await room.wait()
+        while stored < sent:
+            room.clear()
+            await room.wait()
+    if failed is not None:
+        raise failed
+    took = time.perf_counter() - began
+    return Throughput(sent * message_bytes / took, took)
+
+
+async def send_in_turn(
+    producers: Sequence[AsyncProducer], *, message_bytes: int, count: int, seconds: float
+) -> Throughput:
+    """Each producer sends `count` messages (one: by `send`, more: by `send_many`), waits for the answer, and goes on."""
+    values = make_values(message_bytes, count)
+    sent = 0
+    began = time.perf_counter()
+
+    async def send_on(producer: AsyncProducer) -> None:
+        nonlocal sent
+        while time.perf_counter() - began < seconds:
+            if count == 1:
+                await producer.send(values[0])
+            else:
+                await producer.send_many(values)
+            sent += count
+
+    async with _deadline(seconds), asyncio.TaskGroup() as tasks:
+        for producer in producers:
+            tasks.create_task(send_on(producer))
+    took = time.perf_counter() - began
+    return Throughput(sent * message_bytes / took, took)
+
+
 async def send_paced(
     producer: AsyncProducer,
     *,
