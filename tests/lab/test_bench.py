@@ -61,6 +61,13 @@ def test_subscriptions_are_measured_against_reading_and_publishing() -> None:
         assert all(row["figure"] > 0 for row in rows.values())
 
 
+def test_small_messages_are_measured_by_their_cpu() -> None:
+    """Five loads. A message without an acknowledgement would fail the benchmark."""
+    rows = bench("small", "--seconds", "0.2", "--runs", "1")
+    assert len(rows) == 5
+    assert all(row["figure"] > 0 and row["detail"]["cpu_us"]["owner"] > 0 for row in rows.values())
+
+
 def test_topics_are_created_left_alone_and_taken_over() -> None:
     """Every topic takes a message again after an owner's death."""
     rows = bench("topics", "--topics", "6", "--idle-seconds", "0.5")

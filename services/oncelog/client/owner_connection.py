@@ -69,7 +69,7 @@ class _Outbox:
         size_bytes = 0
         while self.batches and len(blobs) < BLOBS_MAX:
             session, request, data = self.batches[0]
-            if blobs and size_bytes + len(data) > FRAME_BYTES_TARGET:
+            if blobs and (size_bytes >= FRAME_BYTES_TARGET or len(data) > FRAME_BYTES_TARGET):
                 break
             self.batches.popleft()
             size_bytes += len(data)

@@ -53,9 +53,11 @@ class LabChild:
         on_line: Line = _ignore,
         announces: str | None = None,
         deadline_s: float = 0.0,
+        environment: Mapping[str, str] | None = None,
     ) -> Self:
         """Start a process. With `announces`, return once it has printed a JSON object with this key in one line.
 
+        environment: variables besides those of this process.
         log: file for standard error; without it, `on_line` is called with the lines of both outputs. Raises LabFailed.
         """
         errors = STDOUT if log is None else log.open("ab")
@@ -65,7 +67,8 @@ class LabChild:
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=errors,
-                env={"GRPC_VERBOSITY": "NONE", **os.environ},  # by default gRPC reports every connection that ends
+                # By default gRPC reports every connection that ends.
+                env={"GRPC_VERBOSITY": "NONE", **os.environ, **(environment or {})},
                 start_new_session=True,
                 limit=_LINE_BYTES_MAX,
             )

@@ -1,6 +1,7 @@
 """The launcher: `oncelog standalone` as a child process. Or a running cluster that the user names by its URL.
 
-A cluster of the lab has the default settings of the product. Only its processes may be killed.
+A cluster of the lab has the default settings of the product, unless a benchmark names others. Only its processes may
+be killed.
 """
 
 import os
@@ -132,13 +133,21 @@ def signal_process(process: ClusterProcess, number: signal.Signals) -> None:
 
 @asynccontextmanager
 async def standalone_cluster(
-    data: Path, *, owners: int = 2, metadata: int = 1, log: Path | None = None, on_line: Line | None = None
+    data: Path,
+    *,
+    owners: int = 2,
+    metadata: int = 1,
+    storage_nodes: int = STORAGE_NODES,
+    log: Path | None = None,
+    on_line: Line | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LabCluster]:
-    """Start a cluster with 3 storage nodes on free ports, and drain it at the end of the block. Raises LabFailed.
+    """Start a cluster on free ports, and drain it at the end of the block. Raises LabFailed.
 
     log, on_line: see `LabChild.start`; without both, the log is beside `data`.
+    settings: environment variables of all processes, besides the defaults.
     """
-    counts = ("--storage-nodes", str(STORAGE_NODES), "--owners", str(owners), "--metadata", str(metadata))
+    counts = ("--storage-nodes", str(storage_nodes), "--owners", str(owners), "--metadata", str(metadata))
     child = await LabChild.start(
         "the standalone cluster",
         (
@@ -149,6 +158,7 @@ async def standalone_cluster(
         on_line=on_line or (lambda _: None),
         announces="url",
         deadline_s=START_DEADLINE_S,
+        environment=settings,
     )
     try:
         access = ClusterAccess(str(child.announced["url"]), str(child.announced["admin_url"]))

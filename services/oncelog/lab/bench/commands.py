@@ -102,6 +102,39 @@ def small(
     run_bench(lambda stack, tell: small_rows(stack, settings, tell), data, output, url)
 
 
+@app.command()
+def tail(
+    message_bytes: opt.MessageBytes = 100,
+    rate: opt.Rate = 200.0,
+    seconds: opt.Seconds = 10.0,
+    runs: opt.Runs = 3,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure the latency of single messages under half load, while snapshots, rolls and takeovers happen."""
+    settings = BenchSettings(runs=runs, message_bytes=message_bytes, latency_rate=rate, latency_seconds=seconds)
+    quiet_grpc()
+    from oncelog.lab.bench.tail import tail_rows
+
+    run_bench(lambda stack, tell: tail_rows(stack, settings, tell), data, output)
+
+
+@app.command()
+def scale(
+    message_bytes: opt.MessageBytes = 100,
+    seconds: opt.Seconds = 3.0,
+    runs: opt.Runs = 2,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure the CPU of a message with 1 to 6 owners, and with twice as many storage nodes."""
+    settings = BenchSettings(runs=runs, message_bytes=message_bytes, seconds=seconds)
+    quiet_grpc()
+    from oncelog.lab.bench.scale import scale_rows
+
+    run_bench(lambda stack, tell: scale_rows(stack, settings, tell), data, output)
+
+
 @app.command("dedup-overhead")
 def dedup_overhead(
     pairs: opt.Pairs = 10,

@@ -126,7 +126,7 @@ async def send_callbacks(producer: AsyncProducer, *, message_bytes: int, seconds
 async def send_in_turn(
     producers: Sequence[AsyncProducer], *, message_bytes: int, count: int, seconds: float
 ) -> Throughput:
-    """Each producer sends `count` messages (one: by `send`, more: by `send_many`), waits for the answer, and goes on."""
+    """Each producer sends `count` messages (one: by `send`, more: by `send_many`), waits, and sends again."""
     values = make_values(message_bytes, count)
     sent = 0
     began = time.perf_counter()

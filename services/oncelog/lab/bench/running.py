@@ -35,6 +35,12 @@ class BenchStack:
         self._exits = AsyncExitStack()
         self._path: LimitsClient | None = None
         self._cluster: LabCluster | None = None
+        self._directories = 0
+
+    def new_directory(self) -> Path:
+        """For a cluster that a benchmark starts itself; it is deleted with everything else."""
+        self._directories += 1
+        return self._directory / f"cluster-{self._directories}"
 
     async def path(self) -> "LimitsClient":
         from oncelog.lab.bench.limits import limits_cluster
