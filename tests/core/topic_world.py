@@ -213,7 +213,7 @@ class Owner:
         return granted
 
     def send(self, session: SessionNumber, *batches: ReceivedBatch) -> None:
-        self.handle(BatchesReceived(session, list(batches)))
+        self.handle(BatchesReceived([(session, list(batches))]))
 
     def tick(self, after_ms: int = 0) -> "Owner":
         self.now_ms += after_ms

@@ -140,7 +140,7 @@ class TopicShell:
                 self.handle(OpeningAbandoned(mine))
 
     def receive(self, session: SessionNumber, batches: list[ReceivedBatch]) -> None:
-        self.handle(BatchesReceived(session, batches))
+        self.handle(BatchesReceived([(session, batches)]))
 
     def close_session(self, session: SessionNumber) -> None:
         self._sessions.pop(session, None)

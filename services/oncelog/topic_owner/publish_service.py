@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count, groupby
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from oncelog.core.access import Caller, Right, caller_for
 from oncelog.core.errors import InvariantViolated, OncelogError
@@ -51,6 +51,9 @@ OUTBOX_ITEMS_MAX = 8192
 CHECKS_MAX = 1024
 
 ItemT = TypeVar("ItemT")
+
+#: Batches of several sessions of one topic.
+_Runs: TypeAlias = list[tuple[SessionNumber, list[ReceivedBatch]]]
 
 
 class PublishService:
@@ -275,37 +278,43 @@ class PublishStream:
             self._wake.set()
 
     async def _take(self, frame: ReceivedPublish) -> None:
-        """Give each session its batches, in order. Consecutive batches of one session stay together."""
+        """Give each topic the batches of its sessions, in order, as one event: a step of the topic costs as much as the
+        check of a small batch."""
         self._service.metrics.counts.frames_received += 1
         began_ns = time.time_ns()
         checked = await self._service.checks.check(frame, self._sessions)
         arrival = (began_ns, time.time_ns())
+        taken: dict[TopicRunner, _Runs] = {}
         at = 0
         for number, run in groupby(frame.sessions):
             size = len(list(run))
             session = self._sessions.get(number)
             if session is not None:
-                run_of_frame = slice(at, at + size)
-                received = zip(
-                    frame.requests[run_of_frame], frame.batches[run_of_frame], checked[run_of_frame], strict=True
+                of_run = slice(at, at + size)
+                received, refused = self._received(
+                    session, zip(frame.requests[of_run], frame.batches[of_run], checked[of_run], strict=True), began_ns
                 )
-                self._take_run(number, session, received, arrival)
+                if received:
+                    taken.setdefault(session.runner, []).append((number, received))
+                if refused is not None:
+                    self._post(taken, arrival)
+                    taken = {}
+                    if number in self._sessions:
+                        self._refuse(number, session, *refused)
             at += size
+        self._post(taken, arrival)
 
-    def _take_run(
-        self,
-        number: SessionNumber,
-        session: _Session,
-        batches: Iterable[tuple[int, memoryview, Checked]],
-        arrival: tuple[int, int],
-    ) -> None:
-        """arrival: when the frame arrived and when its batches were checked, ns."""
+    def _received(
+        self, session: _Session, batches: Iterable[tuple[int, memoryview, Checked]], began_ns: int
+    ) -> tuple[list[ReceivedBatch], tuple[int, OncelogError] | None]:
+        """Count consecutive batches of one session. Returns those before the first invalid one, and that one's request
+        and error. began_ns: when the frame arrived."""
         received: list[ReceivedBatch] = []
         refused: tuple[int, OncelogError] | None = None
         received_bytes = 0
         for request, data, checked in batches:
             if checked is None:
-                return  # the session began after the check, so the client cannot have known its number
+                break  # the session began after the check, so the client cannot have known its number
             if isinstance(checked, OncelogError):
                 refused = (request, checked)
                 break
@@ -314,24 +323,23 @@ class PublishStream:
             received_bytes += len(data)
         self._unanswered_bytes += received_bytes
         self._service.metrics.counts.bytes_received += received_bytes
-        if received:
-            self._post(number, session, received, arrival)
-        if refused is not None and number in self._sessions:
-            self._refuse(number, session, *refused)
+        if received and session.timed is None:
+            session.timed = (received[0].request, began_ns)
+        return received, refused
 
-    def _post(
-        self, number: SessionNumber, session: _Session, received: list[ReceivedBatch], arrival: tuple[int, int]
-    ) -> None:
+    def _post(self, taken: dict[TopicRunner, _Runs], arrival: tuple[int, int]) -> None:
+        """arrival: when the frame arrived and when its batches were checked, ns."""
         began_ns, checked_ns = arrival
-        first = received[0].request
-        if session.timed is None:
-            session.timed = (first, began_ns)
-        session.runner.post(BatchesReceived(number, received))
-        if self._service.trace.on:
-            waits = number in self._sessions and first in session.unanswered
-            self._service.trace.checked(
-                session.runner, number, first, began_ns=began_ns, validated_ns=checked_ns, waits=waits
-            )
+        for runner, runs in taken.items():
+            runner.post(BatchesReceived(runs))
+            if not self._service.trace.on:
+                continue
+            for number, received in runs:
+                session, first = self._sessions.get(number), received[0].request
+                self._service.trace.checked(
+                    runner, number, first, began_ns=began_ns, validated_ns=checked_ns,
+                    waits=session is not None and first in session.unanswered,
+                )  # fmt: skip
 
     def _refuse(self, number: SessionNumber, session: _Session, request: int, error: OncelogError) -> None:
         """A batch that cannot be decoded ends its session, as every refused batch does."""

@@ -37,10 +37,9 @@ class ReceivedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchesReceived:
-    """Batches of one session, in order, checksums verified."""
+    """What one frame has for the topic: the batches of each session, in order, checksums verified."""
 
-    session: SessionNumber
-    batches: list[ReceivedBatch]
+    runs: list[tuple[SessionNumber, list[ReceivedBatch]]]
 
 
 @dataclass(frozen=True, slots=True)

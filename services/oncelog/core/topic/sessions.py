@@ -109,12 +109,13 @@ class Sessions:
     # --- receive, check, append ---------------------------------------------------------------------------------------
 
     def receive(self, event: BatchesReceived) -> None:
-        """Take batches of one session, in order."""
-        session = self.open_sessions.get(event.session)
-        if session is not None:
-            session.received.extend(event.batches)
-            if session.blocked_on is None:
-                self._check(session)
+        """Take batches of several sessions, in order."""
+        for number, batches in event.runs:
+            session = self.open_sessions.get(number)
+            if session is not None:
+                session.received.extend(batches)
+                if session.blocked_on is None:
+                    self._check(session)
 
     def _check(self, session: TopicSession) -> None:
         """Check the received batches in order, up to the first one that blocks or is refused."""
