@@ -17,7 +17,6 @@ from oncelog.core.owner_attempts import StreamLost
 from oncelog.core.producer.events import BatchesAnswered, ProducerEvent, SessionClosedByOwner, SessionDedupToggled
 from oncelog.core.producer.opening import OpenRefused, ProducerGranted
 from oncelog.rpc.channel import Channel, Stream
-from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.owner_codec import (
     CLOSES_MAX,
@@ -30,6 +29,10 @@ from oncelog.rpc.owner_codec import (
     ReceivedAnswers,
 )
 from oncelog.runtime.tasks import BackgroundTasks
+
+#: Batches of one frame. While the owner checks them, the client packs the next ones: with 1,000 producers that wait for
+#: their answers, larger frames would make the client, the owner and the storage nodes take turns.
+FRAME_BATCHES_MAX = 256
 
 
 class SessionUser(Protocol):
@@ -67,7 +70,7 @@ class _Outbox:
         requests: list[int] = []
         blobs: list[bytes] = []
         size_bytes = 0
-        while self.batches and len(blobs) < BLOBS_MAX:
+        while self.batches and len(blobs) < FRAME_BATCHES_MAX:
             session, request, data = self.batches[0]
             if blobs and (size_bytes >= FRAME_BYTES_TARGET or len(data) > FRAME_BYTES_TARGET):
                 break
@@ -173,17 +176,18 @@ class OwnerConnection:
             await self._channel.close()
 
     async def _write(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while (frame := self._outbox.take()) is not None:
-                try:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while (frame := self._outbox.take()) is not None:
                     await self._stream.write(frame)
-                except OncelogError:
-                    self._stream.cancel()  # the reading side ends, too, and informs the producers
-                    return
-                if self._room_wanted and self.has_room:
-                    self._call_room_wanted()
+                    if self._room_wanted and self.has_room:
+                        self._call_room_wanted()
+        except OncelogError:
+            pass  # the stream has ended
+        finally:
+            self._stream.cancel()  # whatever happened: the reading side ends, too, and informs the producers
 
     def _call_room_wanted(self) -> None:
         wanted, self._room_wanted = self._room_wanted, []
