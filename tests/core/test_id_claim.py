@@ -88,6 +88,31 @@ def test_single_ids_are_claimed_only_on_request() -> None:
     assert (claim.state, claim.free_count) == (ClaimState.IDLE, 0)
 
 
+def test_one_claim_serves_all_that_wait_when_it_is_written() -> None:
+    """A thousand takeovers at once would wait for a thousand claims, each of which is two requests to ZooKeeper. A
+    request that comes after the write waits for the next claim, because its id must be newer."""
+    claim = IdClaim(S1, block=1)
+    assert claim.handle(IdRequested(0)) == [ReadCounter()]
+    for request in range(1, 50):
+        assert claim.handle(IdRequested(request)) == []
+    assert claim.handle(CounterRead(record(7), 3)) == [WriteCounter(record(57), 3)]
+    assert claim.handle(IdRequested(50)) == []
+    granted = [IdGranted(request, 7 + request) for request in range(50)]
+    assert claim.handle(CounterWritten(WriteStatus.OK, 4)) == [*granted, ReadCounter()]
+    assert claim.free_count == 0
+    claim.check_invariants()
+
+
+def test_the_last_ids_are_granted_to_those_that_came_first() -> None:
+    """Two ids are left for three requests: a claim of three would be refused as a whole."""
+    claim = IdClaim(S1, block=1)
+    for request in range(3):
+        claim.handle(IdRequested(request))
+    assert claim.handle(CounterRead(record(ID_MAX - 1), 3)) == [WriteCounter(record(ID_MAX + 1), 3)]
+    granted = [IdGranted(0, ID_MAX - 1), IdGranted(1, ID_MAX)]
+    assert claim.handle(CounterWritten(WriteStatus.OK, 4)) == [*granted, ReadCounter()]
+
+
 @pytest.mark.parametrize("status", FAILURES)
 def test_claim_counts_when_the_record_shows_its_nonce(status: WriteStatus) -> None:
     """The write was applied and its reply lost, or a retransmission met the first transmission."""

@@ -1,4 +1,4 @@
-"""The two counters for claiming ids (hazard 4): ledger ids one by one, producer ids in blocks."""
+"""The two counters for claiming ids (hazard 4): ledger ids as they are needed, producer ids in blocks."""
 
 from enum import Enum
 

@@ -1,9 +1,9 @@
 """The connection under a ZooKeeper session: an asyncio interface to kazoo's threads. It alone uses kazoo's internals.
 
 How it works
-- kazoo has one thread for the connection and two for callbacks. Requests go to its queue from the event loop, and
-  answers come back by `call_soon_threadsafe`. Nothing here blocks in a kazoo thread, and nothing of kazoo blocks the
-  event loop.
+- kazoo has one thread for the connection and one for watches (`kazoo_handler`). Requests go to its queue from the event
+  loop, and answers come back by `call_soon_threadsafe`, once for all that have arrived. Nothing here blocks in a kazoo
+  thread, and nothing of kazoo blocks the event loop.
 - A request is handed over only while connected (`until_connected`): kazoo queues requests while SUSPENDED and would
   send them with the next connection, long after the caller was told that the outcome is unknown.
 - kazoo stops for ever when its connection thread fails; an unknown error code is enough. A watchdog starts it again.
@@ -14,11 +14,10 @@ How it works
 """
 
 import asyncio
-import errno
 import socket
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -35,11 +34,11 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, StoreUnavailable, Unauthenticated
+from oncelog.stores.kazoo_handler import ImpatientHandler
 from oncelog.stores.store_session import Fired, SessionState, StateListener
 from oncelog.stores.zookeeper_users import ZooKeeperUser
 
@@ -50,9 +49,6 @@ HANDSHAKE_TIMEOUT_S = 2.0
 #: Pauses between attempts to connect, seconds: a client must reconnect well within its session timeout.
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
-
-#: Fraction of a session; the rest is for finding another server.
-SILENCE_RATIO = 2 / 3
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -99,6 +95,9 @@ class ZooKeeperConnection:
         self._ended: OncelogError | None = None
         self._closing = False
         self._watchdog: asyncio.TimerHandle | None = None
+        #: calls that kazoo's threads have posted, and whether `_deliver` is about to make them
+        self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._delivering = False
         #: (the socket that has no session yet, when it was first seen)
         self._handshake: tuple[socket.socket, float] | None = None
 
@@ -177,12 +176,23 @@ class ZooKeeperConnection:
 
     def _post(self, callback: Callable[..., object], *arguments: object) -> None:
         """From any thread: call `callback` on the event loop."""
+        self._posted.append((callback, arguments))
+        if self._delivering:
+            return
+        self._delivering = True
         try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
+            self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:
             # The loop was closed first, so nothing waits for this any more.
             if not self._loop.is_closed():
                 raise
+
+    def _deliver(self) -> None:
+        self._delivering = False  # before the queue is empty: what is posted from now on is delivered again
+        while self._posted:
+            callback, arguments = self._posted.popleft()
+            # Each in a call of its own, so that one that fails does not affect the others.
+            self._loop.call_soon(callback, *arguments)
 
     def _heard(self, state: str) -> None:
         """Runs in kazoo's connection thread."""
@@ -251,55 +261,6 @@ class ZooKeeperConnection:
         connection = self.client._connection._socket  # noqa: SLF001
         if connection is not None:
             _shut_down(connection)
-
-
-class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's handler of threads and sockets, with two timeouts that kazoo lacks.
-
-    - A host that accepts no connection is given up soon enough to try every other one within half a session.
-    - A connection on which a request waits is given up when nothing was received for two thirds of a session:
-      ZooKeeper's own rule for clients. kazoo 2.11 sends a ping only when nothing was sent for a while, so a client that
-      goes on sending never notices a network that drops everything, and its session ends although other servers are up.
-
-    session_timeout_s: what the client requests; hosts_count: servers in its list.
-    """
-
-    def __init__(self, session_timeout_s: float, hosts_count: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._one_host_timeout_s = session_timeout_s / (2 * hosts_count)
-        self._silence_max_s = session_timeout_s * SILENCE_RATIO
-        self._clock = clock
-        self._connection: object = None
-        #: Since when a request may wait for an answer; None if every request was followed by some answer.
-        self._asked_at_s: float | None = None
-
-    def create_connection(self, *arguments: Any, timeout: float, **options: Any) -> Any:
-        # kazoo would wait for one silent host for a whole session timeout, and lose the session although others are up.
-        return super().create_connection(*arguments, timeout=min(timeout, self._one_host_timeout_s), **options)
-
-    def select(self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float) -> Any:
-        """kazoo's connection thread waits here, and only here, for both answers and requests.
-
-        Raises OSError if the server is silent for too long; kazoo treats that as a broken connection.
-        """
-        if len(readers) < 2:
-            return super().select(readers, writers, errors, timeout)
-        connection, requests = readers
-        if connection is not self._connection:
-            self._connection, self._asked_at_s = connection, None
-        ready = super().select(readers, writers, errors, min(timeout, self._patience_s()))
-        if connection in ready[0]:
-            self._asked_at_s = None
-        elif self._patience_s() == 0:
-            raise OSError(errno.ETIMEDOUT, f"no data from the server for {self._silence_max_s:g} s")
-        if requests in ready[0] and self._asked_at_s is None:
-            self._asked_at_s = self._clock()
-        return ready
-
-    def _patience_s(self) -> float:
-        if self._asked_at_s is None:
-            return float("inf")
-        return max(0.0, self._asked_at_s + self._silence_max_s - self._clock())
 
 
 def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -> KazooClient:

@@ -24,7 +24,8 @@ class CpuMeter:
             pass  # the processes of a running cluster may be on other machines
         self._used_s = dict.fromkeys(self._pids, 0.0)
         self._elapsed_s = 0.0
-        self._began: tuple[float, dict[str, float]] = (0.0, {})
+        #: (moment, {pid: CPU seconds})
+        self._began: tuple[float, dict[int, float]] = (0.0, {})
 
     def __enter__(self) -> None:
         self._began = (time.perf_counter(), self._now())
@@ -34,8 +35,10 @@ class CpuMeter:
     ) -> None:
         moment, before = self._began
         self._elapsed_s += time.perf_counter() - moment
-        for role, used_s in self._now().items():
-            self._used_s[role] += used_s - before[role]
+        after = self._now()
+        for role, pids in self._pids.items():
+            # A process that has ended meanwhile does not count: what it used is not known any more.
+            self._used_s[role] += sum(after[pid] - before[pid] for pid in pids if pid in after and pid in before)
 
     def cores(self) -> dict[str, float]:
         """{role: cores used by all its processes}."""
@@ -47,16 +50,17 @@ class CpuMeter:
         """{role: microseconds of CPU that all its processes used for each of `count` things}."""
         return {role: round(used_s * 1e6 / max(1, count), 2) for role, used_s in self._used_s.items()}
 
-    def _now(self) -> dict[str, float]:
-        return {role: sum(map(_cpu_seconds, pids)) for role, pids in self._pids.items()}
+    def _now(self) -> dict[int, float]:
+        used = {pid: _cpu_seconds(pid) for pids in self._pids.values() for pid in pids}
+        return {pid: seconds for pid, seconds in used.items() if seconds is not None}
 
 
-def _cpu_seconds(pid: int) -> float:
-    """User and system time of a process with all its threads. 0.0 after its end."""
+def _cpu_seconds(pid: int) -> float | None:
+    """User and system time of a process with all its threads. None after its end."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
-        return 0.0
+        return None
     # The name, in brackets, may contain anything. The numbers follow it.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S

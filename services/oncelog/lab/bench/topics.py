@@ -2,15 +2,19 @@
 
 created and written   topics per second, each created by its producer, which stores one message; 16 at once
 idle owners           percent of a core that all owners take together, with topics in which nothing happens
+listed, looked up     the list of all names over REST, a page at a time, and look-ups, several at once
 takeover              seconds from the SIGKILL of one owner until a producer of each topic was opened and has stored a
-                      message again, against the same without a kill
+                      message again, against the same without a kill; its CPU by role, for each topic that moved,
+                      without that of the writing itself
 """
 
 import asyncio
 import signal
 import time
 
+from oncelog.cli.admin.places import lookup_path, topics_path
 from oncelog.client.client import AsyncClient
+from oncelog.core.names import DEFAULT_NAMESPACE
 from oncelog.lab.bench.cpu import CpuMeter
 from oncelog.lab.bench.figures import BenchRow, FigureTarget
 from oncelog.lab.bench.running import BenchStack, Tell
@@ -36,19 +40,30 @@ async def topics_rows(stack: BenchStack, settings: TopicsSettings, tell: Tell) -
         meter = CpuMeter(cluster)
         with meter:
             seconds = await _write_to_each(client, topics)
-        cpu_ms = {role: round(cores * seconds / len(topics) * 1000, 1) for role, cores in meter.cores().items()}
+        cpu_ms = _cpu_ms(meter, len(topics))
         created = BenchRow(
             "topics created and written to",
             len(topics) / seconds,
             "topics/s",
             target=FigureTarget(200),
             detail={"cpu_ms_each": cpu_ms},
-            note=f"CPU of each: {sum(cpu_ms.values()):.0f} ms",
+            note=f"CPU of each: {_shown(cpu_ms)}",
         )
         tell(f"leave them alone for {settings.idle_seconds:g} s")
         idle = await _idle(cluster, settings)
+        tell("list them, and look them up")
+        listed, owners = await _listed(cluster, topics)
         tell("SIGKILL for an owner")
-        return [created, idle, await _killed(cluster, client, topics)]
+        return [created, idle, *listed, await _killed(cluster, client, topics, owners)]
+
+
+def _cpu_ms(meter: CpuMeter, count: int) -> dict[str, float]:
+    """{role: CPU milliseconds for each of `count` topics}."""
+    return {role: round(us / 1000, 2) for role, us in meter.us_each(count).items()}
+
+
+def _shown(cpu_ms: dict[str, float]) -> str:
+    return f"{sum(cpu_ms.values()):.1f} ms ({' '.join(f'{role} {ms:g}' for role, ms in cpu_ms.items())})"
 
 
 async def _write_to_each(client: AsyncClient, topics: list[str]) -> float:
@@ -83,14 +98,49 @@ async def _idle(cluster: LabCluster, settings: TopicsSettings) -> BenchRow:
     )
 
 
-async def _killed(cluster: LabCluster, client: AsyncClient, topics: list[str]) -> BenchRow:
-    undisturbed = await _write_to_each(client, topics)
-    signal_process(await cluster.owner_of(topics[0]), signal.SIGKILL)
-    seconds = await _write_to_each(client, topics)
+async def _listed(cluster: LabCluster, topics: list[str]) -> tuple[list[BenchRow], list[str]]:
+    """Two rows, and the address of each topic's owner."""
+    at_once = asyncio.Semaphore(_AT_ONCE)
+    async with cluster.rest() as rest:
+        began = time.perf_counter()
+        names = (await rest.call("GET", topics_path(DEFAULT_NAMESPACE))).body
+        listing_s = time.perf_counter() - began
+        if missing := len(set(topics) - {name.rpartition("/")[2] for name in names}):
+            raise LabFailed(f"the list lacks {missing} of {len(topics)} topics")
+
+        async def owner_of(topic: str) -> str:
+            async with at_once:
+                answer = await rest.call("GET", lookup_path(topic))
+            if not answer.ok:
+                raise LabFailed(f"the look-up of {topic} answers {answer.status}: {answer.detail}")
+            return str(answer.body["owner_address"])
+
+        began = time.perf_counter()
+        owners = await asyncio.gather(*map(owner_of, topics))
+        each_s = (time.perf_counter() - began) / len(topics)
+    return [
+        BenchRow(f"{len(topics):,} topics listed over REST", listing_s * 1000, "ms"),
+        BenchRow(f"look-up over REST among {len(topics):,} topics", each_s * 1000, "ms"),
+    ], owners
+
+
+async def _killed(cluster: LabCluster, client: AsyncClient, topics: list[str], owners: list[str]) -> BenchRow:
+    meter = CpuMeter(cluster)
+    with meter:
+        undisturbed = await _write_to_each(client, topics)
+    writing = meter.us_each(1)
+    victim = await cluster.owner_of(topics[0])
+    moving = owners.count(victim.address)
+    meter = CpuMeter(cluster)
+    signal_process(victim, signal.SIGKILL)
+    with meter:
+        seconds = await _write_to_each(client, topics)
+    cpu_ms = {role: round((us - writing[role]) / moving / 1000, 2) for role, us in meter.us_each(1).items()}
     return BenchRow(
         "every topic written to after an owner's death",
         seconds,
         "s",
         undisturbed,
-        note=f"without a kill {undisturbed:.2f} s",
+        detail={"moved": moving, "cpu_ms_each_moved": cpu_ms},
+        note=f"{moving:,} moved; without a kill {undisturbed:.2f} s; CPU of each moved: {_shown(cpu_ms)}",
     )
