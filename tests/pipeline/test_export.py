@@ -16,7 +16,7 @@ from oncelog.pipeline.export.clean import clean
 from oncelog.pipeline.export.job import export_topics
 from oncelog.pipeline.export.manifest import MANIFESTS
 from oncelog.pipeline.export.options import ExportLocation, ExportOptions, export_location, export_options
-from oncelog.pipeline.export.reading import read_export, verify_export
+from oncelog.pipeline.export.reading import read_back, read_export, verify_export
 from oncelog.pipeline.export.store import ExportStore, FileStore, HadoopStore, LocalStore
 from tests.cluster.cluster_fixture import Cluster
 
@@ -85,6 +85,27 @@ def test_an_export_has_all_columns_of_the_source(spark: SparkSession, cluster: C
     assert {tuple(map(str, row[:-1])) for row in frame.collect()} == told
     dates = frame.selectExpr("date = to_date(publish_time) as same").distinct().collect()
     assert [row["same"] for row in dates] == [True]
+
+
+def test_the_rows_of_a_file_are_in_the_order_of_the_log(directory: Path) -> None:
+    """Although nothing is sorted."""
+    files = list(directory.rglob("run=000000*/topic=*/date=*/*.parquet"))
+    found = [parquet.ParquetFile(path).read(["index"]).column(0).to_pylist() for path in files]
+    assert [numbers for numbers in found if numbers != [*range(numbers[0], numbers[-1] + 1)]] == []
+    assert sum(map(len, found)) == 220
+
+
+def test_reading_back_sums_numbers_exactly_and_names_every_partition(spark: SparkSession, tmp_path: Path) -> None:
+    """A file with messages of two partitions cannot be taken for a file of one."""
+    numbers = [2**62, 2**62 + 1, 2**32 - 1, 5]
+    columns = {"index": pa.array(numbers, pa.int64()), "partition": pa.array([0, 0, 0, 1], pa.int32())}
+    path = "run=000000-x/topic=t/date=2026-01-01/a.parquet"
+    (tmp_path / path).parent.mkdir(parents=True)
+    parquet.write_table(pa.table(columns), tmp_path / path)
+    [found] = read_back(spark, str(tmp_path), {path: 7})
+    assert found.index_sum == sum(numbers)
+    assert (found.file.topic, found.file.rows) == ("t-partition-0 and t-partition-1", 4)
+    assert (found.file.first, found.file.last) == (5, 2**62 + 1)
 
 
 def test_verify_finds_missing_changed_and_foreign_files(spark: SparkSession, directory: Path, tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 """Runs an export in a Spark session: the steps that `run` calls, on a cluster and in a directory.
 
-Rows are written in the order of the log, a file for each partition, date and at most `rowsPerFile` messages. The date
-is that of the publish time in UTC, whatever the session's time zone; null where a producer's clock is outside the
-years that dates have.
+A task reads at most `rowsPerFile` messages of one partition, and writes a file for each date. Rows are written in the
+order of the log, as they arrive. Nothing is sorted, because a task keeps the files of several dates open; only the
+rows of a task with more than `DATES_AT_ONCE` dates are sorted by date. The date is that of the publish time in UTC,
+whatever the session's time zone; null where a producer's clock is outside the years that dates have.
+
+The driver plans the tasks from the states that the run is planned from. Spark's own planning of a source in Python
+would start three processes and ask the cluster for the same states again.
 """
 
-import json
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -17,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from oncelog.core.errors import TopicNotFound
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
-from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.export.clean import Leftover, leftovers
 from oncelog.pipeline.export.manifest import ExportManifest, PartitionRange
 from oncelog.pipeline.export.options import ExportOptions
@@ -25,13 +29,16 @@ from oncelog.pipeline.export.reading import read_back, session_settings
 from oncelog.pipeline.export.run import VerifiedFile, came_first, run_export
 from oncelog.pipeline.export.store import ExportStore, store_of
 from oncelog.pipeline.job_progress import Report, counted, report_progress
-from oncelog.pipeline.options import as_options
-from oncelog.pipeline.source.offsets import TopicState
-from oncelog.pipeline.source.options import TopicPattern
+from oncelog.pipeline.source.offsets import Span, TaskRange, TopicState
+from oncelog.pipeline.source.options import STORAGE, SourceOptions, TopicPattern
+from oncelog.pipeline.source.pushed_filters import EVERYTHING
+from oncelog.pipeline.source.reader import SCHEMA, planned, read_range
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 logger = logging.getLogger(__name__)
 
+#: Files that a task writes at the same time.
+DATES_AT_ONCE = 32
 _DAY_US = 86_400_000_000
 _DAYS = f"(unix_micros(publish_time) - pmod(unix_micros(publish_time), {_DAY_US}L)) div {_DAY_US}L"
 #: From 0001-01-01 to 9999-12-31.
@@ -69,6 +76,8 @@ class _SparkExport:
         self._options = options
         self._exported = exported
         self._report = report
+        #: as of the last request
+        self._states: Mapping[str, TopicState] = {}
 
     def last_manifest(self) -> ExportManifest | None:
         return self._exported.last()
@@ -93,6 +102,7 @@ class _SparkExport:
         found = {topic: state for topic, state in states.items() if options.covers(topic)}
         if not found and not isinstance(options.topics, TopicPattern):
             raise TopicNotFound(f"{', '.join(options.topics)}: no message was ever published", topic=options.topics[0])
+        self._states = found
         return found
 
     def write_files(self, number: int, run: str, ranges: Sequence[PartitionRange]) -> Sequence[VerifiedFile]:
@@ -108,9 +118,9 @@ class _SparkExport:
     def _write(self, run: str, ranges: Sequence[PartitionRange]) -> Sequence[VerifiedFile]:
         rows = sum(each.rows for each in ranges)
         what = f"writing {counted(rows, 'row')} of {counted(len(ranges), 'partition')} to {run}"
-        with session_settings(self._session):
+        with session_settings(self._session, {"spark.sql.maxConcurrentOutputFileWriters": str(DATES_AT_ONCE)}):
             with report_progress(self._session.sparkContext, what, self._report):
-                frame = _rows(self._session, self._options, ranges)
+                frame = _rows(self._session, self._options, ranges, self._states)
                 self._exported.claim(run)
                 path = f"{self._options.directory.uri}/{run}"
                 frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(path)
@@ -121,15 +131,24 @@ class _SparkExport:
                 return read_back(self._session, self._options.directory.uri, sizes)
 
 
-def _rows(session: SparkSession, options: ExportOptions, ranges: Sequence[PartitionRange]) -> DataFrame:
-    session.dataSource.register(OncelogDataSource)
-    given = as_options(options.connection) | {
-        "topics": ",".join(each.topic for each in ranges),
-        "startingPosition": json.dumps({each.topic: each.kept for each in ranges}),
-        "endingPosition": json.dumps({each.topic: each.end for each in ranges}),
-        "rowsPerPartition": str(options.rows_per_file),
-        "failOnDataLoss": str(not options.loss_allowed).lower(),
-        "closedLedgers": options.closed_ledgers,
-    }
-    frame = session.read.format(FORMAT).options(**given).load().selectExpr("*", f"{_DATE} as date")
-    return frame.sortWithinPartitions("topic", "date", "partition", "index")
+def _rows(
+    session: SparkSession, options: ExportOptions, ranges: Sequence[PartitionRange], states: Mapping[str, TopicState]
+) -> DataFrame:
+    source = SourceOptions(
+        options.connection,
+        tuple(each.topic for each in ranges),
+        rows_per_partition=options.rows_per_file,
+        fail_on_data_loss=not options.loss_allowed,
+        closed_from_storage=options.closed_ledgers == STORAGE,
+    )
+    spans = [Span(each.topic, each.topic_id, each.kept, each.end) for each in ranges]
+    tasks = planned(spans, states, source, EVERYTHING)
+    numbers = session.range(0, len(tasks), 1, max(1, len(tasks)))
+    return numbers.mapInArrow(partial(_read, tasks, source), SCHEMA).selectExpr("*", f"{_DATE} as date")
+
+
+def _read(tasks: Sequence[TaskRange], source: SourceOptions, batches: Iterator[Any]) -> Iterator[Any]:
+    """In a task: the messages of the ranges with the given numbers, as batches of columns."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from read_range(tasks[number], source, EVERYTHING)

@@ -97,30 +97,39 @@ def read_back(spark: SparkSession, uri: str, sizes: Mapping[str, int]) -> list[V
     if not sizes:
         return []
     frame = _frame(spark, uri, [f"{uri}/{path}" for path in sorted(sizes)])
-    partition = f.expr("if(partition < 0, topic, concat(topic, '-partition-', partition))")
-    grouped = frame.groupBy(f.col("_metadata.file_path").alias("path"), partition.alias("partition_name")).agg(
+    # The topic is in the path. Of each column Spark keeps a number: a text would make it sort all rows.
+    grouped = frame.groupBy(f.col("_metadata.file_path").alias("path"), "topic").agg(
+        f.min("partition").alias("low"),
+        f.max("partition").alias("high"),
         f.count("*").alias("rows"),
         f.min("index").alias("first"),
         f.max("index").alias("last"),
-        f.expr("sum(cast(index as decimal(38, 0)))").alias("index_sum"),
+        # In two halves, which cannot overflow and cost less than decimals.
+        f.expr("sum(shiftright(index, 32))").alias("high_sum"),
+        f.expr("sum(index & 4294967295L)").alias("low_sum"),
         f.expr(_CHECKSUM).alias("checksum"),
     )
     found = []
     for row in grouped.collect():
         path = _relative(row["path"], sizes)
-        file = DataFile(
-            path, row["partition_name"], sizes[path], row["rows"], row["first"], row["last"], row["checksum"]
-        )
-        found.append(VerifiedFile(file, int(row["index_sum"])))
+        names = dict.fromkeys(_partition_name(row["topic"], partition) for partition in (row["low"], row["high"]))
+        topic = " and ".join(names)
+        file = DataFile(path, topic, sizes[path], row["rows"], row["first"], row["last"], row["checksum"])
+        found.append(VerifiedFile(file, (row["high_sum"] << 32) + row["low_sum"]))
     return sorted(found, key=lambda each: each.file.path)
 
 
+def _partition_name(topic: str, partition: int) -> str:
+    return topic if partition < 0 else f"{topic}-partition-{partition}"
+
+
 @contextmanager
-def session_settings(spark: SparkSession) -> Iterator[None]:
-    """Set what reading and writing the files needs; restore the session's settings afterwards."""
-    before = {name: spark.conf.get(name, None) for name in _SETTINGS}
+def session_settings(spark: SparkSession, more: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Set what reading and writing the files needs, and `more`; restore the session's settings afterwards."""
+    settings = _SETTINGS | dict(more or {})
+    before = {name: spark.conf.get(name, None) for name in settings}
     try:
-        for name, value in _SETTINGS.items():
+        for name, value in settings.items():
             spark.conf.set(name, value)
         yield
     finally:
