@@ -1,7 +1,8 @@
 """Watches of effective policies, deletions of namespaces, lists of all topics: in memory and in a real ZooKeeper."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,17 @@ from oncelog.core.errors import Conflict, CorruptEntry, NamespaceNotFound, NotFo
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
+from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
+from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policies import Effective, Policies, PolicySource
 from oncelog.stores.policy_store import CLUSTER, PolicyStore, Scope
+from oncelog.stores.store_session import Fired, Step, Znode
 from oncelog.stores.topic_store import TopicStore
+from oncelog.stores.watch import SharedNodes
+from tests.cluster.until import yield_to_loop
+from tests.contract.memory_store import MemorySession, MemoryTree
 from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster
 
 TOPIC = parse_topic("flights")
@@ -132,3 +139,92 @@ async def test_each_topic_of_all_namespaces_is_listed(backend: Backend) -> None:
     listed = [record async for record in topics.each()]
     assert {record.name for record in listed if isinstance(record, TopicRecord)} == names
     assert len([record for record in listed if isinstance(record, CorruptEntry)]) == 1
+
+
+class CountingSession(MemorySession):
+    """{path: reads}, and the number of transactions."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__(tree, root="/oncelog")
+        self.reads: Counter[str] = Counter()
+        self.transactions = 0
+        #: answers to reads with a watch wait for this event, and set the other
+        self.held: asyncio.Event | None = None
+        self.answered = asyncio.Event()
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        self.reads[path] += 1
+        node = await super().read(path, fired=fired, timeout_ms=timeout_ms)
+        if fired is not None and self.held is not None:
+            self.answered.set()
+            await self.held.wait()
+        return node
+
+    async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
+        self.transactions += 1
+        return await super().transact(steps, timeout_ms=timeout_ms)
+
+
+async def counting_cluster() -> CountingSession:
+    session = CountingSession(MemoryTree())
+    await ClusterStore(session).establish()
+    session.reads.clear()
+    session.transactions = 0
+    return session
+
+
+async def test_policies_above_the_topics_are_read_once_for_all_of_them() -> None:
+    """At an owner of thousands of topics each of them read the namespace's policies, at first and after each change."""
+    session = await counting_cluster()
+    store, topics = PolicyStore(session), 40
+    watches = [store.watch(TOPIC, TopicId(f"t{number}")) for number in range(topics)]
+    namespace = paths.namespace_policies(DEFAULT)
+
+    async def next_of_all() -> list[Effective[bool]]:
+        async with asyncio.timeout(DEADLINE_S):
+            return [found.deduplication for found in await asyncio.gather(*map(anext, watches))]
+
+    assert await next_of_all() == [Effective(True, PolicySource.DEFAULT)] * topics
+    assert (session.reads[namespace], session.reads[paths.CLUSTER_POLICIES]) == (1, 1)
+    session.reads.clear()
+    await PolicyStore(session).change(DEFAULT, switch(False))
+    changed = session.reads[namespace]  # by the change itself
+    assert await next_of_all() == [Effective(False, PolicySource.NAMESPACE)] * topics
+    assert session.reads == Counter({namespace: changed + 1})
+    # One topic's own policies concern no other topic.
+    await PolicyStore(session).change(TopicId("t7"), switch(True))
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await anext(watches[7])).deduplication == Effective(True, PolicySource.TOPIC)
+    for watch in watches:
+        await watch.aclose()
+
+
+async def test_a_change_during_the_read_that_many_wait_for_reaches_all_of_them() -> None:
+    """Those that join the read after the change would follow a node whose watch has fired already."""
+    session = await counting_cluster()
+    session.held = asyncio.Event()
+    nodes = SharedNodes(session)
+    early, late = asyncio.Event(), asyncio.Event()
+    reads = [asyncio.ensure_future(nodes.read(paths.CLUSTER_POLICIES, early))]
+    async with asyncio.timeout(DEADLINE_S):
+        await session.answered.wait()
+        await PolicyStore(session).change(CLUSTER, switch(False))
+        reads.append(asyncio.ensure_future(nodes.read(paths.CLUSTER_POLICIES, late)))
+        await yield_to_loop()
+        session.held.set()
+        old, joined = await asyncio.gather(*reads)
+    assert (old is joined, old.value) == (True, None)
+    assert early.is_set()
+    assert late.is_set()
+
+
+async def test_a_new_topic_is_created_with_one_request() -> None:
+    """Of ten requests to ZooKeeper for a creation, six were to look for the name again, before and after."""
+    session = await counting_cluster()
+    created = await TopicStore(session).create(TOPIC)
+    assert (created.created, session.transactions, session.reads.total()) == (True, 1, 0)
+    found = await TopicStore(session).find(TOPIC)
+    assert found == created.name
+    assert created.record == await TopicStore(session).read(created.name.value.topic_id)
+    again = await TopicStore(session).create(TOPIC)
+    assert (again.created, again.name, again.record) == (False, created.name, None)

@@ -44,6 +44,8 @@ async def test_every_read_but_the_unsynced_follows_a_sync(zookeeper: ZooKeeperBa
     assert await requests_of(session.read("/a")) == [SYNC, GET]
     assert await requests_of(session.children("")) == [SYNC, GET_CHILDREN]
     assert await requests_of(session.read_unsynced("/a")) == [GET]
+    # Many takeovers read at once: one sync is enough for all reads that were requested before it.
+    assert await requests_of(asyncio.gather(*(session.read("/a") for _ in range(50)))) == [SYNC, *[GET] * 50]
 
 
 async def test_absent_server_is_reported_within_the_deadline_and_leaves_no_thread() -> None:

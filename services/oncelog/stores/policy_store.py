@@ -26,7 +26,7 @@ from oncelog.stores import paths
 from oncelog.stores.policies import EffectivePolicies, Policies, PolicySource, decode_policies, encode_policies, nearest
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 from oncelog.stores.topic_store import TopicStore
-from oncelog.stores.watch import PathsWatch
+from oncelog.stores.watch import PathsWatch, SharedNodes
 
 
 class ClusterScope(Enum):
@@ -34,6 +34,8 @@ class ClusterScope(Enum):
 
 
 CLUSTER = ClusterScope.CLUSTER
+#: Levels that many topics have in common.
+_SHARED = (PolicySource.PARTITIONED_TOPIC, PolicySource.NAMESPACE, PolicySource.CLUSTER)
 #: The level of policies: the cluster, a namespace or a topic.
 Scope = ClusterScope | NamespaceName | TopicId
 
@@ -41,6 +43,8 @@ Scope = ClusterScope | NamespaceName | TopicId
 class PolicyStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
+        #: policies above the topics', which all watches of this process follow together
+        self._shared = SharedNodes(session)
 
     async def read(self, scope: Scope) -> Versioned[Policies]:
         """The policies after a sync. Where none was ever set: empty ones, at ABSENT_VERSION.
@@ -115,7 +119,10 @@ class PolicyStore:
         An item may equal the one before. Raises StoreUnavailable once the session is closed, CorruptEntry.
         """
         levels = {_path(scope): source for scope, source in await self._levels_once_answered(name, topic_id)}
-        async for nodes in PathsWatch(self._session, tuple(levels)):
+        for path, source in levels.items():
+            if source in _SHARED:
+                self._shared.add(path)
+        async for nodes in PathsWatch(self._session, tuple(levels), self._shared):
             found = [(path, source) for path, source in levels.items() if path in nodes]
             yield nearest([(decode_policies(nodes[path].data), source) for path, source in found])
 

@@ -23,6 +23,7 @@ from oncelog.core.formats.record_fields import flag, number, text
 from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
+from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_records import decode_record, decoded, encode_record
 from oncelog.stores.store_session import CheckStep, CreateStep, Step, StoreSession, Versioned, WriteResult
@@ -42,10 +43,14 @@ class NameRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """name: what the name points to now, whichever process created it. created: by this call."""
+    """name: what the name points to now, whichever process created it. created: by this call.
+
+    record: the topic record as this call has created it; None if it did not, or does not know.
+    """
 
     name: Versioned[NameRecord]
     created: bool
+    record: Versioned[TopicRecord] | None = None
 
 
 def random_topic_id() -> TopicId:
@@ -71,20 +76,24 @@ class TopicStore:
         """
         ours: set[TopicId] = set()
         while True:
+            steps = await self._require_part(name)
+            topic_id = self._new_topic_id()
+            ours.add(topic_id)
+            record = TopicRecord(topic_id, str(name))
+            steps += _creation(name, record, partitions)
+            try:
+                # First: who creates a topic has mostly looked for it before. If it exists, nothing is written.
+                if await self._session.transact(steps) is WriteStatus.OK:
+                    point = NameRecord(topic_id, partitions)
+                    return TopicCreation(Versioned(point, 0), created=True, record=Versioned(record, 0))
+            except NotFound as error:
+                namespace = str(name.namespace_name)
+                raise NamespaceNotFound(f"there is no namespace {namespace}: create it", namespace=namespace) from error
             found = await self.find(name)
             if found is not None and found.value.deleted:
                 raise ServiceUnavailable(f"{name} is being deleted: retry in a moment", topic=str(name))
             if found is not None:
                 return TopicCreation(found, created=found.value.topic_id in ours)
-            steps = await self._require_part(name)
-            topic_id = self._new_topic_id()
-            ours.add(topic_id)
-            steps += _creation(name, topic_id, partitions)
-            try:
-                await self._session.transact(steps)
-            except NotFound as error:
-                namespace = str(name.namespace_name)
-                raise NamespaceNotFound(f"there is no namespace {namespace}: create it", namespace=namespace) from error
 
     async def _require_part(self, name: TopicName) -> list[Step]:
         """The conditions for creating a partition: its topic is unchanged, and has that many. Raises TopicNotFound."""
@@ -138,10 +147,10 @@ class TopicStore:
         return listed
 
 
-def _creation(name: TopicName, topic_id: TopicId, partitions: int) -> list[Step]:
-    record = encode_topic(TopicRecord(topic_id, str(name)))
+def _creation(name: TopicName, record: TopicRecord, partitions: int) -> list[Step]:
+    topic_id = record.topic_id
     pointer = CreateStep(paths.topic_name(name), encode_name(NameRecord(topic_id, partitions)))
-    return [CreateStep(paths.topic(topic_id), record), CreateStep(paths.cursors(topic_id)), pointer]
+    return [CreateStep(paths.topic(topic_id), encode_topic(record)), CreateStep(paths.cursors(topic_id)), pointer]
 
 
 def encode_name(record: NameRecord) -> bytes:

@@ -9,8 +9,10 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, Protocol, Self, TypeVar
+from weakref import WeakSet
 
 from oncelog.core.errors import StoreUnavailable
 from oncelog.stores.store_session import Fired, SessionState, StoreSession, Znode
@@ -90,22 +92,75 @@ class NodesWatch:
         return {name: kept.value for name, kept in self._nodes.items() if kept.value is not None}
 
     async def _keep(self, read: "_WatchedRead[T]", path: str) -> "_WatchedValue[T]":
-        watch = _OneShot(self._stale)
+        watch = _OneShot(self._stale.set)
         return _WatchedValue(await read(path, fired=watch.fire), watch)
 
 
 class PathsWatch(NodesWatch):
     """The same for nodes at any paths, of which some may not exist: {path: node} of those that do."""
 
-    def __init__(self, session: StoreSession, paths: tuple[str, ...]) -> None:
+    def __init__(self, session: StoreSession, paths: tuple[str, ...], shared: "SharedNodes | None" = None) -> None:
+        """shared: has the nodes at those paths that it takes part in; the others are read for this watch alone."""
         super().__init__(session, "")
         self._paths = paths
+        self._shared = shared
 
     async def _refresh(self) -> dict[str, Znode]:
-        for path in self._paths:
-            if path not in self._nodes or self._nodes[path].fired:
-                self._nodes[path] = await self._keep(self._session.read, path)
+        due = [path for path in self._paths if path not in self._nodes or self._nodes[path].fired]
+        self._nodes |= zip(due, await asyncio.gather(*map(self._read, due)), strict=True)
         return {path: kept.value for path, kept in self._nodes.items() if kept.value is not None}
+
+    async def _read(self, path: str) -> "_WatchedValue[Znode | None]":
+        if self._shared is not None and path in self._shared:
+            return await self._shared.read(path, self._stale)
+        return await self._keep(self._session.read, path)
+
+
+class SharedNodes:
+    """Nodes that many watches of one process follow: each is read once, and again once after each change.
+
+    Without it, a change of a namespace's policies would be read by each of its thousands of topics.
+    """
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+        #: {path: its value, or the read that is under way}
+        self._nodes: dict[str, asyncio.Task[_WatchedValue[Znode | None]]] = {}
+        #: {path: the watches that follow the present value}; a watch that ended leaves
+        self._followers: dict[str, WeakSet[asyncio.Event]] = {}
+        self._paths: set[str] = set()
+
+    def add(self, path: str) -> None:
+        """From now on this node is shared."""
+        self._paths.add(path)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._paths
+
+    async def read(self, path: str, stale: asyncio.Event) -> "_WatchedValue[Znode | None]":
+        """The node, current until `stale` is set."""
+        reading = self._nodes.get(path)
+        if reading is None or (reading.done() and (_failed(reading) or reading.result().fired)):
+            reading = self._nodes[path] = asyncio.create_task(self._keep(path))
+            self._followers[path] = WeakSet()
+        self._followers.setdefault(path, WeakSet()).add(stale)
+        # Shielded: the others wait for it, too.
+        node = await asyncio.shield(reading)
+        if node.fired:
+            stale.set()  # it changed during the read, maybe before this watch followed it
+        return node
+
+    async def _keep(self, path: str) -> "_WatchedValue[Znode | None]":
+        watch = _OneShot(partial(self._tell, path))
+        return _WatchedValue(await self._session.read(path, fired=watch.fire), watch)
+
+    def _tell(self, path: str) -> None:
+        for stale in self._followers.pop(path, ()):
+            stale.set()
+
+
+def _failed(reading: "asyncio.Task[_WatchedValue[Znode | None]]") -> bool:
+    return reading.cancelled() or reading.exception() is not None
 
 
 async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
@@ -130,13 +185,13 @@ async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
 class _OneShot:
     """Remembers that a watch fired, even before the read that set it has returned to its caller."""
 
-    def __init__(self, stale: asyncio.Event) -> None:
-        self._stale = stale
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
         self.fired = False
 
     def fire(self) -> None:
         self.fired = True
-        self._stale.set()
+        self._tell()
 
 
 class _WatchedValue(Generic[T]):

@@ -2,14 +2,17 @@
 
 Rules
 - A synced read is a sync and a get, sent together on one connection: ZooKeeper answers the requests of a client in
-  order. A sync asks the leader, without a quorum, and a leader that is cut off from its ensemble can answer it until it
-  notices. Only a write is certain, so every decision made here ends in a versioned write.
+  order. Reads that are requested in the same step of the event loop share the sync that is sent after them. A sync asks
+  the leader, without a quorum, and a leader that is cut off from its ensemble can answer it until it notices. Only a
+  write is certain, so every decision made here ends in a versioned write.
 - A write waits for a connection, within its timeout, and is then sent once. Without a clear answer of the server it is
   UNKNOWN.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, TypeVar, assert_never
 
 from kazoo.client import KazooClient
@@ -66,6 +69,8 @@ class ZooKeeperSession:
         #: None: this process has no credentials, and its nodes are open to everybody
         self.tree_acls: TreeAcls | None = None
         self._following: asyncio.Task[None] | None = None
+        #: reads that the next sync will be sent for
+        self._reads: list[_SyncedRead] = []
 
     @classmethod
     async def connect(
@@ -136,15 +141,13 @@ class ZooKeeperSession:
         full, watch = self._root + path, self._connection.watcher(fired)
 
         async def attempt() -> Znode | None:
-            while True:
-                try:
-                    return _znode(await self._synced(full, lambda: self._client.get_async(full, watch=watch)))
-                except NoNodeError:
-                    if watch is None:
-                        return None
-                # A get leaves no watch on an absent node, an exists does; the node may be created in between.
-                if await self._synced(full, lambda: self._client.exists_async(full, watch=watch)) is None:
-                    return None
+            # A get leaves no watch on an absent node, an exists does. Most nodes that are watched here are absent.
+            if watch is not None and await self._synced(full, partial(self._client.exists_async, full, watch)) is None:
+                return None
+            try:
+                return _znode(await self._synced(full, partial(self._client.get_async, full)))
+            except NoNodeError:
+                return None
 
         return await self._repeat(path, attempt, timeout_ms)
 
@@ -264,18 +267,63 @@ class ZooKeeperSession:
             raise RequestInterrupted("timeout") from error
 
     async def _synced(self, full_path: str, request: Callable[[], Any]) -> Any:
-        session_id = self.session_id
-        sync = self._connection.issue(lambda: self._client.sync_async(full_path))
-        both = asyncio.gather(sync, self._connection.issue(request), return_exceptions=True)
-        sync_answer, answer = await both
-        if isinstance(sync_answer, BaseException):
-            raise sync_answer
+        read = _SyncedRead(request, asyncio.get_running_loop().create_future())
+        self._reads.append(read)
+        if len(self._reads) == 1:
+            asyncio.get_running_loop().call_soon(self._send_reads, full_path)
+        try:
+            await asyncio.wait((read.answer,))
+        except asyncio.CancelledError:
+            read.answer.cancel()
+            raise
+        error = read.answer.exception()
+        # The sync was answered before: ZooKeeper answers in order.
+        if read.sync is not None and (interrupted := read.sync.exception()) is not None:
+            raise interrupted
         # A new session may begin on a server that is behind what the old session synced.
-        if self.session_id != session_id or session_id is None:
+        if read.session_id is None or self.session_id != read.session_id:
             raise RequestInterrupted("the session ended between the sync and the read")
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        if error is not None:
+            raise error
+        return read.answer.result()
+
+    def _send_reads(self, path: str) -> None:
+        """One sync for all reads that were requested before it is sent. path: any; a sync is for the whole tree."""
+        reads, self._reads = self._reads, []
+        sync = self._connection.issue(lambda: self._client.sync_async(path))
+        sync.add_done_callback(_error_of)
+        session_id = self.session_id
+        for read in reads:
+            read.sync, read.session_id = sync, session_id
+            try:
+                self._connection.issue(read.request).add_done_callback(partial(_pass_on, read.answer))
+            except Exception as error:  # noqa: BLE001  # a mistake in one request is its caller's alone
+                read.answer.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
+class _SyncedRead:
+    """A read that waits to be sent behind a sync. sync, session_id: once both are sent."""
+
+    request: Callable[[], Any]
+    answer: asyncio.Future[Any]
+    sync: asyncio.Future[Any] | None = None
+    session_id: int | None = None
+
+
+def _error_of(answer: asyncio.Future[Any]) -> BaseException | None:
+    """Also marks the error as seen, so that it is not reported if nobody waits for the answer any more."""
+    return None if answer.cancelled() else answer.exception()
+
+
+def _pass_on(waiting: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:
+    error = _error_of(answer)
+    if waiting.done():
+        return
+    if error is not None:
+        waiting.set_exception(error)
+    else:
+        waiting.set_result(answer.result())
 
 
 def _transaction(client: KazooClient, root: str, steps: Sequence[Step]) -> Any:

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 
 from oncelog.core.coordination.topic_placement import NotifyOwner, PlacementRequested, TopicPlaced, UnloadRequested
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, TopicNotFound
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owner_link import Assignment
 from oncelog.metadata.coordination.owners import Owners, Start
 from oncelog.metadata.coordination.topic_placer import PlacementParts, TopicPlacer, now_ms
+from oncelog.stores.store_session import Versioned
 from oncelog.stores.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
@@ -65,13 +67,20 @@ class Placements:
         #: counters since the start, by name
         self.counts: Counter[str] = Counter()
 
-    async def place(self, topic_id: TopicId, *, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> TopicPlaced | None:
+    async def place(
+        self,
+        topic_id: TopicId,
+        *,
+        owner_epoch_seen: OwnerEpoch = OwnerEpoch(0),
+        record: Versioned[TopicRecord] | None = None,
+    ) -> TopicPlaced | None:
         """The topic's owner, after placing it if it has no live owner; None: no owner can take it.
 
         owner_epoch_seen: the epoch that the caller already has. If it is the current one, then the caller did not find
-        the topic at that owner. Raises TopicNotFound, CorruptEntry.
+        the topic at that owner. record: of a topic that was just created, so that it need not be read.
+        Raises TopicNotFound, CorruptEntry.
         """
-        placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))
+        placed = await self._placer(topic_id).ask(PlacementRequested(topic_id), record)
         if placed is not None and placed.owner_epoch < owner_epoch_seen:
             # The request joined a round that had read the record before the caller's epoch was written.
             placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))

@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owners import Owners, address_of, advertised_address_of
 from oncelog.metadata.coordination.placements import Placements
 from oncelog.stores.policy_store import PolicyStore
-from oncelog.stores.topic_store import NameRecord, TopicStore
+from oncelog.stores.store_session import Versioned
+from oncelog.stores.topic_store import NameRecord, TopicCreation, TopicStore
 
 #: How long a look-up waits for an owner. The deadline of the call may be shorter.
 OWNER_WAIT_MS = 10_000
@@ -66,12 +68,13 @@ class TopicLookup:
 
         Raises TopicNotFound, NamespaceNotFound, and ServiceUnavailable if no owner took it in that time.
         """
-        record = await self._found(name, create=create)
+        found = await self._found(name, create=create)
+        record = found.name.value
         if record.partitions:
             return Located(record.topic_id, record.partitions)
         try:
             async with asyncio.timeout(OWNER_WAIT_MS / 1000):
-                return await self._located(record.topic_id, owner_epoch_seen)
+                return await self._located(record.topic_id, owner_epoch_seen, found.record)
         except TimeoutError as error:
             raise ServiceUnavailable(
                 f"no topic owner took topic {name} within {OWNER_WAIT_MS / 1000:g} s: start a topic owner",
@@ -95,10 +98,10 @@ class TopicLookup:
         await self._policies.require(caller, namespace, Right.PRODUCE)
         return await self.locate(name, create=True, owner_epoch_seen=owner_epoch_seen)
 
-    async def _found(self, name: TopicName, *, create: bool) -> NameRecord:
+    async def _found(self, name: TopicName, *, create: bool) -> TopicCreation:
         found = await self._topics.find(name)
         if found is not None and not found.value.deleted:
-            return found.value
+            return TopicCreation(found, created=False)
         if not create:
             raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
         policies = await self._policies.effective(name.namespace_name)
@@ -109,12 +112,16 @@ class TopicLookup:
                 "automatic topic creation: create the topic",
                 topic=str(name),
             )
-        return (await self._topics.create(name)).name.value
+        return await self._topics.create(name)
 
-    async def _located(self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch) -> Located:
+    async def _located(
+        self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch, record: Versioned[TopicRecord] | None
+    ) -> Located:
+        """record: of a topic that was just created."""
         while True:
             change = self._owners.change
-            placed = await self._placements.place(topic_id, owner_epoch_seen=owner_epoch_seen)
+            placed = await self._placements.place(topic_id, owner_epoch_seen=owner_epoch_seen, record=record)
+            record = None
             if placed is None:
                 await change.wait()
                 continue

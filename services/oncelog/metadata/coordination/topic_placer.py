@@ -26,10 +26,11 @@ from oncelog.core.coordination.topic_placement import (
     UnloadRequested,
 )
 from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.metadata.coordination.owners import Owners, Start
-from oncelog.stores.store_session import WriteResult
+from oncelog.stores.store_session import Versioned, WriteResult
 from oncelog.stores.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
@@ -64,14 +65,22 @@ class TopicPlacer:
         self._running = False
         self._waiters: list[asyncio.Future[TopicPlaced | None]] = []
         self._used_ms = 0
+        #: what the next read shows, if it is known already
+        self._record: Versioned[TopicRecord] | None = None
 
     @property
     def idle(self) -> bool:
         """No round runs, and no back-off can be active: a new placer would decide the same."""
         return not self._running and now_ms() - self._used_ms > BACKOFF_MS
 
-    async def ask(self, event: PlacementRequested | UnloadRequested) -> TopicPlaced | None:
-        """The topic's owner after the round; None: no owner can take it. Raises TopicNotFound, CorruptEntry."""
+    async def ask(
+        self, event: PlacementRequested | UnloadRequested, record: Versioned[TopicRecord] | None = None
+    ) -> TopicPlaced | None:
+        """The topic's owner after the round; None: no owner can take it. Raises TopicNotFound, CorruptEntry.
+
+        record: in place of the first read. Harmless if it is out of date: what follows is a compare-and-set on its
+        version.
+        """
         if self.idle:
             # The core's view of the record may be outdated, and would start a back-off long after the takeover.
             self._core = TopicPlacement(self._topic_id)
@@ -80,6 +89,7 @@ class TopicPlacer:
         self._effects.extend(self._core.handle(event))
         if not self._running:
             self._running = True
+            self._record = record
             self._parts.start(self._run())
         return await waiter
 
@@ -122,7 +132,9 @@ class TopicPlacer:
         owners = self._parts.owners
         while True:
             try:
-                stored = await self._parts.topics.read(self._topic_id)
+                stored, self._record = self._record, None
+                if stored is None:
+                    stored = await self._parts.topics.read(self._topic_id)
                 owner = None if stored is None else stored.value.owner
                 if owner is not None and owners.find(owner) is None:
                     await owners.refresh()
