@@ -24,7 +24,15 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
-from oncelog.rpc import consumer_codec, metadata_codec, owner_codec, reader_codec, storage_codec, subscription_codec
+from oncelog.rpc import (
+    consumer_codec,
+    metadata_codec,
+    owner_codec,
+    reader_codec,
+    recovery_codec,
+    storage_codec,
+    subscription_codec,
+)
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.rpc.owner_codec import (
     EndedSession,
@@ -350,7 +358,10 @@ def test_method_paths_and_kinds_match_the_protocol() -> None:
             isinstance(method, StreamMethod),
             isinstance(method, StreamMethod | ReadMethod),
         )
-        for codec in (storage_codec, owner_codec, reader_codec, consumer_codec, subscription_codec, metadata_codec)
+        for codec in (
+            *(storage_codec, recovery_codec, owner_codec, reader_codec),
+            *(consumer_codec, subscription_codec, metadata_codec),
+        )
         for name, method in vars(codec).items()
         if isinstance(method, Method) and name != "REST_SERVED"
     }

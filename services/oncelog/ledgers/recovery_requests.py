@@ -12,13 +12,24 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.ledgers.recovery_batches import Batches
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, FenceRequest, ReadRequest
+from oncelog.rpc.recovery_codec import RECOVER, RECOVER_BYTES_MAX, RECOVER_MAX, RecoverRequest, ShortRead
+from oncelog.rpc.storage_codec import (
+    APPEND,
+    FENCE,
+    READ,
+    AppendFrame,
+    FenceAnswer,
+    FenceRequest,
+    ReadRequest,
+    ReceivedRead,
+)
 from oncelog.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -33,77 +44,122 @@ _LOGGED_EVERY = 16
 
 #: The channel to the member's current address. Raises ServiceUnavailable if the address is unknown.
 ChannelOf = Callable[[], Channel]
+_Statuses = dict[tuple[LedgerId, EntryId], AppendStatus]
 T = TypeVar("T")
 
 #: A member that answers one of these may answer otherwise later.
 _TRANSIENT = frozenset({AppendStatus.WRONG_INCARNATION, AppendStatus.TOO_MANY_REQUESTS, AppendStatus.READ_ONLY})
 
 
-async def fence(channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId) -> MemberFenced | MemberErased:
-    async def attempt() -> MemberFenced | MemberErased | None:
-        answer = await channel_of().call(FENCE, FenceRequest(member, ledger_id), timeout_ms=FENCE_TIMEOUT_MS)
-        if answer.status is ReadStatus.ERASED:
-            return MemberErased(ledger_id, member)
-        if answer.status is not ReadStatus.OK:
-            return None
-        return MemberFenced(ledger_id, member, answer.last_entry, answer.last_add_confirmed)
+class RecoveryRequests:
+    """The requests of all recoveries to one member.
 
-    return await _until_answered(f"fence of ledger {ledger_id}", member, attempt)
+    The first attempt goes out with those of other recoveries. It is repeated alone if the member refuses the whole
+    call: one of an older version does not know it, and one entry that cannot be stored must not hold up the others.
+    """
+
+    def __init__(self, channel_of: ChannelOf, member: Incarnation) -> None:
+        self._channel_of = channel_of
+        self._member = member
+        self._fences = Batches(self._fence_many, requests_max=RECOVER_MAX)
+        self._reads = Batches(self._read_many, requests_max=RECOVER_MAX)
+        self._adds = Batches(
+            self._add_many, requests_max=RECOVER_MAX, weight_max=RANGE_BYTES_MAX, weigh=lambda add: sum(map(len, add))
+        )
+
+    async def fence(self, ledger_id: LedgerId) -> MemberFenced | MemberErased:
+        member = self._member
+
+        async def attempt(alone: bool) -> MemberFenced | MemberErased | None:
+            if alone:
+                request = FenceRequest(member, ledger_id)
+                answer = await self._channel_of().call(FENCE, request, timeout_ms=FENCE_TIMEOUT_MS)
+            else:
+                answer = await self._fences.ask(ledger_id)
+            if answer.status is ReadStatus.ERASED:
+                return MemberErased(ledger_id, member)
+            if answer.status is not ReadStatus.OK:
+                return None
+            return MemberFenced(ledger_id, member, answer.last_entry, answer.last_add_confirmed)
+
+        return await _until_answered(f"fence of ledger {ledger_id}", member, attempt)
+
+    async def read(self, ledger_id: LedgerId, first: EntryId, count: int) -> RecoveryReadAnswered | MemberErased:
+        member = self._member
+
+        async def attempt(alone: bool) -> RecoveryReadAnswered | MemberErased | None:
+            frames = None if alone else await self._short_read(ShortRead(ledger_id, first, count))
+            if frames is None:
+                request = ReadRequest(member, ledger_id, first, count, bytes_max=RANGE_BYTES_MAX, fence=True)
+                stream = self._channel_of().read(READ, request, timeout_ms=RANGE_TIMEOUT_MS)
+                frames = [frame async for frame in stream]
+            if any(frame.status is ReadStatus.ERASED for frame in frames):
+                return MemberErased(ledger_id, member)
+            if any(frame.status is not ReadStatus.OK for frame in frames):
+                return None
+            found: dict[EntryId, bytes] = {}
+            for frame in frames:
+                found |= zip(frame.entry_ids, map(bytes, frame.entries), strict=True)
+            missing = frozenset(one for frame in frames for one in frame.missing_ids)
+            unreadable = frozenset(one for frame in frames for one in frame.unreadable_ids)
+            return RecoveryReadAnswered(ledger_id, member, first, found, missing, unreadable)
+
+        return await _until_answered(f"recovery read of ledger {ledger_id} from {first}", member, attempt)
+
+    async def _short_read(self, read: ShortRead) -> list[ReceivedRead] | None:
+        """None: what was asked for is more than a call for many ledgers carries."""
+        frame = await self._reads.ask(read)
+        answered = len(frame.entry_ids) + len(frame.missing_ids) + len(frame.unreadable_ids)
+        return [frame] if frame.status is not ReadStatus.OK or answered == read.entries_max else None
+
+    async def add(self, ledger_id: LedgerId, entries: Sequence[tuple[EntryId, bytes]]) -> RecoveryAdded | MemberErased:
+        member, entry_ids = self._member, tuple(entry_id for entry_id, _ in entries)
+        blobs = [data for _, data in entries]
+
+        async def attempt(alone: bool) -> RecoveryAdded | MemberErased | None:
+            found = (await self._add_many([blobs]))[0] if alone else await self._adds.ask(blobs)
+            statuses = {entry_id: found.get((ledger_id, entry_id)) for entry_id in entry_ids}
+            if AppendStatus.ERASED in statuses.values():
+                return MemberErased(ledger_id, member)
+            if any(status is None or status in _TRANSIENT for status in statuses.values()):
+                return None
+            ok = all(status is AppendStatus.OK for status in statuses.values())
+            return RecoveryAdded(ledger_id, member, entry_ids, ok)
+
+        return await _until_answered(f"recovery adds to ledger {ledger_id}", member, attempt)
+
+    async def close(self) -> None:
+        for batches in (self._fences, self._reads, self._adds):
+            await batches.close()
+
+    # --- many at once ------------------------------------------------------------------------------------------------
+
+    async def _fence_many(self, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceAnswer]:
+        request = RecoverRequest(self._member, fences=ledger_ids)
+        return (await self._channel_of().call(RECOVER, request, timeout_ms=FENCE_TIMEOUT_MS)).fences
+
+    async def _read_many(self, reads: Sequence[ShortRead]) -> Sequence[ReceivedRead]:
+        request = RecoverRequest(self._member, reads=reads, bytes_max=RECOVER_BYTES_MAX // RECOVER_MAX)
+        return (await self._channel_of().call(RECOVER, request, timeout_ms=RANGE_TIMEOUT_MS)).reads
+
+    async def _add_many(self, adds: Sequence[Sequence[bytes]]) -> Sequence[_Statuses]:
+        """The statuses of all, for each."""
+        try:
+            async with asyncio.timeout(RANGE_TIMEOUT_MS / 1000):
+                statuses = await _add_once(self._channel_of(), self._member, [data for add in adds for data in add])
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"storage node {self._member} did not answer recovery adds in time") from error
+        return [statuses] * len(adds)
 
 
-async def read(
-    channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
-) -> RecoveryReadAnswered | MemberErased:
-    request = ReadRequest(member, ledger_id, first, count, bytes_max=RANGE_BYTES_MAX, fence=True)
-
-    async def attempt() -> RecoveryReadAnswered | MemberErased | None:
-        found: dict[EntryId, bytes] = {}
-        missing: set[EntryId] = set()
-        unreadable: set[EntryId] = set()
-        refused = erased = False
-        async for frame in channel_of().read(READ, request, timeout_ms=RANGE_TIMEOUT_MS):
-            erased = erased or frame.status is ReadStatus.ERASED
-            refused = refused or frame.status is not ReadStatus.OK
-            found |= zip(frame.entry_ids, map(bytes, frame.entries), strict=True)
-            missing.update(frame.missing_ids)
-            unreadable.update(frame.unreadable_ids)
-        if erased:
-            return MemberErased(ledger_id, member)
-        if refused:
-            return None
-        return RecoveryReadAnswered(ledger_id, member, first, found, frozenset(missing), frozenset(unreadable))
-
-    return await _until_answered(f"recovery read of ledger {ledger_id} from {first}", member, attempt)
-
-
-async def add(
-    channel_of: ChannelOf, member: Incarnation, ledger_id: LedgerId, entries: Sequence[tuple[EntryId, bytes]]
-) -> RecoveryAdded | MemberErased:
-    entry_ids = tuple(entry_id for entry_id, _ in entries)
-
-    async def attempt() -> RecoveryAdded | MemberErased | None:
-        async with asyncio.timeout(RANGE_TIMEOUT_MS / 1000):
-            statuses = await _add_once(channel_of(), member, entries)
-        if AppendStatus.ERASED in statuses.values():
-            return MemberErased(ledger_id, member)
-        if any(statuses.get(entry_id, AppendStatus.TOO_MANY_REQUESTS) in _TRANSIENT for entry_id in entry_ids):
-            return None
-        ok = all(statuses[entry_id] is AppendStatus.OK for entry_id in entry_ids)
-        return RecoveryAdded(ledger_id, member, entry_ids, ok)
-
-    return await _until_answered(f"recovery adds to ledger {ledger_id}", member, attempt)
-
-
-async def _add_once(
-    channel: Channel, member: Incarnation, entries: Sequence[tuple[EntryId, bytes]]
-) -> dict[EntryId, AppendStatus]:
+async def _add_once(channel: Channel, member: Incarnation, entries: Sequence[bytes]) -> _Statuses:
     """The status of each entry, as far as the node answered before it ended the stream."""
     stream = channel.stream(APPEND)
-    statuses: dict[EntryId, AppendStatus] = {}
+    statuses: _Statuses = {}
     try:
         frame: list[bytes] = []
         size = 0
-        for _, data in entries:
+        for data in entries:
             frame.append(data)
             size += len(data)
             if size >= FRAME_BYTES_TARGET:
@@ -113,29 +169,32 @@ async def _add_once(
             await stream.write(AppendFrame(member, True, frame))
         await stream.finish()
         async for answers in stream:
-            for answer in answers:
-                statuses |= dict.fromkeys(answer.entry_ids, answer.status)
+            for ledger_id, entry_ids, status in answers:
+                statuses |= {(ledger_id, entry_id): status for entry_id in entry_ids}
     finally:
         stream.cancel()
     return statuses
 
 
-async def _until_answered(what: str, member: Incarnation, attempt: Callable[[], Awaitable[T | None]]) -> T:
-    """Repeat an attempt until it returns an answer. None: the member refused temporarily."""
+async def _until_answered(what: str, member: Incarnation, attempt: Callable[[bool], Awaitable[T | None]]) -> T:
+    """Repeat an attempt until it returns an answer. None: the member refused temporarily.
+
+    attempt: gets whether it must go alone.
+    """
     backoff = Backoff()
     failures = 0
+    alone = False
     while True:
         reason = "refused temporarily, or another incarnation is there"
         try:
-            answer = await attempt()
+            answer = await attempt(alone)
             if answer is not None:
                 return answer
         except InvariantViolated:
             raise
         except OncelogError as error:
             reason = error.message
-        except TimeoutError:
-            reason = "no answer in time"
+            alone = alone or not error.retriable
         if failures % _LOGGED_EVERY == 0:
             logger.warning("%s: no answer from storage node %s; will retry: %s", what, member, reason)
         failures += 1

@@ -26,10 +26,10 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.member_status import FenceState, ReadStatus
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
-from oncelog.ledgers import recovery_requests
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.ledgers.node_reachability import NodeReachability
 from oncelog.ledgers.read_watch import ReadWatch
+from oncelog.ledgers.recovery_requests import RecoveryRequests
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.storage_codec import (
@@ -79,6 +79,7 @@ class StorageLinks:
         self._streams: dict[Incarnation, tuple[Channel, AppendStream]] = {}
         #: {address: the channel of calls and reads}; streams of adds have connections of their own
         self._channels: dict[str, Channel] = {}
+        self._recoveries: dict[Incarnation, RecoveryRequests] = {}
         self._lost: dict[Incarnation, dict[LedgerId, None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._reviews: set[asyncio.Task[None]] = set()
@@ -150,19 +151,25 @@ class StorageLinks:
 
     async def fence(self, member: Incarnation, ledger_id: LedgerId) -> MemberFenced | MemberErased:
         """Fence one member. Returns once its fence is durable, however long that takes."""
-        return await recovery_requests.fence(lambda: self._channel(member), member, ledger_id)
+        return await self._recovery(member).fence(ledger_id)
 
     async def recovery_read(
         self, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
     ) -> RecoveryReadAnswered | MemberErased:
         """A fencing read of ids first .. first + count - 1. The answer may cover only the first of them."""
-        return await recovery_requests.read(lambda: self._channel(member), member, ledger_id, first, count)
+        return await self._recovery(member).read(ledger_id, first, count)
 
     async def recovery_add(
         self, member: Incarnation, ledger_id: LedgerId, entries: tuple[tuple[EntryId, bytes], ...]
     ) -> RecoveryAdded | MemberErased:
         """Add original bytes despite the fence. If one entry is refused permanently, the result is not ok."""
-        return await recovery_requests.add(lambda: self._channel(member), member, ledger_id, entries)
+        return await self._recovery(member).add(ledger_id, entries)
+
+    def _recovery(self, member: Incarnation) -> RecoveryRequests:
+        found = self._recoveries.get(member)
+        if found is None:
+            found = self._recoveries[member] = RecoveryRequests(partial(self._channel, member), member)
+        return found
 
     async def fence_states(
         self, member: Incarnation, ledger_ids: Sequence[LedgerId], *, timeout_ms: int
@@ -215,6 +222,8 @@ class StorageLinks:
         """End all streams and calls. on_lost is called for unanswered adds."""
         self._live = {}
         await self.reachability.close()
+        for recovery in self._recoveries.values():
+            await recovery.close()
         for review in self._reviews:
             review.cancel()
         if self._reviews:

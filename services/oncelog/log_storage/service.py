@@ -9,12 +9,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from oncelog.core.errors import InvalidArgument, StoreUnavailable, TooManyRequests
-from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import READ_ENTRIES_MAX
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.read_frames import EntryFrames
 from oncelog.rpc import storage_codec
+from oncelog.rpc.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest, ShortRead
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.rpc.storage_codec import (
     AppendAnswer,
@@ -68,6 +69,7 @@ class StorageService:
     def add_to(self, server: Server) -> None:
         server.stream(storage_codec.APPEND, self.append)
         server.unary(storage_codec.FENCE, self.fence)
+        server.unary(RECOVER, self.recover)
         server.unary(storage_codec.FENCE_STATES, self.fence_states)
         server.read(storage_codec.READ, self.read)
         server.unary(storage_codec.VERIFY, self.verify)
@@ -98,6 +100,33 @@ class StorageService:
     async def fence(self, request: FenceRequest) -> FenceAnswer:
         answer = await self._runner.fence(request.target, request.ledger_id)
         return FenceAnswer(answer.status, answer.last_entry, answer.last_add_confirmed)
+
+    async def recover(self, request: RecoverRequest) -> RecoverAnswer:
+        """All at once, so that one sync of the journal makes all fences durable."""
+        target = request.target
+        fences = asyncio.gather(*(self.fence(FenceRequest(target, ledger_id)) for ledger_id in request.fences))
+        reads = asyncio.gather(*(self._short_read(target, read, request.bytes_max) for read in request.reads))
+        answered, frames = await asyncio.gather(fences, reads)
+        return RecoverAnswer(answered, frames)
+
+    async def _short_read(self, target: Incarnation, read: ShortRead, bytes_max: int) -> ReadFrame:
+        """The whole answer as one frame; without any id if already the first entry is larger than `bytes_max`."""
+        request = ReadRequest(target, read.ledger_id, read.first, read.entries_max, bytes_max=bytes_max, fence=True)
+        whole = ReadFrame(ReadStatus.OK)
+        async for frame in self.read(request):
+            if frame.status is not ReadStatus.OK:
+                return frame
+            whole = ReadFrame(
+                ReadStatus.OK,
+                [*whole.entry_ids, *frame.entry_ids],
+                [*whole.missing_ids, *frame.missing_ids],
+                [*whole.unreadable_ids, *frame.unreadable_ids],
+                frame.last_entry,
+                frame.last_add_confirmed,
+                [*whole.entries, *frame.entries],
+            )
+        too_large = sum(map(len, whole.entries)) > bytes_max
+        return ReadFrame(ReadStatus.OK) if too_large else whole
 
     async def fence_states(self, request: FenceStatesRequest) -> FenceStatesAnswer:
         if request.target != self._runner.incarnation:

@@ -347,6 +347,85 @@ class ReadFrame(_message.Message):
 Global___ReadFrame: _TypeAlias = ReadFrame  # noqa: Y015
 
 @_typing.final
+class RecoverRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    FENCES_FIELD_NUMBER: _builtins.int
+    READ_LEDGER_IDS_FIELD_NUMBER: _builtins.int
+    READ_FIRST_ENTRIES_FIELD_NUMBER: _builtins.int
+    READ_ENTRIES_MAX_FIELD_NUMBER: _builtins.int
+    READ_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    read_bytes_max: _builtins.int
+    """For each read; at least 1."""
+    @_builtins.property
+    def fences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ledgers to fence. At most 64 fences and reads together."""
+
+    @_builtins.property
+    def read_ledger_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Fencing reads: three parallel columns, as in ReadRequest."""
+
+    @_builtins.property
+    def read_first_entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def read_entries_max(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        fences: _abc.Iterable[_builtins.int] | None = ...,
+        read_ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
+        read_first_entries: _abc.Iterable[_builtins.int] | None = ...,
+        read_entries_max: _abc.Iterable[_builtins.int] | None = ...,
+        read_bytes_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "read_bytes_max", b"read_bytes_max", "read_entries_max", b"read_entries_max", "read_first_entries", b"read_first_entries", "read_ledger_ids", b"read_ledger_ids", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverRequest: _TypeAlias = RecoverRequest  # noqa: Y015
+
+@_typing.final
+class RecoverAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUSES_FIELD_NUMBER: _builtins.int
+    LAST_ENTRIES_FIELD_NUMBER: _builtins.int
+    LAST_ADD_CONFIRMED_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[Global___StorageStatus.ValueType]:
+        """Parallel to the request's fences, as in FenceAnswer."""
+
+    @_builtins.property
+    def last_entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def last_add_confirmed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def reads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """A ReadFrame for each read. It covers fewer ids than requested if read_bytes_max ended it before."""
+
+    def __init__(
+        self,
+        *,
+        statuses: _abc.Iterable[Global___StorageStatus.ValueType] | None = ...,
+        last_entries: _abc.Iterable[_builtins.int] | None = ...,
+        last_add_confirmed: _abc.Iterable[_builtins.int] | None = ...,
+        reads: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_add_confirmed", b"last_add_confirmed", "last_entries", b"last_entries", "reads", b"reads", "statuses", b"statuses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverAnswer: _TypeAlias = RecoverAnswer  # noqa: Y015
+
+@_typing.final
 class FenceStatesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -44,6 +44,11 @@ class LogStorageStub:
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.FenceRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_storage__pb2.FenceAnswer.FromString,
                 _registered_method=True)
+        self.Recover = channel.unary_unary(
+                '/oncelog.wire.v1.LogStorage/Recover',
+                request_serializer=oncelog_dot_wire_dot_storage__pb2.RecoverRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_storage__pb2.RecoverAnswer.FromString,
+                _registered_method=True)
         self.Read = channel.unary_stream(
                 '/oncelog.wire.v1.LogStorage/Read',
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.ReadRequest.SerializeToString,
@@ -88,6 +93,14 @@ class LogStorageServicer:
 
     def Fence(self, request, context):
         """Forbids ordinary adds to one ledger for ever. The fence is durable before it is answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Recover(self, request, context):
+        """Fences and short fencing reads of many ledgers at once: an owner that takes over many topics sends them together.
+        A node of an older version does not have it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -146,6 +159,11 @@ def add_LogStorageServicer_to_server(servicer, server):
                     servicer.Fence,
                     request_deserializer=oncelog_dot_wire_dot_storage__pb2.FenceRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_storage__pb2.FenceAnswer.SerializeToString,
+            ),
+            'Recover': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recover,
+                    request_deserializer=oncelog_dot_wire_dot_storage__pb2.RecoverRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_storage__pb2.RecoverAnswer.SerializeToString,
             ),
             'Read': grpc.unary_stream_rpc_method_handler(
                     servicer.Read,
@@ -232,6 +250,33 @@ class LogStorage:
             '/oncelog.wire.v1.LogStorage/Fence',
             oncelog_dot_wire_dot_storage__pb2.FenceRequest.SerializeToString,
             oncelog_dot_wire_dot_storage__pb2.FenceAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.LogStorage/Recover',
+            oncelog_dot_wire_dot_storage__pb2.RecoverRequest.SerializeToString,
+            oncelog_dot_wire_dot_storage__pb2.RecoverAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,10 @@ class LogStorageStub:
     """Adds entries of any ledgers. Answers arrive when the entries are durable, in any order, many in a message."""
     Fence: _aio.UnaryUnaryMultiCallable[_storage_pb2.FenceRequest, _storage_pb2.FenceAnswer]
     """Forbids ordinary adds to one ledger for ever. The fence is durable before it is answered."""
+    Recover: _aio.UnaryUnaryMultiCallable[_storage_pb2.RecoverRequest, _storage_pb2.RecoverAnswer]
+    """Fences and short fencing reads of many ledgers at once: an owner that takes over many topics sends them together.
+    A node of an older version does not have it.
+    """
     Read: _aio.UnaryStreamMultiCallable[_storage_pb2.ReadRequest, _storage_pb2.ReadFrame]
     """Entries of one ledger from first_entry on, in ascending order, in frames of about 256 KiB."""
     FenceStates: _aio.UnaryUnaryMultiCallable[_storage_pb2.FenceStatesRequest, _storage_pb2.FenceStatesAnswer]
@@ -50,6 +54,16 @@ class LogStorageServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_storage_pb2.FenceRequest, _abc.Awaitable[_storage_pb2.FenceAnswer]],
     ) -> _abc.Awaitable[_storage_pb2.FenceAnswer]:
         """Forbids ordinary adds to one ledger for ever. The fence is durable before it is answered."""
+
+    @_abc_1.abstractmethod
+    def Recover(
+        self,
+        request: _storage_pb2.RecoverRequest,
+        context: _aio.ServicerContext[_storage_pb2.RecoverRequest, _abc.Awaitable[_storage_pb2.RecoverAnswer]],
+    ) -> _abc.Awaitable[_storage_pb2.RecoverAnswer]:
+        """Fences and short fencing reads of many ledgers at once: an owner that takes over many topics sends them together.
+        A node of an older version does not have it.
+        """
 
     @_abc_1.abstractmethod
     def Read(
