@@ -1,5 +1,7 @@
 """Stored batches as Arrow columns: the same messages as from the SDK, with any selection of columns and messages."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,6 +73,21 @@ def test_every_column_has_its_value() -> None:
         same | {"key": None, "value": b"", "batch_index": 1, "index": 41, "event_time": None, "sequence_id": 9,
                 "properties": []},
     ]  # fmt: skip
+
+
+def test_making_columns_does_not_import_pandas() -> None:
+    """It takes a worker of Spark longer than all its other imports, and `pa.array` would import it."""
+    program = """if True:
+        import sys
+        from oncelog.pipeline.source.arrow_columns import FoundEntry, RowOrigin, entry_slice, record_batch
+        from tests.pipeline.stored_entries import opened, stored_entry
+        data = stored_entry([b"one", b""], base_index=40, ids=[5, 9], keys=[b"k", None], event_times_ms=[1500, None],
+            properties=[{"a": "b"}, {}])
+        pieces = [entry_slice(FoundEntry(opened(data), name), first=0, end=99) for name in ("one", None)]
+        batch = record_batch(pieces, RowOrigin("public/default/flights", 2, "id"))
+        sys.exit("imported" if "pandas" in sys.modules else batch.num_rows)"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (4, "")
 
 
 def test_columns_that_no_message_uses_are_null() -> None:

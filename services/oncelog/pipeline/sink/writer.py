@@ -24,6 +24,7 @@ from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
 from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt
 from oncelog.pipeline.sink.names import stage_number, stage_slot, stage_topic
 from oncelog.pipeline.sink.options import Mode, SinkOptions, check_columns, sink_options
+from oncelog.pipeline.worker import tune_worker
 
 if TYPE_CHECKING:
     from oncelog.pipeline.sink.log import SinkLog
@@ -130,6 +131,7 @@ def query_batch(context: TaskContext) -> RunBatch:
 def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator: Iterator[Any]) -> TaskResult:
     from oncelog.pipeline.sink.log import SinkLog, connected
 
+    tune_worker()
     with connected(options) as client:
         task = context.partitionId(), context.attemptNumber()
         return write_rows(SinkLog(client, options), options, batch, task, iterator)

@@ -6,6 +6,9 @@ the lengths gives the offsets. A compressed payload is decompressed once for its
 entry share is repeated.
 
 Each column is built for all entries of a batch at once, because a column for one entry costs as much as twenty rows.
+
+Arrays are made of buffers, never by `pa.array`, which imports pandas: for a worker of Spark that would take longer than
+all its other imports, and a small batch cannot afford it.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,26 +138,26 @@ def record_batch(pieces: Sequence[EntrySlice], origin: RowOrigin, columns: Seque
     makers: dict[str, Callable[[], Array]] = {
         "key": lambda: _bytes_array(pieces, Column.KEYS, counts, starts),
         "value": lambda: _bytes_array(pieces, Column.VALUES, counts, starts),
-        "topic": lambda: _same(origin.topic, rows, pa.string()),
-        "partition": lambda: _same(origin.partition, rows, pa.int32()),
-        "topic_id": lambda: _same(origin.topic_id, rows, pa.string()),
-        "ledger_id": lambda: pa.array(each_of([each.ledger_id for each in entries])),
-        "entry_id": lambda: pa.array(each_of([each.entry_id for each in entries])),
-        "batch_index": lambda: pa.array(places.astype(np.int32)),
-        "index": lambda: pa.array(places + each_of([each.base_index - each.skip_first for each in entries])),
-        "publish_time": lambda: _publish_times(each_of([_microseconds(each.publish_time_ms) for each in batches])),
+        "topic": lambda: _texts_array([origin.topic], [rows]),
+        "partition": lambda: _numbers_array(np.full(rows, origin.partition, dtype=np.int32), pa.int32()),
+        "topic_id": lambda: _texts_array([origin.topic_id], [rows]),
+        "ledger_id": lambda: _numbers_array(each_of([each.ledger_id for each in entries]), pa.int64()),
+        "entry_id": lambda: _numbers_array(each_of([each.entry_id for each in entries]), pa.int64()),
+        "batch_index": lambda: _numbers_array(places.astype(np.int32), pa.int32()),
+        "index": lambda: _numbers_array(
+            places + each_of([each.base_index - each.skip_first for each in entries]), pa.int64()
+        ),
+        "publish_time": lambda: _numbers_array(
+            each_of([_microseconds(each.publish_time_ms) for each in batches]), UTC_TIME
+        ),
         "event_time": lambda: _times_array(pieces, rows),
-        "producer_name": lambda: _names_array([each.found.producer_name for each in pieces], counts),
+        "producer_name": lambda: _texts_array([each.found.producer_name for each in pieces], counts.tolist()),
         "sequence_id": lambda: _ids_array(pieces, places + each_of([each.first for each in batches]), starts),
         "properties": lambda: _properties_array(pieces, rows),
     }
     names = ARROW_SCHEMA.names if columns is None else columns
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in names])
     return _wanted(pa.RecordBatch.from_arrays([makers[name]() for name in names], schema=schema), pieces, starts)
-
-
-def _publish_times(microseconds: np.ndarray[Any, Any]) -> Array:
-    return pa.array(microseconds).cast(UTC_TIME)
 
 
 class BatchJoiner:
@@ -190,7 +193,7 @@ def _wanted(batch: RecordBatch, pieces: Sequence[EntrySlice], starts: np.ndarray
     keep = np.zeros(batch.num_rows, dtype=bool)
     for start, each in zip(starts.tolist(), pieces, strict=True):
         keep[start + each.low : start + each.high] = True
-    return batch.filter(pa.array(keep))
+    return batch.filter(pa.Array.from_buffers(pa.bool_(), len(keep), [None, _bits(keep)]))
 
 
 def _corrupt(found: FoundEntry, error: InvalidBatch) -> CorruptEntry:
@@ -223,7 +226,7 @@ def _bytes_array(
     if wrong.any():
         error = InvalidBatch("the lengths of a column do not add up to its bytes", field="payload")
         raise _corrupt(pieces[int(np.argmax(wrong))].found, error)
-    validity = pa.py_buffer(np.packbits(~absent, bitorder="little").tobytes()) if some_absent else None
+    validity = _bits(~absent) if some_absent else None
     offsets = pa.py_buffer(sums.astype(np.int32))
     return pa.Array.from_buffers(pa.binary(), len(lengths), [validity, offsets, pa.py_buffer(_joined(data))])
 
@@ -256,32 +259,65 @@ def _times_array(pieces: Sequence[EntrySlice], rows: int) -> Array:
              for content, each in zip(contents, pieces, strict=True)]  # fmt: skip
     times = np.frombuffer(_joined(parts), dtype="<i8")
     beyond = (times == _NONE_TIME) | (times > _TIME_MS_MAX) | (times < -_TIME_MS_MAX)
-    return pa.array(np.where(beyond, 0, times) * 1000, pa.int64(), mask=beyond).cast(UTC_TIME)
+    validity = _bits(~beyond) if beyond.any() else None
+    return _numbers_array(np.where(beyond, 0, times) * 1000, UTC_TIME, validity)
 
 
 def _properties_array(pieces: Sequence[EntrySlice], rows: int) -> Array:
     if not any(Column.PROPERTIES in each.columns for each in pieces):
         return pa.nulls(rows, PROPERTIES)
-    found: list[list[tuple[str, str]] | None] = []
+    counts = np.zeros(rows + 1, dtype=np.int32)
+    absent = np.zeros(rows, dtype=bool)
+    names: list[str] = []
+    texts: list[str] = []
+    at = 0
     for piece in pieces:
         content = piece.columns.get(Column.PROPERTIES)
-        try:
-            found += (
-                [None] * piece.size
-                if content is None
-                else [list(each.items()) for each in decode_properties(content, piece.size)]
-            )
-        except InvalidBatch as error:
-            raise _corrupt(piece.found, error) from error
-    return pa.array(found, PROPERTIES)
+        if content is None:
+            absent[at : at + piece.size] = True
+        else:
+            try:
+                found = decode_properties(content, piece.size)
+            except InvalidBatch as error:
+                raise _corrupt(piece.found, error) from error
+            counts[at + 1 : at + 1 + piece.size] = [len(each) for each in found]
+            for each in found:
+                names += each.keys()
+                texts += each.values()
+        at += piece.size
+    once = [1] * len(names)
+    pairs = pa.Array.from_buffers(
+        pa.struct([PROPERTIES.key_field, PROPERTIES.item_field]),
+        len(names),
+        [None],
+        children=[_texts_array(names, once), _texts_array(texts, once)],
+    )
+    offsets = pa.py_buffer(np.cumsum(counts, dtype=np.int32))
+    validity = _bits(~absent) if absent.any() else None
+    return pa.Array.from_buffers(PROPERTIES, rows, [validity, offsets], children=[pairs])
 
 
-def _names_array(names: Sequence[str | None], counts: np.ndarray[Any, Any]) -> Array:
-    distinct = list(dict.fromkeys(names))
-    if len(distinct) == 1:
-        return _same(distinct[0], int(counts.sum()), pa.string())
-    codes = {name: code for code, name in enumerate(distinct)}
-    return pa.array(distinct, pa.string()).take(pa.array(np.repeat([codes[name] for name in names], counts)))
+def _texts_array(texts: Sequence[str | None], counts: Sequence[int]) -> Array:
+    """Each text as many times as its count says, one after the other."""
+    absent = [text is None for text in texts]
+    rows = sum(counts)
+    if all(absent):
+        return pa.nulls(rows, pa.string())
+    data = [b"" if text is None else text.encode() for text in texts]
+    offsets = np.zeros(rows + 1, dtype=np.int32)
+    np.cumsum(np.repeat([len(each) for each in data], counts), out=offsets[1:])
+    whole = b"".join(each * count for each, count in zip(data, counts, strict=True))
+    validity = _bits(~np.repeat(absent, counts)) if any(absent) else None
+    return pa.Array.from_buffers(pa.string(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(whole)])
+
+
+def _numbers_array(numbers: np.ndarray[Any, Any], kind: Any, validity: Any = None) -> Array:
+    """numbers: of the width that the kind has."""
+    return pa.Array.from_buffers(kind, len(numbers), [validity, pa.py_buffer(numbers)])
+
+
+def _bits(flags: np.ndarray[Any, Any]) -> Any:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def _microseconds(time_ms: int) -> int:
@@ -297,7 +333,7 @@ def _ids_array(pieces: Sequence[EntrySlice], ids: np.ndarray[Any, Any], starts: 
                 ids[start : start + piece.size] = _ids_with_holes(stored)
             except InvalidBatch as error:
                 raise _corrupt(piece.found, error) from error
-    return pa.array(ids)
+    return _numbers_array(ids, pa.int64())
 
 
 def _ids_with_holes(stored: StoredBatch) -> "np.ndarray[Any, Any] | Sequence[int]":
@@ -309,7 +345,3 @@ def _ids_with_holes(stored: StoredBatch) -> "np.ndarray[Any, Any] | Sequence[int
     ids = np.full(batch.count, batch.first, dtype=np.int64)  # one byte for each, the common case: a running sum
     ids[1:] += np.cumsum(steps.astype(np.int64) + 1)
     return ids
-
-
-def _same(value: int | str | None, count: int, kind: Any) -> Array:
-    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)

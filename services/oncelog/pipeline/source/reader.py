@@ -70,6 +70,7 @@ from oncelog.pipeline.source.options import ENDING, ON_CORRUPT, STARTING, Source
 from oncelog.pipeline.source.positions import topic_of
 from oncelog.pipeline.source.pushed_filters import EVERYTHING, Bounds, bounds_of
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
+from oncelog.pipeline.worker import tune_worker
 
 SCHEMA = StructType(
     [
@@ -207,9 +208,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode_offset(self._cut)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The end of each topic now, for the progress of the query (sources[0].latestOffset), and `lag`: the messages
-        behind the batch that was cut last. Spark's sources in Python have no metrics of their own (4.3)."""
-        states = self._states()
+        """The end of each topic when the last batch was cut, for the progress of the query (sources[0].latestOffset),
+        and `lag`: the messages behind that batch. Spark asks for it directly after `latestOffset`, so asking the
+        cluster again would double the cost of planning. Sources in Python have no metrics of their own (4.3)."""
+        states = self._known or self._states()
         latest = offsets_at_end(states.values())
         offset = encode_offset(latest)
         if self._cut is not None:
@@ -309,6 +311,7 @@ async def _batches(range_: TaskRange, options: SourceOptions, bounds: Bounds) ->
         RangeReader,  # tasks alone need it: Spark plans in a process for each read
     )
 
+    tune_worker()
     joiner = BatchJoiner(origin_of(span.topic, span.topic_id), options.columns)
     async with ClusterConnection(options.connection) as cluster:
         reader = RangeReader(
