@@ -12,6 +12,7 @@ from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.effects import TopicEffect
 from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.takeover_admission import TakeoverAdmission
 from oncelog.core.topic.topic import Phase
 from tests.cluster.until import until
 from tests.contract.owner_world import (
@@ -49,6 +50,34 @@ async def test_owner_refuses_topics_above_its_limit(tmp_path: Path) -> None:
         await world.topics.unload(first.topic_id)
         world.topics.assign(third)
         assert world.topics.find(third) is not None
+
+
+@pytest.mark.asyncio
+async def test_topics_are_taken_over_in_turn_and_those_that_clients_ask_for_first(tmp_path: Path) -> None:
+    """After an owner's death thousands come at once. A turn passes on when a topic serves, and when it is lost."""
+    async with owner_world(tmp_path) as (world, _):
+        world.topics._admission = TakeoverAdmission(at_once=1, slot_ms=60_000)
+        names = [f"{TOPIC}-{number}" for number in range(5)]
+        ids = [await world.new_topic(name) for name in names]
+        lost = await world.new_topic(f"{TOPIC}-lost", owner=ANOTHER)
+        for topic_id in (ids[0], lost, *ids[1:]):
+            world.topics.assign(topic_id)
+        order: list[TopicId] = []
+
+        async def served(topic_id: TopicId) -> None:
+            runner = world.topics.find(topic_id)
+            assert runner is not None
+            await runner.progress.until_serving()
+            order.append(topic_id)
+
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as serving:
+            for topic_id in ids:
+                serving.create_task(served(topic_id))
+            world.topics.look_again()  # does not let those in that wait
+            world.topics.assign(ids[4])
+            world.topics.runner(ids[3])
+        assert order == [ids[0], ids[3], ids[1], ids[2], ids[4]]
+        assert world.topics.find(lost) is None
 
 
 @pytest.mark.asyncio

@@ -1,5 +1,6 @@
 """The look-up of a topic's owner, answered by any metadata service."""
 
+import asyncio
 from typing import NamedTuple, TypeVar
 
 from oncelog.client.addresses import Routing
@@ -13,6 +14,9 @@ from oncelog.runtime.credentials import Credentials
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 
 LOOK_UP_TIMEOUT_MS = 3_000
+#: Calls of one client that are under way at once. After an owner's death a client may look thousands of topics up: all
+#: at once they would time out, and the repeats would add to the load.
+LOOK_UPS_MAX = 64
 RequestT = TypeVar("RequestT")
 ReceivedRequestT = TypeVar("ReceivedRequestT")
 AnswerT = TypeVar("AnswerT")
@@ -56,6 +60,8 @@ class OwnerLookup:
         self._credentials = credentials
         self._routing = routing
         self._channels: dict[str, Channel] = {}
+        #: a call's time begins when it has a slot here
+        self._slots = asyncio.Semaphore(LOOK_UPS_MAX)
         #: cluster id of the first answer; an address of another cluster must not be used
         self._cluster_id: str | None = None
 
@@ -127,7 +133,8 @@ class OwnerLookup:
         failure: OncelogError = ServiceUnavailable("no metadata service is configured")
         for address in list(self._addresses):
             try:
-                return await self._channel(address).call(method, request, timeout_ms=timeout_ms), address
+                async with self._slots:
+                    return await self._channel(address).call(method, request, timeout_ms=timeout_ms), address
             except OncelogError as error:
                 if not error.retriable:
                     raise

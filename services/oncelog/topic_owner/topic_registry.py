@@ -4,12 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.events import DrainRequested, TopicAssigned
+from oncelog.core.topic.takeover_admission import TakeoverAdmission
 from oncelog.core.topic.topic import Phase
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -31,9 +33,15 @@ NewRunner = Callable[[TopicId, StorageNodesUpdated, SessionNumber, Finished], To
 
 
 class TopicRegistry:
-    """{topic id: runner}. A lost or closed topic leaves at once; a new assignment creates a new runner."""
+    """{topic id: runner}. A lost or closed topic leaves at once; a new assignment creates a new runner.
 
-    def __init__(self, new_runner: NewRunner, *, topics_max: int = 10_000) -> None:
+    A new runner waits for its turn to take its topic over (`core.topic.takeover_admission`). Requests to open a
+    producer wait in it meanwhile.
+    """
+
+    def __init__(
+        self, new_runner: NewRunner, *, topics_max: int = 10_000, admission: TakeoverAdmission | None = None
+    ) -> None:
         self._new_runner = new_runner
         self._topics_max = topics_max
         self._runners: dict[TopicId, TopicRunner] = {}
@@ -43,6 +51,9 @@ class TopicRegistry:
         #: {closed topic: (its epoch, until when it is not taken again at that epoch, in ms)}
         self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
         self.draining = False
+        self._admission = admission or TakeoverAdmission()
+        #: looks for slots that are held for too long, while topics wait
+        self._overdue: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[TopicRunner]:
         return iter(list(self._runners.values()))
@@ -61,6 +72,7 @@ class TopicRegistry:
             raise NotOwner(f"this process does not serve {topic or topic_id}: look it up again")
         if topic and runner.name and runner.name != topic:
             raise TopicNotFound(f"topic id {topic_id} is {runner.name}, not {topic}: look it up again")
+        self._admission.wanted(topic_id)
         return runner
 
     def assign(self, topic_id: TopicId) -> None:
@@ -76,9 +88,32 @@ class TopicRegistry:
             first = SessionNumber(next(self._slots) % SLOTS_MAX << SESSIONS_PER_SLOT_BITS)
             runner = self._new_runner(topic_id, self._nodes, first, self._left)
             self._runners[topic_id] = runner
+            runner.settled = partial(self._settled, topic_id)
+            self._take(self._admission.assigned(topic_id, _now_ms()))
+        elif not self._admission.waits(topic_id):
+            self._assigned(runner)
+
+    def _assigned(self, runner: TopicRunner) -> None:
         self._given_up = {known: given for known, given in self._given_up.items() if given[1] > _now_ms()}
-        given_up, _ = self._given_up.get(topic_id, (OwnerEpoch(0), 0))
+        given_up, _ = self._given_up.get(runner.topic_id, (OwnerEpoch(0), 0))
         runner.assigned(given_up)
+
+    def _take(self, topic_ids: list[TopicId]) -> None:
+        """Their turn has come, unless they have left."""
+        for topic_id in topic_ids:
+            if (runner := self._runners.get(topic_id)) is not None:
+                self._assigned(runner)
+        if len(self._admission) and self._overdue is None:
+            loop = asyncio.get_running_loop()
+            self._overdue = loop.call_later(self._admission.slot_ms / 1000, self._take_overdue)
+
+    def _take_overdue(self) -> None:
+        self._overdue = None
+        self._take(self._admission.due(_now_ms()))
+
+    def _settled(self, topic_id: TopicId) -> None:
+        # In a step of its own: this comes from the runner of a topic, in the middle of its effects.
+        asyncio.get_running_loop().call_soon(self._take, self._admission.ended(topic_id, _now_ms()))
 
     def _left(self, runner: TopicRunner, closed: bool) -> None:
         if self._runners.get(runner.topic_id) is runner:
@@ -96,7 +131,8 @@ class TopicRegistry:
     def look_again(self) -> None:
         """Make every topic read its record again: it may name another owner by now."""
         for runner in self:
-            runner.post(TopicAssigned())
+            if not self._admission.waits(runner.topic_id):
+                runner.post(TopicAssigned())
 
     async def unload(self, topic_id: TopicId) -> None:
         """Close one topic cleanly. Raises NotOwner if this process does not serve it."""

@@ -138,6 +138,8 @@ class TopicRunner:
         }
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
+        #: called when a takeover is over: the topic serves, the takeover failed, or the topic has left
+        self.settled: Callable[[], None] = lambda: None
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -275,6 +277,7 @@ class TopicRunner:
         self.trace.ended(TakeoverPhase.OPEN, handled=0)
         self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
         self.progress.moved(effect.log_end)
+        self.settled()
 
     def _cursor_recovery_timed_out(self, effect: CursorRecoveryTimedOut) -> None:
         message = "topic %s: ledger %d of its dedup cursor was not recovered in time; an older snapshot is used"
@@ -296,6 +299,7 @@ class TopicRunner:
         self.progress.wait_reasons.failure = effect.failure
         name = self.name or self.topic_id
         logger.error("topic %s cannot be taken over, will retry: %s", name, effect.failure.reason)
+        self.settled()
 
     def _deposed(self, effect: TopicDeposed) -> None:
         self.parts.metrics.counts.event("deposed")
@@ -320,6 +324,7 @@ class TopicRunner:
         self.parts.routes.remove(self.post)
         self.progress.changed()
         self._finished(self, closed)
+        self.settled()
 
     def assigned(self, given_up: OwnerEpoch = OwnerEpoch(0)) -> None:
         """The topic record may name this owner.

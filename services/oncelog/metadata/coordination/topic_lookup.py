@@ -10,14 +10,15 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owners import Owners, address_of, advertised_address_of
 from oncelog.metadata.coordination.placements import Placements
+from oncelog.runtime.backoff import Backoff, doubling_pause_ms
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.store_session import Versioned
 from oncelog.stores.topic_store import NameRecord, TopicCreation, TopicStore
 
 #: How long a look-up waits for an owner. The deadline of the call may be shorter.
 OWNER_WAIT_MS = 10_000
-#: Pause before a topic whose owner is suspected is placed again.
-SUSPECTED_RETRY_MS = 20
+#: The longest pause before a topic whose owner is suspected is placed again. Thousands of topics may wait.
+SUSPECTED_RETRY_MS_MAX = 200
 
 
 class Located(NamedTuple):
@@ -118,6 +119,7 @@ class TopicLookup:
         self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch, record: Versioned[TopicRecord] | None
     ) -> Located:
         """record: of a topic that was just created."""
+        backoff = Backoff(lambda failures: min(doubling_pause_ms(failures), SUSPECTED_RETRY_MS_MAX))
         while True:
             change = self._owners.change
             placed = await self._placements.place(topic_id, owner_epoch_seen=owner_epoch_seen, record=record)
@@ -136,4 +138,4 @@ class TopicLookup:
                     address_of(owner),
                 )
             # The owner was lost again, or the placement is in back-off after a takeover. Retry shortly.
-            await asyncio.sleep(SUSPECTED_RETRY_MS / 1000)
+            await backoff.pause()

@@ -1,0 +1,50 @@
+"""The look-ups of one client: how many are under way at once."""
+
+import asyncio
+
+import pytest
+
+from oncelog.client.lookup import LOOK_UPS_MAX, OwnerLookup
+from oncelog.core.access import Caller
+from oncelog.core.names import parse_topic
+from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.server import Server
+from oncelog.runtime.credentials import PLAIN
+from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
+from tests.cluster.until import until
+from tests.contract.ledger_world import DEADLINE_S, scripted
+
+pytestmark = pytest.mark.asyncio
+
+
+class Metadata:
+    """Answers look-ups when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting = self.most = self.answered = 0
+        self.go = asyncio.Event()
+
+    def add_to(self, server: Server) -> None:
+        server.client_unary(LOOKUP, self._look_up)
+
+    async def _look_up(self, request: LookupRequest, _caller: Caller) -> LookupAnswer:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        await self.go.wait()
+        self.waiting -= 1
+        self.answered += 1
+        return LookupAnswer(cluster_id="c", topic_id=request.topic, owner_address="127.0.0.1:1")
+
+
+async def test_a_client_asks_for_a_bounded_number_of_topics_at_once() -> None:
+    """5,000 at once would all time out, and be repeated, by each of its producers."""
+    metadata, count = Metadata(), LOOK_UPS_MAX * 3
+    async with scripted(metadata.add_to) as address:
+        lookup = OwnerLookup((address,), PLAIN)
+        asked = [asyncio.ensure_future(lookup.find(parse_topic(f"t{number}"))) for number in range(count)]
+        await until(lambda: metadata.waiting == LOOK_UPS_MAX, DEADLINE_S)
+        metadata.go.set()
+        routes = await asyncio.wait_for(asyncio.gather(*asked), DEADLINE_S)
+        assert [route.topic_id for route in routes] == [f"public/default/t{number}" for number in range(count)]
+        assert (metadata.most, metadata.answered) == (LOOK_UPS_MAX, count)
+        await lookup.close()
