@@ -8,7 +8,7 @@ import pytest
 from oncelog.lab.failures import LabFailed
 from oncelog.lab.spark_bench.alternation import SparkSample, alternate, rate_row, seconds_row
 from oncelog.lab.spark_bench.corpus import printable_values
-from oncelog.lab.spark_bench.stream_rows import FEW, steady_batches
+from oncelog.lab.spark_bench.stream_rows import FEW, parts_of, steady_batches
 
 
 def samples(*figures: float) -> list[SparkSample]:
@@ -45,11 +45,18 @@ def test_row_is_the_median_with_the_range_of_the_ratio() -> None:
 
 def test_first_batch_of_a_stream_does_not_count() -> None:
     """It includes the start of the workers. A stream that lost a row has no figure."""
-    assert steady_batches([(FEW, 9.0), (FEW, 1.0), (FEW, 2.0)], 3 * FEW) == [(FEW, 1.0), (FEW, 2.0)]
+    first, second, third = [(FEW, {"triggerExecution": seconds}) for seconds in (9.0, 1.0, 2.0)]
+    assert steady_batches([first, second, third], 3 * FEW) == [second, third]
     with pytest.raises(LabFailed, match="processed 4 rows in 2 batches, expected 6"):
-        steady_batches([(2, 9.0), (2, 1.0)], 6)
+        steady_batches([first, second], 6)
     with pytest.raises(LabFailed, match="6 rows in 1 batches"):
-        steady_batches([(6, 9.0)], 6)
+        steady_batches([(6, {})], 6)
+
+
+def test_a_micro_batch_names_what_it_spends_its_time_on() -> None:
+    """A phase that did not happen took no time."""
+    phases = [{"latestOffset": 0.1, "queryPlanning": 0.02, "addBatch": took, "walCommit": 0.03} for took in (0.2, 0.4)]
+    assert parts_of([(FEW, each) for each in phases]) == "plan 0.12 s, read and write 0.30 s, Spark's log 0.03 s"
 
 
 @pytest.mark.parametrize("message_bytes", [1, 2, 99, 100])

@@ -52,13 +52,16 @@ def names_of(told: object) -> set[str]:
     return {name for each in told for name in names_of(each)} if isinstance(told, list) else set()
 
 
+PHASES = {"planning": 0.1, "writing": 2.0, "reading_back": 1.0, "committing": 0.1}
+
+
 def test_the_help_lists_every_field_of_the_output() -> None:
     """Programs depend on them."""
     state = TopicState("t", TopicId("id"), 0, 5)
     manifest = ExportManifest(
         0, "run=000000-x", 0, (PartitionRange("t", TopicId("id"), 0, 5, 0),), (DataFile("f", "t", 1, 5, 0, 4, ""),)
     )
-    exported = export.result_of(ExportResult(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),)))
+    exported = export.result_of(ExportResult(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),), PHASES))
     assert names_of(exported) <= names_told(export.export.__doc__ or "")
     assert (exported["rows"], exported["bytes"]) == (5, 1)
     verified = export.verification_of(VerifiedExport(1, 2, 3, 4, {"t": 5}, ("bad",)))

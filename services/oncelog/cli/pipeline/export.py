@@ -59,8 +59,9 @@ A topic that was deleted and created again needs another directory.
 
 -o json prints: manifest (null: nothing was new), run, rows, files, bytes, topics (topic, topic_id, from, to,
 kept_from; given_up, if there is any behind kept_from: a list of first number and end), gone, leftovers (run, files,
-bytes), seconds; with --verify: manifests, files, rows, bytes, topics (topic, next), problems, ok; with --clean:
-removed, bytes, foreign (directories that begin with run= but do not belong to this export; they are kept).
+bytes), phases (planning, writing, reading_back, committing; in seconds), seconds; with --verify: manifests, files,
+rows, bytes, topics (topic, next), problems, ok; with --clean: removed, bytes, foreign (directories that begin with
+run= but do not belong to this export; they are kept).
 
 {EXIT_CODES}"""
 
@@ -182,6 +183,7 @@ def result_of(outcome: "ExportResult") -> dict[str, object]:
         ],
         "gone": list(outcome.gone),
         "leftovers": [_leftover(each) for each in outcome.leftovers],
+        "phases": {name: round(seconds, 3) for name, seconds in outcome.phases.items()},
     }
 
 

@@ -34,7 +34,7 @@ def spark(
     data: Data = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Measure Spark's source and sink against its own Parquet and text, in ten minutes or more."""
+    """Measure Spark's source, sink and export against its own Parquet and text, in ten minutes or more."""
     try:
         check_installed("lab", "pipeline")
     except Fatal as error:
@@ -46,6 +46,7 @@ def spark(
 async def spark_rows(stack: BenchStack, settings: SparkSettings, data: Path | None, tell: Tell) -> "list[BenchRow]":
     """The rows of the chosen loads. Raises LabFailed."""
     from oncelog.lab.spark_bench.corpus import copied_files, filled_topic, printable_values
+    from oncelog.lab.spark_bench.export_rows import export_rows
     from oncelog.lab.spark_bench.sessions import open_sessions
     from oncelog.lab.spark_bench.sink_rows import sink_rows
     from oncelog.lab.spark_bench.source_rows import PARTITIONS, source_rows
@@ -60,16 +61,19 @@ async def spark_rows(stack: BenchStack, settings: SparkSettings, data: Path | No
         sessions = (one, two)
         found: list[BenchRow] = []
         topics: dict[int, str] = {}
-        if {SparkLoad.SOURCE, SparkLoad.STREAM} & set(settings.loads):
+        if set(settings.loads) - {SparkLoad.SINK}:
             tell(f"publishing {settings.rows:,} messages to topics of {PARTITIONS} partitions")
             values = printable_values(settings.message_bytes)
             for partitions in PARTITIONS:
                 topics[partitions] = await filled_topic(
                     cluster, client, rows=settings.rows, partitions=partitions, values=values
                 )
-        if SparkLoad.SOURCE in settings.loads:
+        if {SparkLoad.SOURCE, SparkLoad.EXPORT} & set(settings.loads):
             files = await copied_files(sessions[1], cluster, topics[2], directory)
-            found += await source_rows(cluster, client, sessions, settings, topics, files, tell)
+            if SparkLoad.SOURCE in settings.loads:
+                found += await source_rows(cluster, client, sessions, settings, topics, files, tell)
+            if SparkLoad.EXPORT in settings.loads:
+                found += await export_rows(cluster, two, settings, topics[2], files, directory, tell)
         if SparkLoad.SINK in settings.loads:
             found += await sink_rows(cluster, client, sessions, settings, directory, tell)
         if SparkLoad.STREAM in settings.loads:

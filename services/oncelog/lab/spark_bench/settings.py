@@ -8,6 +8,7 @@ class SparkLoad(StrEnum):
     SOURCE = "source"
     SINK = "sink"
     STREAM = "stream"
+    EXPORT = "export"
 
 
 @dataclass(frozen=True, slots=True)

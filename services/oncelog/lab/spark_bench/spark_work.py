@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from oncelog.lab.spark_bench.alternation import busy_s
+from oncelog.pipeline.export.job import ExportResult, export_topics
+from oncelog.pipeline.export.options import export_options
 
 _STREAM_TIMEOUT_S = 500
 _STARTS_MAX = 10
@@ -36,7 +38,7 @@ class SparkWork:
         """Raises KeyError for an unknown request."""
         requests: dict[str, Callable[..., Request]] = {
             "count": self.count, "read": self.read, "copy": self.copy, "make": self.make, "write": self.write,
-            "stream": self.stream,
+            "stream": self.stream, "export": self.export,
         }  # fmt: skip
         return requests[name](**arguments)
 
@@ -74,7 +76,8 @@ class SparkWork:
         return _timed(lambda: writer.save(sink["path"]))
 
     def stream(self, source: Request, sink: Request, checkpoint: str) -> Request:
-        """Read all rows in micro-batches. Returns {"batches": [[rows, seconds], …], "busy_cores": …}."""
+        """Read all rows in micro-batches. Returns {"batches": [[rows, {phase: seconds}], …], "busy_cores": …}; the
+        phases are those of Spark's progress."""
         reader = self._session.readStream.format(source["format"]).options(**source["options"])
         writer = (
             reader.load(source["path"])
@@ -85,10 +88,20 @@ class SparkWork:
         busy, began = busy_s(), time.perf_counter()
         query = _run_through(writer.start)
         batches = [
-            (each["numInputRows"], each["durationMs"]["triggerExecution"] / 1000) for each in query.recentProgress
+            (each["numInputRows"], {phase: took_ms / 1000 for phase, took_ms in each["durationMs"].items()})
+            for each in query.recentProgress
         ]
         busy_cores = (busy_s() - busy) / (time.perf_counter() - began)
         return {"batches": [each for each in batches if each[0]], "busy_cores": busy_cores}
+
+    def export(self, url: str, topic: str, directory: str) -> Request:
+        """Export a topic to a new directory. Adds {"rows": …, "phases": {phase: seconds}}."""
+        options = export_options({"serviceUrl": url, "topic": topic, "directory": directory}, {})
+        results: list[ExportResult] = []
+        timed = _timed(lambda: results.append(export_topics(self._session, options, 0, lambda _: None)))
+        [result] = results
+        assert result.manifest is not None, "the directory is new"
+        return timed | {"rows": result.manifest.rows, "phases": dict(result.phases)}
 
     def _load(self, source: Request) -> DataFrame:
         reader = self._session.read.format(source["format"]).options(**source["options"])

@@ -10,9 +10,11 @@ would start three processes and ask the cluster for the same states again.
 """
 
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -47,11 +49,13 @@ _DATE = f"if({_DAYS} between -719162 and 2932896, date_from_unix_date(cast({_DAY
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """manifest None: there was nothing new. gone: topics that this run found deleted, and no run before."""
+    """manifest None: there was nothing new. gone: topics that this run found deleted, and no run before. phases:
+    seconds of `planning`, `writing`, `reading_back` and `committing`."""
 
     manifest: ExportManifest | None
     gone: tuple[str, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 def export_topics(session: SparkSession, options: ExportOptions, now_ms: int, report: Report) -> ExportResult:
@@ -60,7 +64,7 @@ def export_topics(session: SparkSession, options: ExportOptions, now_ms: int, re
     exported = ExportStore(store_of(options.directory, session))
     steps = _SparkExport(session, options, exported, report)
     outcome = run_export(steps, new_token(), now_ms, options.covers, loss_allowed=options.loss_allowed)
-    return ExportResult(outcome.manifest, outcome.gone, leftovers(exported))
+    return ExportResult(outcome.manifest, outcome.gone, leftovers(exported), steps.phases)
 
 
 def new_token() -> str:
@@ -78,12 +82,15 @@ class _SparkExport:
         self._report = report
         #: as of the last request
         self._states: Mapping[str, TopicState] = {}
+        #: seconds so far
+        self.phases: dict[str, float] = {}
 
     def last_manifest(self) -> ExportManifest | None:
         return self._exported.last()
 
     def commit(self, manifest: ExportManifest) -> str | None:
-        return self._exported.commit(manifest)
+        with self._phase("committing"):
+            return self._exported.commit(manifest)
 
     def remove(self, run: str) -> None:
         """Files that cannot be removed are left over; the next run lists them."""
@@ -98,7 +105,8 @@ class _SparkExport:
         async def ask(cluster: ClusterConnection) -> dict[str, TopicState]:
             return await TopicCatalog(cluster, options.topics).states()
 
-        states = run_connected(options.connection, ask)
+        with self._phase("planning"):
+            states = run_connected(options.connection, ask)
         found = {topic: state for topic, state in states.items() if options.covers(topic)}
         if not found and not isinstance(options.topics, TopicPattern):
             raise TopicNotFound(f"{', '.join(options.topics)}: no message was ever published", topic=options.topics[0])
@@ -119,16 +127,23 @@ class _SparkExport:
         rows = sum(each.rows for each in ranges)
         what = f"writing {counted(rows, 'row')} of {counted(len(ranges), 'partition')} to {run}"
         with session_settings(self._session, {"spark.sql.maxConcurrentOutputFileWriters": str(DATES_AT_ONCE)}):
-            with report_progress(self._session.sparkContext, what, self._report):
+            with self._phase("writing"), report_progress(self._session.sparkContext, what, self._report):
                 frame = _rows(self._session, self._options, ranges, self._states)
                 self._exported.claim(run)
                 path = f"{self._options.directory.uri}/{run}"
                 frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(path)
             sizes = self._exported.sizes(run)
-            with report_progress(
-                self._session.sparkContext, f"reading {counted(len(sizes), 'file')} back", self._report
-            ):
+            what = f"reading {counted(len(sizes), 'file')} back"
+            with self._phase("reading_back"), report_progress(self._session.sparkContext, what, self._report):
                 return read_back(self._session, self._options.directory.uri, sizes)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began_s
 
 
 def _rows(
