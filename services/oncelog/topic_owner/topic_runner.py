@@ -7,6 +7,7 @@ clock in ms, because append times are stored; no safety decision depends on it.
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -72,6 +73,11 @@ from oncelog.topic_owner.takeover_trace import TakeoverTrace
 from oncelog.topic_owner.wait_reasons import WaitReason
 
 logger = logging.getLogger(__name__)
+
+#: Timers of at least this length fire up to COARSE_S later, those of all topics together: a wake-up of the process for
+#: each of thousands of idle topics would cost more than what they then do.
+COARSE_AFTER_MS = 1_000
+COARSE_S = 0.25
 
 
 class SessionSink(Protocol):
@@ -255,7 +261,11 @@ class TopicRunner:
             sink.switched(session, on=effect.enabled)
 
     def _start_timer(self, effect: StartTopicTimer) -> None:
-        asyncio.get_running_loop().call_later(effect.after_ms / 1000, self._fire, effect.key)
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + effect.after_ms / 1000
+        if effect.after_ms >= COARSE_AFTER_MS:
+            due_s = math.ceil(due_s / COARSE_S) * COARSE_S
+        loop.call_at(due_s, self._fire, effect.key)
 
     def _read_entry_ids(self, effect: ReadEntryIds) -> None:
         self._executor.start(self._read_ids(effect.position))
