@@ -1,13 +1,14 @@
 """The topics of an owner: taken, lost, taken again, closed one by one and all at once."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
-from oncelog.core.ids import TopicId
+from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.effects import TopicEffect
 from oncelog.core.topic.events import HigherEpochReported
@@ -78,6 +79,33 @@ async def test_topics_are_taken_over_in_turn_and_those_that_clients_ask_for_firs
             world.topics.runner(ids[3])
         assert order == [ids[0], ids[3], ids[1], ids[2], ids[4]]
         assert world.topics.find(lost) is None
+
+
+@pytest.mark.asyncio
+async def test_failed_takeovers_wait_for_their_turn_again(tmp_path: Path) -> None:
+    """When what they all need is away, thousands would be retried in the same second, each second."""
+    async with owner_world(tmp_path) as (world, _):
+        world.topics._admission = TakeoverAdmission(at_once=1, slot_ms=60_000)
+        missing = LedgerId(9_000)
+        failing = [await world.new_topic(f"{TOPIC}-{number}") for number in range(2)]
+        for topic_id in failing:
+            await world.list_ledger(topic_id, missing)
+            world.topics.assign(topic_id)
+        events = world.metrics.counts.events
+        await until(lambda: events.get("takeover_failed") == 2, DEADLINE_S, waiting_for="both to fail")
+        world.topics._admission = TakeoverAdmission(at_once=0, slot_ms=60_000)
+        await until(lambda: len(world.topics._admission) == 2, DEADLINE_S, waiting_for="both to be due again")
+        assert events.get("takeover_failed") == 2, "none was retried without a turn"
+        for topic_id in failing:
+            stored = await world.parts.topics.read(topic_id)
+            assert stored is not None
+            await world.parts.topics.write(replace(stored.value, ledgers=()), version=stored.version)
+        world.topics._admission._at_once = 1
+        world.topics._take(world.topics._admission.due(0))
+        for topic_id in failing:
+            runner = world.topics.find(topic_id)
+            assert runner is not None
+            await runner.progress.until_serving()
 
 
 @pytest.mark.asyncio

@@ -14,20 +14,26 @@ class LedgerRoutes:
 
     def __init__(self) -> None:
         self._posts: dict[LedgerId, Post] = {}
+        #: {the topic's `post`: its ledgers}; without it, the end of each of 5,000 topics would look at all ledgers
+        self._ledgers: dict[Post, set[LedgerId]] = {}
 
     def add(self, ledger_id: LedgerId, post: Post) -> None:
-        self._posts[ledger_id] = post
+        if ledger_id not in self._posts:
+            self._posts[ledger_id] = post
+            self._ledgers.setdefault(post, set()).add(ledger_id)
 
     def __len__(self) -> int:
         return len(self._posts)
 
     def forget(self, ledger_id: LedgerId) -> None:
         """The ledger is CLOSED and has no writer any more."""
-        self._posts.pop(ledger_id, None)
+        post = self._posts.pop(ledger_id, None)
+        if post is not None:
+            self._ledgers[post].discard(ledger_id)
 
     def remove(self, post: Post) -> None:
         """Remove every ledger of one topic."""
-        for ledger_id in [known for known, writer in self._posts.items() if writer == post]:
+        for ledger_id in self._ledgers.pop(post, ()):
             del self._posts[ledger_id]
 
     def answered(

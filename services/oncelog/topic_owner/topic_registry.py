@@ -89,7 +89,8 @@ class TopicRegistry:
             runner = self._new_runner(topic_id, self._nodes, first, self._left)
             self._runners[topic_id] = runner
             runner.settled = partial(self._settled, topic_id)
-            self._take(self._admission.assigned(topic_id, _now_ms()))
+            runner.turn_wanted = partial(self._turn_wanted, topic_id)
+            self._turn_wanted(topic_id)
         elif not self._admission.waits(topic_id):
             self._assigned(runner)
 
@@ -98,10 +99,19 @@ class TopicRegistry:
         given_up, _ = self._given_up.get(runner.topic_id, (OwnerEpoch(0), 0))
         runner.assigned(given_up)
 
+    def _turn_wanted(self, topic_id: TopicId) -> None:
+        """A new topic, or one whose takeover has failed and is due again."""
+        self._take(self._admission.assigned(topic_id, _now_ms()))
+
     def _take(self, topic_ids: list[TopicId]) -> None:
         """Their turn has come, unless they have left."""
         for topic_id in topic_ids:
-            if (runner := self._runners.get(topic_id)) is not None:
+            runner = self._runners.get(topic_id)
+            if runner is None:
+                continue
+            if runner.core.phase is Phase.WAITING:
+                runner.retry()
+            else:
                 self._assigned(runner)
         if len(self._admission) and self._overdue is None:
             loop = asyncio.get_running_loop()

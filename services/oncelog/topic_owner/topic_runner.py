@@ -61,7 +61,7 @@ from oncelog.core.topic.events import (
     TopicTimerFired,
 )
 from oncelog.core.topic.serving import TopicSettings
-from oncelog.core.topic.topic import Topic
+from oncelog.core.topic.topic import RETRY_TIMER, Topic
 from oncelog.ledgers.reader import read_entry
 from oncelog.topic_owner.consumer_effects import ConsumerEffects
 from oncelog.topic_owner.effect_executor import EffectExecutor, OwnerParts
@@ -146,6 +146,8 @@ class TopicRunner:
         self._finished = finished
         #: called when a takeover is over: the topic serves, the takeover failed, or the topic has left
         self.settled: Callable[[], None] = lambda: None
+        #: called when a failed takeover is due again
+        self.turn_wanted: Callable[[], None] = self.retry
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -324,9 +326,17 @@ class TopicRunner:
     # --- time, and the end --------------------------------------------------------------------------------------------
 
     def _fire(self, key: str) -> None:
-        if not self.progress.ended:
+        if self.progress.ended:
+            return
+        if key == RETRY_TIMER:
+            self.turn_wanted()
+        else:
             self.post(TopicTimerFired(key))
             self._wait_reason()  # notes since when it holds
+
+    def retry(self) -> None:
+        """Begin a failed takeover again."""
+        self.post(TopicTimerFired(RETRY_TIMER))
 
     def _finish(self, *, closed: bool) -> None:
         self._executor.cancel()
