@@ -18,7 +18,7 @@ from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.source.reader import (
     NOTHING,
     SCHEMA,
-    TopicRange,
+    TopicRanges,
     TopicReader,
     TopicStreamReader,
     new_reader,
@@ -107,7 +107,7 @@ def read_all(reader: TopicReader | TopicStreamReader, partitions: Any) -> list[T
 
 
 def rows_of(partitions: Any) -> list[int]:
-    return [partition.range_.span.rows for partition in partitions]
+    return [each.span.rows for partition in partitions for each in partition.ranges]
 
 
 # --- as Spark calls it ------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_the_source_reads_what_the_sdk_reads(
     with caplog.at_level(logging.WARNING):
         assert read_all(reader, partitions) == stored(flights.url, "flights")
     assert sum(rows_of(partitions)) == TOTAL
-    direct = [one for one in partitions if isinstance(one, TopicRange) and one.range_.closed]
+    direct = [one for one in partitions if isinstance(one, TopicRanges) and one.ranges[0].closed]
     assert bool(direct) is (closed == "storage")
     assert caplog.text == "", "and none of them had to be given by the owner"
 
@@ -138,12 +138,12 @@ def test_storage_nodes_that_have_moved_since_planning_are_found(
     """The metadata service names their present addresses, so the owner is not read."""
     reader = reader_of(flights, topic="flights")
     [partition] = reader.partitions()
-    assert isinstance(partition, TopicRange)
+    assert isinstance(partition, TopicRanges)
+    [range_] = partition.ranges
     moved = tuple(
-        one._replace(members=tuple((member, "127.0.0.1:1") for member, _ in one.members))
-        for one in partition.range_.closed[:1]
+        one._replace(members=tuple((member, "127.0.0.1:1") for member, _ in one.members)) for one in range_.closed[:1]
     )
-    elsewhere = TopicRange(type(partition.range_)(partition.range_.span._replace(end=30), moved))
+    elsewhere = TopicRanges((type(range_)(range_.span._replace(end=30), moved),))
     with caplog.at_level(logging.WARNING, logger="oncelog.pipeline.source.range_reader"):
         assert read_all(reader, [elsewhere]) == stored(flights.url, "flights")[:30]
     assert "read from the topic owner" not in caplog.text

@@ -21,15 +21,17 @@ from oncelog.pipeline.source.offsets import ClosedLedger, Span, TaskRange, Topic
 from oncelog.pipeline.source.options import COLUMN_NAMES, SourceOptions, source_options
 from oncelog.pipeline.source.pushed_filters import EVERYTHING, bounds_of
 from oncelog.pipeline.source.reader import (
+    NOTHING,
+    ROWS_PER_SMALL_TASK,
     SCHEMA,
-    TopicRange,
     TopicReader,
     TopicStreamReader,
     new_reader,
     new_stream_reader,
     origin_of,
+    packed,
     planned,
-    read_range,
+    read_ranges,
 )
 
 A, B = "public/default/a", "public/default/b-partition-1"
@@ -72,7 +74,7 @@ def offset(**ends: int) -> dict[str, Any]:
 
 
 def spans(partitions: Any) -> list[tuple[str, int, int]]:
-    return [(each.range_.span.topic, each.range_.span.first, each.range_.span.end) for each in partitions]
+    return [(each.span.topic, each.span.first, each.span.end) for partition in partitions for each in partition.ranges]
 
 
 def test_a_batch_reaches_the_end_within_its_limit() -> None:
@@ -195,6 +197,22 @@ def test_ranges_have_their_closed_ledgers() -> None:
     ]
 
 
+def test_small_ranges_of_a_stream_share_tasks() -> None:
+    """In order, and never more than eight; a range that is large has a task of its own, and so has each one where the
+    query sets the rows of a task."""
+
+    def tasks(*rows: int, **given: str) -> list[list[int]]:
+        ranges = [TaskRange(Span(A, TopicId("1" * 32), 0, each)) for each in rows]
+        return [[each.span.rows for each in task] for task in packed(ranges, options(**given))]
+
+    large = ROWS_PER_SMALL_TASK + 1
+    assert tasks(1, 2, 3, large, 4, 5) == [[1, 2, 3], [large], [4, 5]]
+    assert tasks(*[1] * 10) == [[1] * 8, [1] * 2]
+    assert tasks(ROWS_PER_SMALL_TASK - 1, 1, 1) == [[ROWS_PER_SMALL_TASK - 1, 1], [1]]
+    assert tasks(1, 2, rowsPerPartition="5") == [[1], [2]]
+    assert tasks() == []
+
+
 def test_filters_on_ledgers_cut_the_ranges() -> None:
     """Only ranges that may have wanted rows are planned, in pieces of the requested size."""
     ledgers = (ledger(1, 0, 10), ledger(2, 10, 20), ledger(3, 20, 30))
@@ -226,8 +244,8 @@ def test_an_empty_range_makes_no_calls() -> None:
     """Spark makes an empty plan one partition, whose task has no topic."""
     nothing = Span(A, TopicId("1" * 32), 5, 5)
     unreachable = options(serviceUrl="oncelog://127.0.0.1:1")
-    assert list(read_range(TaskRange(nothing), unreachable, EVERYTHING)) == []
-    assert TopicRange(TaskRange(nothing)).range_.span.rows == 0
+    assert list(read_ranges((TaskRange(nothing),), unreachable, EVERYTHING)) == []
+    assert list(read_ranges(NOTHING.ranges, unreachable, EVERYTHING)) == []
 
 
 def test_a_user_defined_schema_is_refused() -> None:

@@ -34,7 +34,7 @@ from oncelog.pipeline.job_progress import Report, counted, report_progress
 from oncelog.pipeline.source.offsets import Span, TaskRange, TopicState
 from oncelog.pipeline.source.options import STORAGE, SourceOptions, TopicPattern
 from oncelog.pipeline.source.pushed_filters import EVERYTHING
-from oncelog.pipeline.source.reader import SCHEMA, planned, read_range
+from oncelog.pipeline.source.reader import SCHEMA, planned, read_ranges
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 logger = logging.getLogger(__name__)
@@ -166,4 +166,4 @@ def _read(tasks: Sequence[TaskRange], source: SourceOptions, batches: Iterator[A
     """In a task: the messages of the ranges with the given numbers, as batches of columns."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from read_range(tasks[number], source, EVERYTHING)
+            yield from read_ranges((tasks[number],), source, EVERYTHING)

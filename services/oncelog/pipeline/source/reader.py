@@ -7,7 +7,7 @@ Each call makes the connections that it needs, and leaves none behind.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,6 @@ from pyspark.sql.types import (
 )
 
 from oncelog.core.errors import CorruptEntry, InvalidArgument
-from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
 from oncelog.pipeline.cluster import ClusterConnection, process_loop, run_connected
 from oncelog.pipeline.source.arrow_columns import (
@@ -108,15 +107,20 @@ def new_stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourc
     return TopicStreamReader(options)
 
 
-@dataclass
-class TopicRange(InputPartition):
-    """What one task reads."""
+#: A task of a stream has several ranges up to these limits: a task costs as much as reading some ten thousand rows.
+RANGES_PER_TASK = 8
+ROWS_PER_SMALL_TASK = 10_000
 
-    range_: TaskRange
+
+@dataclass
+class TopicRanges(InputPartition):
+    """What one task reads, one range after the other."""
+
+    ranges: tuple[TaskRange, ...]
 
 
 #: Spark makes an empty list of partitions one partition without a value.
-NOTHING = TopicRange(TaskRange(Span("", TopicId(""), 0, 0)))
+NOTHING = TopicRanges(())
 
 
 class _FilterPushdown:
@@ -143,7 +147,7 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         ranges = run_connected(self._options.connection, self._plan)
-        return [TopicRange(one) for one in ranges] or [NOTHING]
+        return [TopicRanges((one,)) for one in ranges] or [NOTHING]
 
     async def _plan(self, cluster: ClusterConnection) -> list[TaskRange]:
         options = self._options
@@ -156,8 +160,8 @@ class TopicReader(DataSourceReader):
         return planned([span for span in wanted if span.rows > 0], states, options, self.bounds)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        assert isinstance(partition, TopicRange)
-        return read_range(partition.range_, self._options, self.bounds)
+        assert isinstance(partition, TopicRanges)
+        return read_ranges(partition.ranges, self._options, self.bounds)
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -224,7 +228,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_deleted(before, behind)
         spans = spans_between(before, behind)
         states = self._known if all(covers_span(self._known, span) for span in spans) else self._states()
-        return [TopicRange(one) for one in planned(spans, states, self._options, EVERYTHING)]
+        return [TopicRanges(each) for each in packed(planned(spans, states, self._options, EVERYTHING), self._options)]
 
     def _report_deleted(self, before: TopicOffsets, after: TopicOffsets) -> None:
         """Report topics that the query has read from and that were deleted since, with or without unread messages."""
@@ -248,8 +252,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return run_connected(self._options.connection, ask) if unknown else {}
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        assert isinstance(partition, TopicRange)
-        return read_range(partition.range_, self._options, EVERYTHING)
+        assert isinstance(partition, TopicRanges)
+        return read_ranges(partition.ranges, self._options, EVERYTHING)
 
 
 def planned(
@@ -267,6 +271,20 @@ def planned(
                 for piece in split(wanted, options.rows_per_partition)
             ]
     return ranges
+
+
+def packed(ranges: Iterable[TaskRange], options: SourceOptions) -> list[tuple[TaskRange, ...]]:
+    """The ranges of each task of a stream, in order: small ones share a task, unless the query sets its size."""
+    tasks: list[list[TaskRange]] = []
+    rows = 0
+    for each in ranges:
+        rows += each.span.rows
+        full = not tasks or len(tasks[-1]) == RANGES_PER_TASK or rows > ROWS_PER_SMALL_TASK
+        if full or options.rows_per_partition is not None:
+            tasks.append([])
+            rows = each.span.rows
+        tasks[-1].append(each)
+    return [tuple(task) for task in tasks]
 
 
 def report_losses(losses: Sequence[MessageLoss], options: SourceOptions) -> None:
@@ -289,10 +307,10 @@ def origin_of(topic: str, topic_id: str = "") -> RowOrigin:
     return RowOrigin(topic_of(topic), -1 if partition is None else partition, topic_id)
 
 
-def read_range(range_: TaskRange, options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
-    """The messages of one range, in order, as batches of columns."""
+def read_ranges(ranges: Sequence[TaskRange], options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
+    """The messages of these ranges, in order, as batches of columns."""
     loop = process_loop()
-    batches = _batches(range_, options, bounds)
+    batches = _batches([each for each in ranges if each.span.rows > 0], options, bounds)
     try:
         while True:
             try:
@@ -303,28 +321,31 @@ def read_range(range_: TaskRange, options: SourceOptions, bounds: Bounds) -> Ite
         loop.run_until_complete(batches.aclose())
 
 
-async def _batches(range_: TaskRange, options: SourceOptions, bounds: Bounds) -> AsyncGenerator[RecordBatch, None]:
-    span = range_.span
-    if span.rows <= 0:
+async def _batches(
+    ranges: Sequence[TaskRange], options: SourceOptions, bounds: Bounds
+) -> AsyncGenerator[RecordBatch, None]:
+    if not ranges:
         return
     from oncelog.pipeline.source.range_reader import (
         RangeReader,  # tasks alone need it: Spark plans in a process for each read
     )
 
     tune_worker()
-    joiner = BatchJoiner(origin_of(span.topic, span.topic_id), options.columns)
     async with ClusterConnection(options.connection) as cluster:
-        reader = RangeReader(
-            cluster, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
-        )
-        async with aclosing(reader.entries()) as entries:
-            async for found in entries:
-                if bounds.may_want_entry(found):
-                    piece = _slice_of(found, span, options)
-                    for ready in () if piece is None else joiner.add(piece):
-                        yield ready
-    for rest in joiner.rest():
-        yield rest
+        for each in ranges:
+            span = each.span
+            joiner = BatchJoiner(origin_of(span.topic, span.topic_id), options.columns)
+            reader = RangeReader(
+                cluster, each, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
+            )
+            async with aclosing(reader.entries()) as entries:
+                async for found in entries:
+                    if bounds.may_want_entry(found):
+                        piece = _slice_of(found, span, options)
+                        for ready in () if piece is None else joiner.add(piece):
+                            yield ready
+            for rest in joiner.rest():
+                yield rest
 
 
 def _slice_of(found: FoundEntry, span: Span, options: SourceOptions) -> EntrySlice | None:
