@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from oncelog.client.corruption import Skipped
     from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.producer import AsyncProducer
-    from oncelog.client.read_stream import Gap
     from oncelog.client.reader import AsyncReader
     from oncelog.client.results import BatchResult, SendResult
+    from oncelog.client.stream_state import Gap
     from oncelog.client.sync import Client, Consumer, Producer, Reader
 
 #: {name: module that has it}
@@ -42,7 +42,7 @@ _LAZY = {
     "BatchResult": "oncelog.client.results",
     "Client": "oncelog.client.sync",
     "Consumer": "oncelog.client.sync",
-    "Gap": "oncelog.client.read_stream",
+    "Gap": "oncelog.client.stream_state",
     "Message": "oncelog.client.messages",
     "MessageBatch": "oncelog.client.messages",
     "Producer": "oncelog.client.sync",

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
 import oncelog
 from tests.contract.fake_cluster import FakeCluster
+from tests.contract.fake_offers import FakeMembers
 
 
 @pytest_asyncio.fixture
@@ -13,6 +15,16 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     """The SDK's other end: see fake_cluster."""
     async with FakeCluster.running() as running:
         yield running
+
+
+@pytest_asyncio.fixture(params=["owner", "storage"])
+async def both_ways(request: pytest.FixtureRequest, cluster: FakeCluster) -> AsyncIterator[None]:
+    """Readers get entries from the owner, and then from storage nodes but for the first one."""
+    if request.param == "owner":
+        yield
+        return
+    async with FakeMembers.running(cluster.by_id) as cluster.knobs.offered:
+        yield
 
 
 @pytest_asyncio.fixture

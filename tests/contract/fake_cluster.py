@@ -22,7 +22,7 @@ from oncelog.core.errors import (
     TopicNotFound,
     UnreadableEntry,
 )
-from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.entry import EntryKind, producer_id_of
 from oncelog.core.formats.opening import OnConflict
 from oncelog.core.ids import (
     BEFORE_ALL,
@@ -46,7 +46,7 @@ from oncelog.rpc.owner_codec import (
     PublishAnswers,
     ReceivedPublish,
 )
-from oncelog.rpc.reader_codec import FIND_INDEX, READ, ReadControl, ReaderFrame, StartAt, StartIndex
+from oncelog.rpc.reader_codec import FIND_INDEX, READ, ReadControl, ReaderFrame, StartAt, StartIndex, StorageResume
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire.metadata_pb2 import (
     LedgerMember,
@@ -64,6 +64,7 @@ from oncelog.wire.owner_pb2 import (
     ProducerNamesRequest,
 )
 from tests.contract.fake_consume import ConsumeKnobs, ConsumeStreams
+from tests.contract.fake_offers import FakeMembers
 from tests.contract.fake_topic import LEDGER, FakeTopic, start_of
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
@@ -76,11 +77,16 @@ class Permits:
         self.left_bytes = left_bytes
         self.news = asyncio.Event()
         self.gone = False
+        self.resumed: asyncio.Queue[StorageResume] = asyncio.Queue()
+        #: the reader takes offers
+        self.direct = False
 
     async def take(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
         try:
             async for control in stream:
                 self.left_bytes += control.permit_bytes
+                if control.resume is not None:
+                    self.resumed.put_nowait(control.resume)
                 self.news.set()
         finally:
             self.gone = True
@@ -204,6 +210,7 @@ class FakeOwner:
             return
         self._cluster.seen.starts.append(control.start.at)
         permits = Permits(control.permit_bytes)
+        permits.direct = control.start.storage_reads
         taking = asyncio.ensure_future(permits.take(stream))
         try:
             await self._send_log(topic, control.start.at, stream, permits)
@@ -217,17 +224,25 @@ class FakeOwner:
             raise _unreadable(topic.search_meets)
         at, first_index = start_of(topic, start)
         names: set[ProducerId] = set()
+        sent = False
         while not permits.gone:
             permits.news.clear()
             entries: list[bytes] = []
             end = self._end_of(topic)
-            while at < end and permits.left_bytes > 0 and not topic.lacks(at):
+            offering = self._cluster.knobs.offered if permits.direct and sent else None
+            if offering is not None and at < end:
+                at = await self._offer(offering, topic, (at, end), stream, permits)
+                continue
+            while at < end and permits.left_bytes > 0 and not topic.lacks(at) and not (sent and permits.direct):
                 header, data = topic.entries[at]
                 at += 1
                 if header.kind == EntryKind.MESSAGES:
                     entries.append(data)
                     permits.left_bytes -= len(data)
-            new = {pid: state.name for pid, state in topic.table.state.producers.items() if pid not in names}
+                    # As the real owner, it makes no offer before it has sent something.
+                    sent = self._cluster.knobs.offered is not None
+            wanted = {producer_id_of(data) for data in entries} - names
+            new = {pid: state.name for pid, state in topic.table.state.producers.items() if pid in wanted}
             names.update(new)
             at_end = at >= end and not topic.lacks(at)
             position = topic.entries[-1][0].position if topic.entries else BEFORE_ALL
@@ -247,6 +262,26 @@ class FakeOwner:
             if at < self._end_of(topic) and permits.left_bytes > 0:
                 continue  # it grew while the frame was written
             await permits.news.wait()
+
+    async def _offer(
+        self,
+        offering: FakeMembers,
+        topic: FakeTopic,
+        entries: tuple[int, int],
+        stream: ServerStream[ReadControl, ReaderFrame],
+        permits: Permits,
+    ) -> int:
+        """Returns the entry to go on with."""
+        at, end = entries
+        position = topic.entries[end - 1][0].position
+        await stream.write(ReaderFrame(self.epoch, position, offer=offering.offer(topic, at, end)))
+        resume = await permits.resumed.get()
+        following = int(resume.at.entry_id)
+        assert resume.at.ledger_id == LEDGER
+        assert at <= following <= end
+        permits.direct = resume.storage_reads
+        offering.resumed.append((following, resume.storage_reads))
+        return following
 
     def _end_of(self, topic: FakeTopic) -> int:
         return len(topic.entries) if self.knows is None else self.knows.get(topic.topic_id, 0)
@@ -288,6 +323,8 @@ class Knobs:
     may_create: bool = True
     #: (incarnation, address) of the storage nodes of every ledger
     members: tuple[tuple[str, str], ...] = ()
+    #: storage nodes from which readers are to read; None: the owner sends everything
+    offered: FakeMembers | None = None
     #: called when the last message was asked for, before it is looked for
     before_last_message: Callable[[], None] = lambda: None
 

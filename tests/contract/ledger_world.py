@@ -25,6 +25,7 @@ from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.log_storage.service import StorageService
 from oncelog.rpc.server import Server
+from oncelog.runtime.security import OPEN
 from oncelog.stores.store_session import Versioned
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.small_log import CLUSTER
@@ -135,6 +136,7 @@ class Node:
         self.deleted: set[LedgerId] = set()
         self.failures: list[JournalFailed] = []
         self.address = ""
+        self.security = OPEN
         self.disk = DiskCalls()
         self._parts: tuple[Server, StorageService, NodeRunner, StorageDirectory] | None = None
 
@@ -153,7 +155,7 @@ class Node:
             directory, self, on_failed=self.failures.append, disk=self.disk, ledger_counter=self.ledger_counter
         )
         service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
-        server = Server()
+        server = Server(self.security)
         service.add_to(server)
         self.address = f"127.0.0.1:{await server.start()}"
         self._parts = (server, service, runner, directory)

@@ -75,6 +75,7 @@ class OwnerLimits:
     message_bytes_max: int = 1 << 20
     unanswered_bytes_max: int = 1 << 22
     topics_max: int = 100
+    offer_after_bytes: int | None = None
 
 
 class StoredNode(Node):
@@ -111,7 +112,9 @@ class StoredNode(Node):
 class OwnerWorld:
     """One owner. node: where its ledgers are; publish: its service of publish streams; spans: what its traces hold."""
 
-    def __init__(self, session: MemorySession, node: StoredNode, limits: OwnerLimits) -> None:
+    def __init__(
+        self, session: MemorySession, node: StoredNode, limits: OwnerLimits, security: Security = OPEN
+    ) -> None:
         self.session = session
         self.node = node
         self.spans = InMemorySpanExporter()
@@ -126,7 +129,7 @@ class OwnerWorld:
         routes = LedgerRoutes()
         self.parts = OwnerParts(
             TopicStore(session), CursorStore(session), LedgerStore(session),
-            StorageLinks(routes.answered, routes.lost), routes,
+            StorageLinks(routes.answered, routes.lost, credentials=security.peers), routes,
             IdSource(IdClaim(ME, block=1), CounterStore(session, Counter.LEDGER)),
             IdSource(IdClaim(ME, block=100), CounterStore(session, Counter.PRODUCER)),
             PolicyStore(session), self.metrics, StoreClock(session, paths.CLUSTER_POLICIES),
@@ -191,15 +194,19 @@ async def owner_world(
         session = MemorySession(MemoryTree(), root="/oncelog")
         await ClusterStore(session).establish("test-cluster")
         node = StoredNode(tmp_path / "node", LedgerLookup(session))
+        node.security = security
         await node.start()
         stack.push_async_callback(node.stop)
-        world = OwnerWorld(session, node, limits or OwnerLimits())
+        limits = limits or OwnerLimits()
+        world = OwnerWorld(session, node, limits, security)
         stack.push_async_callback(world.parts.links.close)
         stack.callback(_end, world)
         world.see_the_node()
         server = Server(security)
         server.client_stream(owner_codec.PUBLISH, world.publish.publish)
-        server.client_stream(reader_codec.READ, ReadService(world.topics).read)
+        server.client_stream(
+            reader_codec.READ, ReadService(world.topics, offer_after_bytes=limits.offer_after_bytes).read
+        )
         server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics).consume)
         admin = AdminService(world.topics, ME)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)

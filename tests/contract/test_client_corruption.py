@@ -21,7 +21,7 @@ from tests.contract.fake_cluster import FakeCluster
 from tests.contract.fake_topic import LEDGER, FakeTopic
 
 pytest_plugins = ["tests.contract.client_fixtures"]
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("both_ways")]
 DEADLINE_S = 30.0
 
 

@@ -20,7 +20,7 @@ from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.client_fixtures"]
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("both_ways")]
 DEADLINE_S = 30.0
 
 

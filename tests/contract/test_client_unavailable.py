@@ -14,7 +14,7 @@ from tests.contract.fake_cluster import FakeCluster
 from tests.contract.test_client_corruption import filled, numbered, rest
 
 pytest_plugins = ["tests.contract.client_fixtures"]
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("both_ways")]
 DEADLINE_S = 20
 
 

@@ -64,6 +64,7 @@ class AsyncClient:
         tls_ca_file: Path | str | None = None,
         allow_plaintext_token: bool = False,
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
+        storage_reads: bool = True,
         internal: bool = False,
     ) -> None:
         """See `connect`. internal: for the cluster's own services; topic owners are reached at their own addresses
@@ -73,6 +74,7 @@ class AsyncClient:
         if tls_ca_file is not None:
             check_type("tls_ca_file", tls_ca_file, (str, Path), "a path")
         check_type("allow_plaintext_token", allow_plaintext_token, bool, "True or False")
+        check_type("storage_reads", storage_reads, bool, "True or False")
         check_seconds("operation_timeout", operation_timeout)
         addresses = parse_url(url)
         credentials = Credentials.of(
@@ -83,7 +85,8 @@ class AsyncClient:
         )
         for address in addresses:
             credentials.check_address(address)
-        self._network = Network(addresses, credentials, Routing.INTERNAL if internal else routing_of(url))
+        routing = Routing.INTERNAL if internal else routing_of(url)
+        self._network = Network(addresses, credentials, routing, storage_reads=storage_reads)
         self._internal = internal
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers: list[AsyncProducer] = []
@@ -398,6 +401,7 @@ async def connect(
     tls_ca_file: Path | str | None = None,
     allow_plaintext_token: bool = False,
     operation_timeout: float | None = OPERATION_TIMEOUT_S,
+    storage_reads: bool = True,
 ) -> AsyncClient:
     """Return a client of a cluster. Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
 
@@ -411,6 +415,8 @@ async def connect(
         allow_plaintext_token: allow sending the token over an unencrypted connection to a remote host.
         operation_timeout: seconds for opening a producer, reader or consumer, for a seek, for `last_message_id` and for
             closing. None: no limit.
+        storage_reads: read many older messages from storage nodes, where the cluster offers it and they are reached.
+            False: everything comes through topic owners.
 
     Raises InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """
@@ -420,4 +426,5 @@ async def connect(
         tls_ca_file=tls_ca_file,
         allow_plaintext_token=allow_plaintext_token,
         operation_timeout=operation_timeout,
+        storage_reads=storage_reads,
     )

@@ -49,6 +49,11 @@ def open_entry(data: Buffer, checksum: Checksum) -> StoredBatch:
     """Check one entry of messages. Raises CorruptEntry when the bytes are damaged or hold no messages."""
     peeked = peek_header(data)
     entry = decode_entry(data, ledger_id=peeked.ledger_id, entry_id=peeked.entry_id, checksum=checksum)
+    return open_verified(entry, data)
+
+
+def open_verified(entry: EntryHeader, data: Buffer) -> StoredBatch:
+    """As `open_entry`, of an entry whose checksum was compared. Raises CorruptEntry when it holds no messages."""
     body = body_of(data)
     try:
         batch = peek_batch(body)

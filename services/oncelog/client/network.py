@@ -9,6 +9,7 @@ from oncelog.client.consume_connection import ConsumeConnection
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.lookup import OwnerLookup, Route
 from oncelog.client.owner_connection import OwnerConnection
+from oncelog.client.storage_reads import NodeConnections
 from oncelog.core.errors import ClientClosed
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
@@ -32,12 +33,19 @@ class Network:
     """Keeps the route of each topic until a user asks for a fresh one or a newer owner_epoch is seen."""
 
     def __init__(
-        self, addresses: tuple[str, ...], credentials: Credentials, routing: Routing = Routing.ADVERTISED
+        self,
+        addresses: tuple[str, ...],
+        credentials: Credentials,
+        routing: Routing = Routing.ADVERTISED,
+        *,
+        storage_reads: bool = True,
     ) -> None:
+        """storage_reads: whether readers accept to read from storage nodes."""
         self.background = BackgroundTasks()
         self.closed = False
         self.epochs = OwnerEpochs()
         self._channels = Channels(credentials)
+        self.storage_nodes = NodeConnections(self._channels, wanted=storage_reads)
         self._lookup = OwnerLookup(addresses, credentials, routing)
         self._routes: dict[TopicName, Route] = {}
         #: {owner (when proxied) or its address: the stream to it}
@@ -113,6 +121,7 @@ class Network:
             consuming.close()
         await self.background.close()
         await self._lookup.close()
+        await self.storage_nodes.close()
         await self._channels.close()
         # One pass of the loop lets gRPC finish the cancelled calls.
         await asyncio.sleep(0)

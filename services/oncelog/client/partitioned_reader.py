@@ -9,8 +9,8 @@ from oncelog.client.arguments import check_seconds
 from oncelog.client.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
-from oncelog.client.read_stream import Gaps
 from oncelog.client.reader import AsyncReader, ReadStart
+from oncelog.client.stream_state import Gaps
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.names import TopicName

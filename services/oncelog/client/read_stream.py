@@ -5,36 +5,43 @@ entries are taken. When a stream ends, or its owner has an owner_epoch below the
 (`epochs`), the topic is looked up again and a new stream is opened. A fatal error is kept and raised to the reader.
 LedgerUnavailable, that no live storage node has the next entries, is raised once each time that the owner reports it,
 and the stream goes on trying.
+
+Instead of many older entries the owner sends an offer to read them from storage nodes (`storage_reads`). They arrive
+here in the same order and with the same checks, at most `window_bytes` of them in advance, and the owner is told where
+to go on.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import NamedTuple
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from crc32c import crc32c
 
 from oncelog.client.backoff import session_backoff
 from oncelog.client.corruption import Corruption, SkippedEntries
 from oncelog.client.lookup import Route
-from oncelog.client.messages import MessageBatch, StoredBatch, open_entry
+from oncelog.client.messages import MessageBatch, StoredBatch, open_entry, open_verified
 from oncelog.client.network import Network
 from oncelog.client.results import TopicPartition
+from oncelog.client.storage_reads import OfferedEntries, Page
+from oncelog.client.stream_state import Arrived, Gap, Gaps, StreamState
 from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
+    InvariantViolated,
     LedgerUnavailable,
     OncelogError,
     TopicNotFound,
     UnreadableEntry,
 )
-from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryHeader, peek_header
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryHeader, EntryKind, peek_header, producer_id_of
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import BEFORE_ALL, NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.core.names import TopicName
-from oncelog.rpc.channel import Stream
+from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.owner_codec import PRODUCER_NAMES
 from oncelog.rpc.reader_codec import (
     READ,
     ReadControl,
@@ -44,53 +51,15 @@ from oncelog.rpc.reader_codec import (
     StartEdge,
     StartIndex,
     StartMessage,
+    StorageOffer,
+    StorageResume,
 )
+from oncelog.wire.owner_pb2 import ProducerNamesRequest
 
 WINDOW_BYTES = 4 * 1024 * 1024
+_NAMES_TIMEOUT_MS = 5_000
 
 logger = logging.getLogger(__name__)
-
-
-#: Gaps that a reader keeps; older ones are only counted.
-GAPS_MAX = 1000
-
-
-class Gap(NamedTuple):
-    """Indexes of a topic without a message, between two messages that a reader received, or between the place at which
-    it was to start and its first message.
-
-    Attributes:
-        first_index, last_index: the first and the last index that is missing. first_index is None when the reader was
-            to start at a message id that was trimmed: how many messages behind it are gone is unknown, perhaps none.
-        given_up: whether an operator has given up a ledger (`oncelog admin ledger end`), so that acknowledged messages
-            may be lost; otherwise the messages were trimmed.
-    """
-
-    first_index: int | None
-    last_index: int
-    given_up: bool
-
-    def __str__(self) -> str:
-        if self.first_index is None:
-            first = self.last_index + 1
-            return (
-                f"the start was trimmed, and the first message kept is {first}: messages between them, if any, are gone"
-            )
-        why = "an operator has given up a ledger" if self.given_up else "they were trimmed"
-        return f"messages {self.first_index} to {self.last_index} are gone: {why}"
-
-
-class Gaps(NamedTuple):
-    """total: the number of gaps that a reader met. newest: the last 1000 of them, oldest first."""
-
-    total: int
-    newest: tuple[Gap, ...]
-
-
-class _Arrived(NamedTuple):
-    stored: StoredBatch
-    size_bytes: int
-    first_batch_index: int
 
 
 class ReadStream:
@@ -117,8 +86,8 @@ class ReadStream:
         self._window_bytes = window_bytes
         self._next_start = start
         self._first_index = start.number if isinstance(start, StartIndex) else 0
-        self._arrived: deque[_Arrived] = deque()
-        self._state = _StreamState(corruption)
+        self._arrived: deque[Arrived] = deque()
+        self._state = StreamState(corruption)
         self._task = network.background.start(self._run(), what=f"reader of {topic}")
 
     # --- the application's side ---------------------------------------------------------------------------------------
@@ -126,15 +95,14 @@ class ReadStream:
     def take(self) -> MessageBatch | None:
         """The next batch, None when none was received. Raises CorruptEntry at each call, unless entries are skipped."""
         while self._arrived:
-            stored, size_bytes, first_batch_index = self._arrived[0]
+            stored, _, first_batch_index, _ = self._arrived[0]
             try:
                 name = self._name_of(stored)
                 batch = MessageBatch(stored, self.topic_partition, name, first_batch_index=first_batch_index)
             except CorruptEntry as error:
                 self._state.corruption.cannot_decode(stored.entry, error, first_batch_index=first_batch_index)
                 batch = None
-            self._arrived.popleft()
-            self._state.grant(size_bytes)
+            self._state.taken(self._arrived.popleft())
             if batch is not None and len(batch):
                 # When the log was shorter than the wanted index, the owner started at the log's end.
                 below = self._first_index - batch.first_index
@@ -147,9 +115,9 @@ class ReadStream:
         decoded, and messages before the start are included."""
         if not self._arrived:
             return None
-        stored, size_bytes, _ = self._arrived.popleft()
-        self._state.grant(size_bytes)
-        return stored, self._name_of(stored)
+        arrived = self._arrived.popleft()
+        self._state.taken(arrived)
+        return arrived.stored, self._name_of(arrived.stored)
 
     def _name_of(self, stored: StoredBatch) -> str | None:
         """The producer's name; None for a batch stored without deduplication."""
@@ -247,9 +215,11 @@ class ReadStream:
         epochs = self._network.epochs
         async with self._network.channel(route) as channel, self._opened(channel.stream(READ), route) as stream:
             seen = epochs.highest(route.topic_id)
-            start = ReaderStart(str(self._topic), route.topic_id, self._next_start, seen)
-            permit_bytes = self._window_bytes - sum(arrived.size_bytes for arrived in self._arrived)
-            state.due_bytes = 0
+            # The gateways of a client that is outside of the cluster's network lead to owners only.
+            direct = not route.proxied and self._network.storage_nodes.usable
+            start = ReaderStart(str(self._topic), route.topic_id, self._next_start, seen, direct)
+            permit_bytes = self._window_bytes - sum(each.size_bytes for each in self._arrived if each.from_owner)
+            state.due_bytes, state.resume = 0, None
             await stream.write(ReadControl(start, max(permit_bytes, 1)))
             granting = self._network.background.start(
                 state.grant_permits(stream, self._window_bytes // 4), what=f"permits of {self._topic}"
@@ -262,6 +232,8 @@ class ReadStream:
                     if frame.error is not None:
                         raise frame.error
                     self._receive(frame)
+                    if frame.offer is not None:
+                        state.answer(await self._read_offered(frame.offer, channel, route))
             finally:
                 granting.cancel()
 
@@ -284,16 +256,68 @@ class ReadStream:
         self._state.names.update(frame.names)
         first_batch_index = frame.first_batch_index
         for data in frame.entries:
-            stored = self._open(data, first_batch_index)
+            stored = self._open(data, None, first_batch_index)
             if stored is not None:
                 self._note_gap(stored.entry, frame.trimmed_below)
-                self._arrived.append(_Arrived(stored, len(data), first_batch_index))
-                self._next_start = StartMessage(stored.entry.position, stored.batch.count - 1, inclusive=False)
-                self._state.corruption.next_index = stored.entry.next_index
+                self._arrive(Arrived(stored, len(data), first_batch_index))
             first_batch_index = 0
         self.at_end = frame.at_end
         self._state.trouble = self._state.unavailable = None
         self._state.received.set()
+
+    def _arrive(self, arrived: Arrived) -> None:
+        entry, batch, _ = arrived.stored
+        self._arrived.append(arrived)
+        self._next_start = StartMessage(entry.position, batch.count - 1, inclusive=False)
+        self._state.corruption.next_index = entry.next_index
+
+    # --- entries of an offer ------------------------------------------------------------------------------------------
+
+    async def _read_offered(self, offer: StorageOffer, channel: Channel, route: Route) -> StorageResume:
+        """Read the entries of an offer as far as storage nodes give them. Returns what the owner is told."""
+        reading = OfferedEntries(self._network.storage_nodes, offer)
+        state, following = self._state, offer.first
+        async with aclosing(reading.pages(partial(state.room, self._window_bytes))) as pages:
+            async for page in pages:
+                try:
+                    await self._learn_names(page, channel, route)
+                except InvariantViolated:
+                    raise
+                except OncelogError as error:
+                    logger.info("%s: the names of producers are unknown: %s", self._topic, error.message)
+                    break
+                self._receive_page(page)
+                following = EntryId(page[-1][0].entry_id + 1)
+        # Without any progress the next offer would not help either.
+        return StorageResume(Position(offer.ledger_id, following), following > offer.first)
+
+    def _receive_page(self, page: Page) -> None:
+        for header, data in page:
+            if header.kind != EntryKind.MESSAGES or not header.count:
+                continue
+            stored = self._open(data, header, 0)
+            if stored is not None:
+                self._note_gap(header, 0)
+                self._arrive(Arrived(stored, len(data), 0, from_owner=False))
+                self._state.stored_bytes += len(data)
+        self._state.received.set()
+
+    async def _learn_names(self, page: Page, channel: Channel, route: Route) -> None:
+        """Ask the owner for the names of producers: entries contain ids. It does not know the names of deleted ones."""
+        state = self._state
+        ids = {producer_id_of(data) for header, data in page if header.kind == EntryKind.MESSAGES and header.count}
+        ids -= state.names.keys() | state.nameless | {NOT_DEDUPLICATED}
+        if not ids:
+            return
+        request = ProducerNamesRequest(
+            topic=str(self._topic),
+            topic_id=route.topic_id,
+            producer_ids=sorted(ids),
+            owner_epoch_seen=self._network.epochs.highest(route.topic_id),
+        )
+        answer = await channel.call(PRODUCER_NAMES, request, timeout_ms=_NAMES_TIMEOUT_MS)
+        state.names.update({ProducerId(each.producer_id): each.name for each in answer.names})
+        state.nameless |= ids - state.names.keys()
 
     def _note_gap(self, entry: EntryHeader, trimmed_below: int) -> None:
         """Note and log when messages before this entry are gone. Skipped entries were logged when they were skipped."""
@@ -315,53 +339,19 @@ class ReadStream:
         self._state.gaps_count += 1
         logger.warning("%s: %s", self._topic, gap)
 
-    def _open(self, data: memoryview, first_batch_index: int) -> StoredBatch | None:
-        """None: the entry holds no batch, and was skipped. Raises CorruptEntry."""
+    def _open(self, data: memoryview, verified: EntryHeader | None, first_batch_index: int) -> StoredBatch | None:
+        """verified: the header, if the checksum was compared. None: the entry holds no batch, and was skipped. Raises
+        CorruptEntry."""
         try:
-            return open_entry(data, crc32c)
+            return open_entry(data, crc32c) if verified is None else open_verified(verified, data)
         except CorruptEntry as error:
             entry = peek_header(data)
             self._state.corruption.cannot_decode(entry, error, first_batch_index=first_batch_index)
-            self._state.grant(len(data))
+            if verified is None:
+                self._state.grant(len(data))
             self._next_start = StartMessage(Position(entry.ledger_id, EntryId(entry.entry_id + 1)), 0, inclusive=True)
             return None
 
     def _fail(self, error: OncelogError) -> None:
         self.failure = self.failure or error
         self._state.received.set()
-
-
-class _StreamState:
-    """State that outlives a stream: the producers' names, and the bytes to permit again."""
-
-    def __init__(self, corruption: Corruption) -> None:
-        self.corruption = corruption
-        #: owner_epoch of the stream's owner
-        self.serving_epoch = OwnerEpoch(0)
-        self.names: dict[ProducerId, str] = {}
-        self.received = asyncio.Event()
-        self.trouble: OncelogError | None = None
-        #: position of the last received entry
-        self.last: Position | None = None
-        #: reported by the owner, and not raised to the application yet
-        self.unavailable: LedgerUnavailable | None = None
-        self.gaps: deque[Gap] = deque(maxlen=GAPS_MAX)
-        self.gaps_count = 0
-        self.due_bytes = 0
-        self._granted = asyncio.Event()
-
-    def grant(self, size_bytes: int) -> None:
-        self.due_bytes += size_bytes
-        self._granted.set()
-
-    async def grant_permits(self, stream: Stream[ReadControl, ReceivedEntries], at_least_bytes: int) -> None:
-        """Permit the owner as many bytes as the application has taken, at least `at_least_bytes` at a time."""
-        while True:
-            await self._granted.wait()
-            self._granted.clear()
-            if self.due_bytes >= at_least_bytes:
-                due_bytes, self.due_bytes = self.due_bytes, 0
-                try:
-                    await stream.write(ReadControl(None, due_bytes))
-                except OncelogError:
-                    return  # the reading side gets the reason

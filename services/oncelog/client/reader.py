@@ -11,7 +11,8 @@ from oncelog.client.backoff import persist
 from oncelog.client.corruption import Corruption, OnCorrupt, SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
-from oncelog.client.read_stream import Gaps, ReadStream
+from oncelog.client.read_stream import ReadStream
+from oncelog.client.stream_state import Gaps
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
 from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch

@@ -20,9 +20,9 @@ from oncelog.client.corruption import SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.portal import Portal
 from oncelog.client.producer import AsyncProducer
-from oncelog.client.read_stream import Gaps
 from oncelog.client.reader import AsyncReader, ReadStart
 from oncelog.client.results import SendResult
+from oncelog.client.stream_state import Gaps
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError, ReaderClosed
 from oncelog.runtime.credentials import Token
 
@@ -314,6 +314,7 @@ class Client(_Wrapper[AsyncClient]):
         tls_ca_file: Path | str | None = None,
         allow_plaintext_token: bool = False,
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
+        storage_reads: bool = True,
     ) -> None:
         portal = Portal()
         try:
@@ -324,6 +325,7 @@ class Client(_Wrapper[AsyncClient]):
                     tls_ca_file=tls_ca_file,
                     allow_plaintext_token=allow_plaintext_token,
                     operation_timeout=operation_timeout,
+                    storage_reads=storage_reads,
                 )
             )
         except BaseException:

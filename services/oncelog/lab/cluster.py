@@ -52,9 +52,9 @@ class LabCluster:
     def admin_url(self) -> str:
         return self.access.admin_url
 
-    async def connect(self) -> AsyncClient:
+    async def connect(self, *, storage_reads: bool = True) -> AsyncClient:
         """A client with a short timeout: the lab does not wait for a cluster that is not there."""
-        return await connect(self.url, operation_timeout=_CONNECT_TIMEOUT_S)
+        return await connect(self.url, operation_timeout=_CONNECT_TIMEOUT_S, storage_reads=storage_reads)
 
     @asynccontextmanager
     async def rest(self) -> AsyncIterator[RestClient]:

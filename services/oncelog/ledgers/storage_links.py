@@ -34,6 +34,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.storage_codec import (
     FENCE_STATES,
+    ISSUE_READ_TICKET,
     READ,
     REVIEW_LEDGER,
     FenceStatesRequest,
@@ -42,6 +43,7 @@ from oncelog.rpc.storage_codec import (
     ReviewLedgerRequest,
 )
 from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.wire import storage_pb2 as pb
 
 UNANSWERED_BYTES_MAX = 64 * 1024 * 1024
 #: Lost ledgers remembered per member. A writer that was notified sends no more, so this is only a margin.
@@ -183,6 +185,16 @@ class StorageLinks:
         if answer.status is not ReadStatus.OK or len(answer.states) != len(ledger_ids):
             raise ServiceUnavailable(f"storage node {member} returned {answer.status.name} for a fence state")
         return answer.states
+
+    async def read_ticket(
+        self, member: Incarnation, request: pb.ReadTicketRequest, *, timeout_ms: int
+    ) -> tuple[str, bytes]:
+        """(address of the member, a ticket of it). One attempt. Raises ServiceUnavailable, and as `Channel.call`."""
+        channel = self._channel(member)
+        answer = await channel.call(ISSUE_READ_TICKET, request, timeout_ms=timeout_ms)
+        if answer.status != pb.STORAGE_STATUS_OK:
+            raise ServiceUnavailable(f"storage node {member} returned status {answer.status} for a ticket")
+        return channel.address, answer.ticket
 
     def read(self, member: Incarnation, request: ReadRequest, *, timeout_ms: int) -> AsyncGenerator[ReceivedRead, None]:
         """One attempt. Raises ServiceUnavailable and the errors of `Channel.read`."""

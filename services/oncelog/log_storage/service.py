@@ -5,15 +5,18 @@ memory that a client can occupy is bounded. Answers that are ready are sent toge
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, StoreUnavailable, TooManyRequests
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import READ_ENTRIES_MAX
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.read_frames import EntryFrames
+from oncelog.log_storage.read_tickets import ReadTickets
 from oncelog.rpc import storage_codec
 from oncelog.rpc.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest, ShortRead
 from oncelog.rpc.server import Server, ServerStream
@@ -38,6 +41,8 @@ from oncelog.wire import storage_pb2 as pb
 #: Entries of one stream that wait for an answer, or whose answers wait to be sent.
 UNANSWERED_ENTRIES_MAX = 65_536
 READS_MAX = 256
+#: Of these, reads with a ticket, so that readers leave room for topic owners and for recovery.
+TICKET_READS_MAX = 128
 VERIFICATIONS_MAX = 4
 #: Threads that read the disk; most reads are served from the page cache.
 READ_THREADS = 2
@@ -62,7 +67,9 @@ class StorageService:
         self._describe = describe
         self._queue_bytes_max = queue_bytes_max
         self._damage_known = damage_known
+        self._tickets = ReadTickets(_now_ms)
         self._reads = 0
+        self._ticket_reads = 0
         self._verifications = 0
         self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
 
@@ -71,7 +78,8 @@ class StorageService:
         server.unary(storage_codec.FENCE, self.fence)
         server.unary(RECOVER, self.recover)
         server.unary(storage_codec.FENCE_STATES, self.fence_states)
-        server.read(storage_codec.READ, self.read)
+        server.client_read(storage_codec.READ, self.client_read)
+        server.unary(storage_codec.ISSUE_READ_TICKET, self.issue_read_ticket)
         server.unary(storage_codec.VERIFY, self.verify)
         server.unary(storage_codec.REVIEW_LEDGER, self.review_ledger)
         server.unary(storage_codec.DAMAGE, self.damage)
@@ -174,6 +182,31 @@ class StorageService:
         both = [ledger_id for ledger_id in sorted({*limbo, *damaged}) if ledger_id > request.after_ledger]
         return DamageAnswer(ReadStatus.OK, both[: request.ledgers_max], len(limbo), len(damaged))
 
+    async def issue_read_ticket(self, request: pb.ReadTicketRequest) -> pb.ReadTicketAnswer:
+        if request.target != self._runner.incarnation:
+            return pb.ReadTicketAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
+        ticket = self._tickets.issue(
+            LedgerId(request.ledger_id), EntryId(request.last_entry), request.role, lifetime_ms=request.lifetime_ms
+        )
+        return pb.ReadTicketAnswer(status=pb.STORAGE_STATUS_OK, ticket=ticket)
+
+    async def client_read(self, request: ReadRequest, caller: Caller) -> AsyncGenerator[ReadFrame, None]:
+        """A read with a ticket, or of a superuser. Raises PermissionDenied."""
+        if caller.superuser and not request.ticket:
+            async for frame in self.read(request):
+                yield frame
+            return
+        self._tickets.check(request, caller.role)
+        if self._ticket_reads >= TICKET_READS_MAX:
+            yield ReadFrame(ReadStatus.TOO_MANY_REQUESTS)
+            return
+        self._ticket_reads += 1
+        try:
+            async for frame in self.read(request):
+                yield frame
+        finally:
+            self._ticket_reads -= 1
+
     async def read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
         """Look up some of the ids at a time, and send them before the next are looked up."""
         if request.entries_max < 1:
@@ -214,6 +247,10 @@ class StorageService:
                     room -= size
                 yield frame
             following += count
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 class _Answers:

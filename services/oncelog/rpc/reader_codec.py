@@ -5,7 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
+from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import StreamMethod, UnaryMethod
 from oncelog.rpc.status import error_from_wire, error_to_wire
@@ -43,17 +43,47 @@ StartAt = StartEdge | StartMessage | StartTime | StartIndex
 
 
 class ReaderStart(NamedTuple):
+    """storage_reads: the owner may offer entries that the reader then reads from storage nodes."""
+
     topic: str
     topic_id: TopicId
     at: StartAt
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
+    storage_reads: bool = False
+
+
+class OfferedMember(NamedTuple):
+    """A storage node, its "host:port", and the ticket with which the reader may read from it."""
+
+    incarnation: Incarnation
+    address: str
+    ticket: bytes
+
+
+class StorageOffer(NamedTuple):
+    """Confirmed entries first..last of a ledger that its members give to the holder of their tickets."""
+
+    ledger_id: LedgerId
+    first: EntryId
+    last: EntryId
+    members: Sequence[OfferedMember]
+    lifetime_ms: int
+
+
+class StorageResume(NamedTuple):
+    """The answer to an offer: the reader has the entries before `at`. storage_reads: it takes further offers."""
+
+    at: Position
+    storage_reads: bool
 
 
 class ReadControl(NamedTuple):
-    """start: only in the first message of a stream. permit_bytes: bytes the reader accepts beyond earlier permits."""
+    """start: only in the first message of a stream. permit_bytes: bytes the reader accepts beyond earlier permits.
+    resume: the answer to an offer."""
 
     start: ReaderStart | None
     permit_bytes: int
+    resume: StorageResume | None = None
 
 
 class ReaderFrame(NamedTuple):
@@ -61,7 +91,8 @@ class ReaderFrame(NamedTuple):
 
     confirmed: the log is confirmed up to this position. at_end: all entries up to it were sent.
     names: of producers that are new on this stream. error: ends the stream. trimmed_below: of the first frame, if the
-    start was a message id in a trimmed ledger: the index of the first message that the log has; else 0.
+    start was a message id in a trimmed ledger: the index of the first message that the log has; else 0. offer: instead
+    of entries; the owner waits for the answer.
     """
 
     owner_epoch: OwnerEpoch
@@ -72,6 +103,7 @@ class ReaderFrame(NamedTuple):
     error: OncelogError | None = None
     entries: Sequence[Blob] = ()
     trimmed_below: int = 0
+    offer: StorageOffer | None = None
 
 
 class ReceivedEntries(NamedTuple):
@@ -85,17 +117,20 @@ class ReceivedEntries(NamedTuple):
     error: OncelogError | None
     entries: list[memoryview]
     trimmed_below: int = 0
+    offer: StorageOffer | None = None
 
 
 def encode_read_control(control: ReadControl) -> bytes:
     out = pb.ReadControl(permit_bytes=control.permit_bytes)
     if control.start is not None:
         start_to_wire(control.start, out.start)
+    if control.resume is not None:
+        (out.resume.ledger_id, out.resume.entry_id), out.resume.storage_reads = control.resume
     return out.SerializeToString()
 
 
 def start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
-    out.topic, out.topic_id, at, out.owner_epoch_seen = start
+    out.topic, out.topic_id, at, out.owner_epoch_seen, out.storage_reads = start
     match at:
         case StartEdge.EARLIEST:
             out.earliest.SetInParent()
@@ -112,7 +147,12 @@ def start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
 
 def decode_read_control(data: bytes) -> ReadControl:
     control = parse_request(pb.ReadControl.FromString, data)
-    return ReadControl(start_from_wire(control.start) if control.HasField("start") else None, control.permit_bytes)
+    resume = None
+    if control.HasField("resume"):
+        r = control.resume
+        resume = StorageResume(Position(LedgerId(r.ledger_id), EntryId(r.entry_id)), r.storage_reads)
+    start = start_from_wire(control.start) if control.HasField("start") else None
+    return ReadControl(start, control.permit_bytes, resume)
 
 
 def start_from_wire(start: pb.ReaderStart) -> ReaderStart:
@@ -132,7 +172,8 @@ def start_from_wire(start: pb.ReaderStart) -> ReaderStart:
             at = StartIndex(start.index)
         case _:
             raise InvalidArgument("`start` is missing", field="start")
-    return ReaderStart(start.topic, TopicId(start.topic_id), at, OwnerEpoch(start.owner_epoch_seen))
+    seen = OwnerEpoch(start.owner_epoch_seen)
+    return ReaderStart(start.topic, TopicId(start.topic_id), at, seen, start.storage_reads)
 
 
 class FoundIndex(NamedTuple):
@@ -176,6 +217,8 @@ def encode_reader_frame(frame: ReaderFrame) -> bytes:
     )
     for producer_id, name in frame.names.items():
         head.names.add(producer_id=producer_id, name=name)
+    if frame.offer is not None:
+        _offer_to_wire(frame.offer, head.offer)
     return join_frame(head.SerializeToString(), frame.entries)
 
 
@@ -191,6 +234,24 @@ def decode_reader_frame(data: bytes) -> ReceivedEntries:
         error_from_wire(head.error) if head.HasField("error") else None,
         entries,
         head.trimmed_below,
+        _offer_from_wire(head.offer) if head.HasField("offer") else None,
+    )
+
+
+def _offer_to_wire(offer: StorageOffer, out: pb.StorageOffer) -> None:
+    out.ledger_id, out.first_entry, out.last_entry = offer.ledger_id, offer.first, offer.last
+    out.lifetime_ms = offer.lifetime_ms
+    for incarnation, address, ticket in offer.members:
+        out.members.add(incarnation=incarnation, address=address, ticket=ticket)
+
+
+def _offer_from_wire(offer: pb.StorageOffer) -> StorageOffer:
+    return StorageOffer(
+        LedgerId(offer.ledger_id),
+        EntryId(offer.first_entry),
+        EntryId(offer.last_entry),
+        [OfferedMember(Incarnation(one.incarnation), one.address, one.ticket) for one in offer.members],
+        offer.lifetime_ms,
     )
 
 

@@ -14,8 +14,8 @@ handler, which ends the process (runtime.process).
 With authentication, every call is authenticated before any message of it is received: once for a stream, and also for
 unknown methods. All methods are registered with gRPC as streams in both directions, which is the same on the wire,
 because gRPC would receive the whole request of a unary method before the token could be checked. Methods added by
-`unary`, `read` and `stream` are for superusers, such as other services. Only handlers of `client_unary` and
-`client_stream` get other callers, and decide what each may do.
+`unary`, `read` and `stream` are for superusers, such as other services. Only handlers of `client_unary`,
+`client_read` and `client_stream` get other callers, and decide what each may do.
 A handler is cancelled when its caller disconnects: work that must not be lost needs a task of its own.
 """
 
@@ -193,10 +193,23 @@ class Server:
         method: ReadMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         handler: Callable[[ReceivedRequestT], AsyncIterator[AnswerT]],
     ) -> None:
+        def handle(request: ReceivedRequestT, caller: Caller) -> AsyncIterator[AnswerT]:
+            require_superuser(caller)
+            return handler(request)
+
+        self.client_read(method, handle)
+
+    def client_read(
+        self,
+        method: ReadMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        handler: Callable[[ReceivedRequestT, Caller], AsyncIterator[AnswerT]],
+    ) -> None:
+        """For all callers with a valid token: the handler decides what the caller may do."""
+
         async def serve(_requests: object, context: _Context) -> None:
             try:
-                require_superuser(self._caller(context))
-                async for answer in handler(method.decode_request(await _only_message(context))):
+                caller = self._caller(context)
+                async for answer in handler(method.decode_request(await _only_message(context)), caller):
                     await context.write(method.encode_answer(answer))
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
                 await _refuse(context, method.path, error)

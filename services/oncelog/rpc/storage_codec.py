@@ -67,7 +67,8 @@ class FenceStatesAnswer(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """bytes_max 0: no limit. fence: fence the ledger durably first. headers_only: only headers and id deltas."""
+    """bytes_max 0: no limit. fence: fence the ledger durably first. headers_only: only headers and id deltas.
+    ticket: of a caller who is no superuser."""
 
     target: Incarnation
     ledger_id: LedgerId
@@ -76,6 +77,7 @@ class ReadRequest(NamedTuple):
     bytes_max: int = 0
     fence: bool = False
     headers_only: bool = False
+    ticket: bytes = b""
 
 
 class ReadFrame(NamedTuple):
@@ -268,6 +270,7 @@ def encode_read_request(request: ReadRequest) -> bytes:
         bytes_max=request.bytes_max,
         fence=request.fence,
         headers_only=request.headers_only,
+        ticket=request.ticket,
     ).SerializeToString()
 
 
@@ -281,6 +284,7 @@ def decode_read_request(data: bytes) -> ReadRequest:
         bytes_max=r.bytes_max,
         fence=r.fence,
         headers_only=r.headers_only,
+        ticket=r.ticket,
     )
 
 
@@ -417,6 +421,7 @@ FENCE_STATES = UnaryMethod(
     decode_fence_states,
 )
 READ = ReadMethod(f"{_SERVICE}/Read", encode_read_request, decode_read_request, encode_read, decode_read)
+ISSUE_READ_TICKET = unary_of(f"{_SERVICE}/IssueReadTicket", pb.ReadTicketRequest, pb.ReadTicketAnswer)
 VERIFY = UnaryMethod(
     f"{_SERVICE}/Verify", encode_verify_request, decode_verify_request, encode_verify_answer, decode_verify_answer
 )

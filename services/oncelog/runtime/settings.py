@@ -103,6 +103,8 @@ class TopicOwnerSettings(ProcessSettings):
     message_bytes_max: int = 5 * 1024 * 1024
     #: memory for entries at the end of the logs, for readers; of all topics
     entry_cache_bytes_max: int = 64 * 1024 * 1024
+    #: whether readers of many older messages are sent to storage nodes, with tickets
+    storage_reads: bool = False
     #: memory for the recent batches of all producers of one topic, which answer resends exactly
     dedup_batches_bytes_max: int = 64 * 1024 * 1024
     #: producer ids claimed at once; a crash wastes the unused ones

@@ -97,9 +97,14 @@ class AdminService:
         if len(request.producer_ids) > PRODUCER_IDS_MAX:
             message = f"{len(request.producer_ids)} producer ids in one request, at most {PRODUCER_IDS_MAX}"
             raise InvalidArgument(message, field="producer_ids", limit=PRODUCER_IDS_MAX)
-        answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
         serving = runner.core.serving
-        known = serving.log.table.state.producers if serving is not None else {}
+        if serving is None:
+            # Without a name a message would look as if it had been stored without deduplication.
+            raise TopicLoading(
+                "the topic is moving to another owner and its producer names are not known yet: try again"
+            )
+        answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
+        known = serving.log.table.state.producers
         for producer_id in dict.fromkeys(request.producer_ids):
             producer = known.get(ProducerId(producer_id))
             if producer is not None:

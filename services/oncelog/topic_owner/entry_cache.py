@@ -8,6 +8,7 @@ number of topics. An entry is kept in the pieces in which it was sent: nothing i
 holds entries that are not confirmed; read streams stop at last_add_confirmed.
 """
 
+from bisect import bisect_left
 from collections import deque
 from typing import NamedTuple
 
@@ -100,6 +101,11 @@ class EntryCache:
         self.hits += len(found)
         self.misses += not found
         return found
+
+    def last_uncached(self, ledger_id: LedgerId, first: EntryId, last: EntryId) -> EntryId:
+        """The last entry of first .. last before those in the cache, which are the newest; first - 1: all are."""
+        entries = range(first, last + 1)
+        return EntryId(first - 1 + bisect_left(entries, True, key=lambda entry: (ledger_id, entry) in self._entries))
 
     def clear(self) -> None:
         size, entries = self.bytes, len(self._entries)

@@ -49,7 +49,7 @@ from oncelog.topic_owner.metrics_export import observe, observe_reads
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.publish_service import PublishService
-from oncelog.topic_owner.read_service import ReadService
+from oncelog.topic_owner.read_service import OFFER_AFTER_BYTES, ReadService
 from oncelog.topic_owner.storage_view import StorageView
 from oncelog.topic_owner.store_clock import StoreClock
 from oncelog.topic_owner.subscription_service import SubscriptionService
@@ -271,7 +271,9 @@ class Owner:
         )
         admin = AdminService(self.topics, self.incarnation)
         server.client_stream(owner_codec.PUBLISH, publish.publish)
-        server.client_stream(reader_codec.READ, ReadService(self.topics).read)
+        offer_after = OFFER_AFTER_BYTES if self.settings.storage_reads else None
+        reads = ReadService(self.topics, offer_after_bytes=offer_after)
+        server.client_stream(reader_codec.READ, reads.read)
         server.client_stream(consumer_codec.CONSUME, ConsumeService(self.topics).consume)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)

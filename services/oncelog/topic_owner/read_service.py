@@ -3,6 +3,11 @@
 Entries at the end of the log come from the cache, older ones from the storage nodes. A reader grants permits in bytes.
 An entry is sent while any permit is left, so the smallest permit is enough for the largest entry. Control entries are
 not sent.
+
+A reader that goes on through older entries is offered to read them from the storage nodes itself (`storage_offers`):
+
+    entries from storage nodes, `OFFER_AFTER_BYTES` of them --> an offer: the rest of the range up to the cache
+    --the reader answers where it stands and whether it takes further offers--> go on there
 """
 
 import asyncio
@@ -18,24 +23,30 @@ from oncelog.core.errors import (
     TopicLoading,
 )
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import EntryKind, body_of, peek_header
+from oncelog.core.formats.entry import EntryKind, peek_header, producer_id_of
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage
+from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView, ReadableRange
 from oncelog.topic_owner.ownership_proofs import until_current
+from oncelog.topic_owner.storage_offers import storage_offer
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
+#: A reader gets so many bytes from storage nodes through the owner before it is offered to read there itself. A short
+#: read is not worth the connections and the tickets.
+OFFER_AFTER_BYTES = 4 * 1024 * 1024
+
 
 class ReadService:
-    """Serves all read streams of this owner."""
+    """Serves all read streams of this owner. offer_after_bytes: None: readers never read from storage nodes."""
 
-    def __init__(self, topics: TopicRegistry) -> None:
+    def __init__(self, topics: TopicRegistry, *, offer_after_bytes: int | None = None) -> None:
         self.topics = topics
+        self._offer_after_bytes = offer_after_bytes
 
     async def read(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
         """The handler of one stream. An error is its last frame, with the owner epoch."""
@@ -46,7 +57,8 @@ class ReadService:
             raise InvalidArgument("the first message of a read stream must contain the start", field="start")
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
         await authorize(runner, stream.caller, Right.CONSUME)
-        reading = _Reading(runner, stream, control.permit_bytes)
+        offer_after = self._offer_after_bytes if control.start.storage_reads else None
+        reading = _Reading(runner, stream, control.permit_bytes, offer_after)
         async with asyncio.TaskGroup() as tasks:
             permits = tasks.create_task(reading.take_permits())
             try:
@@ -61,8 +73,19 @@ class ReadService:
 class _Reading:
     """The progress of one reader through the log."""
 
-    def __init__(self, runner: TopicRunner, stream: ServerStream[ReadControl, ReaderFrame], permit_bytes: int) -> None:
+    def __init__(
+        self,
+        runner: TopicRunner,
+        stream: ServerStream[ReadControl, ReaderFrame],
+        permit_bytes: int,
+        offer_after_bytes: int | None,
+    ) -> None:
         self._runner = runner
+        #: None: no offers on this stream
+        self._offer_after_bytes = offer_after_bytes
+        #: what this stream got from storage nodes since it began, or since the reader broke an offer off
+        self._stored_bytes = self._stored_entries = 0
+        self._resumed: asyncio.Queue[StorageResume] = asyncio.Queue()
         self._stream = stream
         self._view = LogView(runner)
         self._permit_bytes = permit_bytes
@@ -79,6 +102,8 @@ class _Reading:
         """Add the permits that the reader grants, until it disconnects."""
         try:
             async for control in self._stream:
+                if control.resume is not None:
+                    self._resumed.put_nowait(control.resume)
                 self._permit_bytes += control.permit_bytes
                 self._permitted.set()
         finally:
@@ -127,12 +152,20 @@ class _Reading:
                 await self._send([b"".join(parts) for parts in cached])
                 following = EntryId(following + len(cached))
                 continue
+            offered = await self._offer(entries, following)
+            if offered is not None:
+                following = offered
+                continue
             try:
                 async for page in self._pages(entries, following):
                     self._runner.progress.unavailable.answered(ledger_id)
                     await self._send([data for _, data in page])
                     following = EntryId(page[-1][0] + 1)
+                    self._stored_entries += len(page)
+                    self._stored_bytes += sum(len(data) for _, data in page)
                     if self._gone.is_set() or self._runner.cache.get(ledger_id, following) is not None:
+                        break
+                    if self._is_offer_due(entries.last - following + 1):
                         break
             except LedgerUnavailable as error:
                 self._runner.progress.unavailable.failed(error)
@@ -146,6 +179,50 @@ class _Reading:
     def _pages(self, entries: ReadableRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
         metadata, view = self._view.known(entries.metadata), self._view
         return read_entries(self._runner.parts.links, metadata, first, entries.last, record=view.record)
+
+    def _is_offer_due(self, entry_count: int) -> bool:
+        """Whether so many more entries are worth an offer."""
+        least = self._offer_after_bytes
+        if least is None or self._stored_bytes < max(least, 1):
+            return False
+        return entry_count * self._stored_bytes >= least * self._stored_entries
+
+    async def _offer(self, entries: ReadableRange, first: EntryId) -> EntryId | None:
+        """Offer the entries from `first` on that are not cached. Returns the next entry to send; None: no offer."""
+        ledger_id, runner = entries.metadata.ledger_id, self._runner
+        last = runner.cache.last_uncached(ledger_id, first, entries.last)
+        if not self._is_offer_due(last - first + 1):
+            return None
+        offered = ReadableRange(self._view.known(entries.metadata), first, last)
+        offer = await storage_offer(runner.parts.links, offered, self._stream.caller.role)
+        if offer is None:
+            self._stored_bytes = self._stored_entries = 0
+            return None
+        frame = ReaderFrame(runner.owner_epoch, runner.progress.confirmed, offer=offer)
+        self._told_end = None
+        await self._stream.write(frame)
+        resume = await self._resume()
+        if resume is None:
+            return first
+        (resumed_ledger, following), storage_reads = resume
+        if resumed_ledger != ledger_id or not first <= following <= last + 1:
+            message = f"the reader was offered entries {ledger_id}:{first} to {ledger_id}:{last}, and cannot go on at "
+            raise InvalidArgument(f"{message}{resumed_ledger}:{following}", field="resume")
+        if not storage_reads:
+            self._offer_after_bytes = None
+        if following <= last:
+            self._stored_bytes = self._stored_entries = 0
+        return following
+
+    async def _resume(self) -> StorageResume | None:
+        """The reader's answer to an offer; None: it has disconnected."""
+        answer, gone = asyncio.ensure_future(self._resumed.get()), asyncio.ensure_future(self._gone.wait())
+        try:
+            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
+        finally:
+            answer.cancel()
+            gone.cancel()
 
     async def _send(self, entries: list[Buffer]) -> None:
         """Send the entries that hold messages, in frames, while permits last."""
@@ -168,7 +245,7 @@ class _Reading:
             await self._write(frame, names, size)
 
     def _name(self, data: Buffer, names: dict[ProducerId, str]) -> None:
-        producer_id = ProducerId(int.from_bytes(body_of(data)[8:16], "little"))
+        producer_id = producer_id_of(data)
         if producer_id == NOT_DEDUPLICATED or producer_id in self._names:
             return
         serving = self._runner.core.serving

@@ -529,23 +529,57 @@ class ReadControl(_message.Message):
 
     START_FIELD_NUMBER: _builtins.int
     PERMIT_BYTES_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     permit_bytes: _builtins.int
     """Bytes that the owner may send beyond earlier permits. The owner may exceed them by one entry."""
     @_builtins.property
     def start(self) -> Global___ReaderStart: ...
+    @_builtins.property
+    def resume(self) -> Global___StorageResume:
+        """The answer to a StorageOffer, without which the owner sends nothing more."""
+
     def __init__(
         self,
         *,
         start: Global___ReaderStart | None = ...,
         permit_bytes: _builtins.int = ...,
+        resume: Global___StorageResume | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resume", b"resume", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["permit_bytes", b"permit_bytes", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["permit_bytes", b"permit_bytes", "resume", b"resume", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadControl: _TypeAlias = ReadControl  # noqa: Y015
+
+@_typing.final
+class StorageResume(_message.Message):
+    """The reader has all entries below entry_id of the offered ledger."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_ID_FIELD_NUMBER: _builtins.int
+    STORAGE_READS_FIELD_NUMBER: _builtins.int
+    ledger_id: _builtins.int
+    entry_id: _builtins.int
+    storage_reads: _builtins.bool
+    """Whether the owner may make further offers on this stream."""
+    def __init__(
+        self,
+        *,
+        ledger_id: _builtins.int = ...,
+        entry_id: _builtins.int = ...,
+        storage_reads: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "ledger_id", b"ledger_id", "storage_reads", b"storage_reads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StorageResume: _TypeAlias = StorageResume  # noqa: Y015
 
 @_typing.final
 class ReaderStart(_message.Message):
@@ -559,6 +593,7 @@ class ReaderStart(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     TIME_MS_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    STORAGE_READS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     owner_epoch_seen: _builtins.int
@@ -566,6 +601,8 @@ class ReaderStart(_message.Message):
     """The first entry appended at or after this time, ms since 1970."""
     index: _builtins.int
     """The message of this number in the topic; the first kept message when that one was trimmed."""
+    storage_reads: _builtins.bool
+    """Whether the owner may offer entries that the reader then reads from storage nodes."""
     @_builtins.property
     def earliest(self) -> Global___Earliest:
         """The first kept message."""
@@ -587,10 +624,11 @@ class ReaderStart(_message.Message):
         message_id: Global___MessagePosition | None = ...,
         time_ms: _builtins.int = ...,
         index: _builtins.int = ...,
+        storage_reads: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "start", b"start", "time_ms", b"time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "storage_reads", b"storage_reads", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["earliest", "latest", "message_id", "time_ms", "index"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -669,6 +707,7 @@ class ReaderFrame(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     TRIMMED_BELOW_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     confirmed_ledger_id: _builtins.int
@@ -691,6 +730,12 @@ class ReaderFrame(_message.Message):
         """If set, this is the last frame of the stream."""
 
     @_builtins.property
+    def offer(self) -> Global___StorageOffer:
+        """The next entries, which the reader should read from storage nodes. The frame has no entries, and the owner waits
+        for `ReadControl.resume`.
+        """
+
+    @_builtins.property
     def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Whole encoded entries of messages, in the order of the log."""
 
@@ -705,15 +750,77 @@ class ReaderFrame(_message.Message):
         names: _abc.Iterable[Global___ProducerName] | None = ...,
         error: _error_pb2.Error | None = ...,
         trimmed_below: _builtins.int = ...,
+        offer: Global___StorageOffer | None = ...,
         entries: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "offer", b"offer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_end", b"at_end", "confirmed_entry_id", b"confirmed_entry_id", "confirmed_ledger_id", b"confirmed_ledger_id", "entries", b"entries", "error", b"error", "first_batch_index", b"first_batch_index", "names", b"names", "owner_epoch", b"owner_epoch", "trimmed_below", b"trimmed_below"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_end", b"at_end", "confirmed_entry_id", b"confirmed_entry_id", "confirmed_ledger_id", b"confirmed_ledger_id", "entries", b"entries", "error", b"error", "first_batch_index", b"first_batch_index", "names", b"names", "offer", b"offer", "owner_epoch", b"owner_epoch", "trimmed_below", b"trimmed_below"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReaderFrame: _TypeAlias = ReaderFrame  # noqa: Y015
+
+@_typing.final
+class StorageOffer(_message.Message):
+    """Entries first_entry to last_entry of a ledger, all confirmed. Each member may lack some of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_ENTRY_FIELD_NUMBER: _builtins.int
+    LAST_ENTRY_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    LIFETIME_MS_FIELD_NUMBER: _builtins.int
+    ledger_id: _builtins.int
+    first_entry: _builtins.int
+    last_entry: _builtins.int
+    lifetime_ms: _builtins.int
+    """How long the tickets are valid."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfferedMember]: ...
+    def __init__(
+        self,
+        *,
+        ledger_id: _builtins.int = ...,
+        first_entry: _builtins.int = ...,
+        last_entry: _builtins.int = ...,
+        members: _abc.Iterable[Global___OfferedMember] | None = ...,
+        lifetime_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_entry", b"first_entry", "last_entry", b"last_entry", "ledger_id", b"ledger_id", "lifetime_ms", b"lifetime_ms", "members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StorageOffer: _TypeAlias = StorageOffer  # noqa: Y015
+
+@_typing.final
+class OfferedMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    address: _builtins.str
+    """host:port"""
+    ticket: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        address: _builtins.str = ...,
+        ticket: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "ticket", b"ticket"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferedMember: _TypeAlias = OfferedMember  # noqa: Y015
 
 @_typing.final
 class ProducerName(_message.Message):

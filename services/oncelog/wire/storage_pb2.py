@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoncelog/wire/storage.proto\x12\x0foncelog.wire.v1\"P\n\x0b\x41ppendFrame\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x10\n\x08recovery\x18\x02 \x01(\x08\x12\x0e\n\x06repair\x18\x03 \x01(\x08\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"d\n\x0c\x41ppendAnswer\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x11\n\tentry_ids\x18\x02 \x03(\x04\x12.\n\x06status\x18\x03 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\"?\n\rAppendAnswers\x12.\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1d.oncelog.wire.v1.AppendAnswer\"1\n\x0c\x46\x65nceRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\"m\n\x0b\x46\x65nceAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x12\n\nlast_entry\x18\x02 \x01(\x03\x12\x1a\n\x12last_add_confirmed\x18\x03 \x01(\x03\"\x92\x01\n\x0bReadRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x13\n\x0b\x66irst_entry\x18\x03 \x01(\x04\x12\x13\n\x0b\x65ntries_max\x18\x04 \x01(\r\x12\x11\n\tbytes_max\x18\x05 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x06 \x01(\x08\x12\x14\n\x0cheaders_only\x18\x07 \x01(\x08\"\xbc\x01\n\tReadFrame\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x11\n\tentry_ids\x18\x02 \x03(\x04\x12\x13\n\x0bmissing_ids\x18\x03 \x03(\x04\x12\x16\n\x0eunreadable_ids\x18\x04 \x03(\x04\x12\x12\n\nlast_entry\x18\x05 \x01(\x03\x12\x1a\n\x12last_add_confirmed\x18\x06 \x01(\x03\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"\x97\x01\n\x0eRecoverRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x65nces\x18\x02 \x03(\x04\x12\x17\n\x0fread_ledger_ids\x18\x03 \x03(\x04\x12\x1a\n\x12read_first_entries\x18\x04 \x03(\x04\x12\x18\n\x10read_entries_max\x18\x05 \x03(\r\x12\x16\n\x0eread_bytes_max\x18\x06 \x01(\x04\"\x82\x01\n\rRecoverAnswer\x12\x30\n\x08statuses\x18\x01 \x03(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x14\n\x0clast_entries\x18\x02 \x03(\x03\x12\x1a\n\x12last_add_confirmed\x18\x03 \x03(\x03\x12\r\n\x05reads\x18\x0f \x03(\x0c\"8\n\x12\x46\x65nceStatesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x12\n\nledger_ids\x18\x02 \x03(\x04\"p\n\x11\x46\x65nceStatesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12+\n\x06states\x18\x02 \x03(\x0e\x32\x1b.oncelog.wire.v1.FenceState\"o\n\rVerifyRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x13\n\x0b\x66irst_entry\x18\x03 \x01(\x04\x12\x13\n\x0b\x65ntries_max\x18\x04 \x01(\r\x12\x11\n\tbytes_max\x18\x05 \x01(\x04\"\xa1\x01\n\x0cVerifyAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x11\n\tchecksums\x18\x02 \x03(\x07\x12\x13\n\x0bmissing_ids\x18\x03 \x03(\x04\x12\x16\n\x0eunreadable_ids\x18\x04 \x03(\x04\x12\x12\n\nnext_entry\x18\x05 \x01(\x04\x12\r\n\x05\x62ytes\x18\x06 \x01(\x04\"8\n\x13ReviewLedgerRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\"o\n\x12ReviewLedgerAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.oncelog.wire.v1.CopyState\"J\n\rDamageRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x66ter_ledger\x18\x02 \x01(\x03\x12\x13\n\x0bledgers_max\x18\x03 \x01(\r\"~\n\x0c\x44\x61mageAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x12\n\nledger_ids\x18\x02 \x03(\x04\x12\x13\n\x0blimbo_count\x18\x03 \x01(\x04\x12\x15\n\rdamaged_count\x18\x04 \x01(\x04\"%\n\x0f\x44\x65scribeRequest\x12\x12\n\nledger_ids\x18\x01 \x03(\x04\"\xb4\x02\n\x0e\x44\x65scribeAnswer\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x14\n\x0cledger_count\x18\x03 \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x04 \x01(\x04\x12\x12\n\nfree_bytes\x18\x05 \x01(\x04\x12\x11\n\tread_only\x18\x06 \x01(\x08\x12\x15\n\rlimbo_ledgers\x18\x07 \x01(\x04\x12\x17\n\x0f\x64\x61maged_ledgers\x18\x08 \x01(\x04\x12\x16\n\x0e\x65rased_ledgers\x18\t \x01(\x04\x12\x18\n\x10orphaned_ledgers\x18\n \x01(\x04\x12\x12\n\ndead_bytes\x18\x0b \x01(\x04\x12\x17\n\x0fscrubbed_ms_ago\x18\x0c \x01(\x03\x12\x17\n\x0fverified_ms_ago\x18\r \x03(\x03*\xc3\x02\n\rStorageStatus\x12\x1e\n\x1aSTORAGE_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11STORAGE_STATUS_OK\x10\x01\x12\x19\n\x15STORAGE_STATUS_FENCED\x10\x02\x12$\n STORAGE_STATUS_WRONG_INCARNATION\x10\x03\x12\x1f\n\x1bSTORAGE_STATUS_NOT_WRITABLE\x10\x04\x12\x1a\n\x16STORAGE_STATUS_CORRUPT\x10\x05\x12\x1e\n\x1aSTORAGE_STATUS_CONFLICTING\x10\x06\x12\x1c\n\x18STORAGE_STATUS_READ_ONLY\x10\x07\x12$\n STORAGE_STATUS_TOO_MANY_REQUESTS\x10\x08\x12\x19\n\x15STORAGE_STATUS_ERASED\x10\t*p\n\nFenceState\x12\x1b\n\x17\x46\x45NCE_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x46\x45NCE_STATE_HELD\x10\x01\x12\x16\n\x12\x46\x45NCE_STATE_FENCED\x10\x02\x12\x17\n\x13\x46\x45NCE_STATE_UNKNOWN\x10\x03*\x98\x01\n\tCopyState\x12\x1a\n\x16\x43OPY_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43OPY_STATE_HELD\x10\x01\x12\x14\n\x10\x43OPY_STATE_LIMBO\x10\x02\x12\x16\n\x12\x43OPY_STATE_DAMAGED\x10\x03\x12\x15\n\x11\x43OPY_STATE_ERASED\x10\x04\x12\x15\n\x11\x43OPY_STATE_ABSENT\x10\x05\x32\xc2\x05\n\nLogStorage\x12J\n\x06\x41ppend\x12\x1c.oncelog.wire.v1.AppendFrame\x1a\x1e.oncelog.wire.v1.AppendAnswers(\x01\x30\x01\x12\x44\n\x05\x46\x65nce\x12\x1d.oncelog.wire.v1.FenceRequest\x1a\x1c.oncelog.wire.v1.FenceAnswer\x12J\n\x07Recover\x12\x1f.oncelog.wire.v1.RecoverRequest\x1a\x1e.oncelog.wire.v1.RecoverAnswer\x12\x42\n\x04Read\x12\x1c.oncelog.wire.v1.ReadRequest\x1a\x1a.oncelog.wire.v1.ReadFrame0\x01\x12V\n\x0b\x46\x65nceStates\x12#.oncelog.wire.v1.FenceStatesRequest\x1a\".oncelog.wire.v1.FenceStatesAnswer\x12G\n\x06Verify\x12\x1e.oncelog.wire.v1.VerifyRequest\x1a\x1d.oncelog.wire.v1.VerifyAnswer\x12Y\n\x0cReviewLedger\x12$.oncelog.wire.v1.ReviewLedgerRequest\x1a#.oncelog.wire.v1.ReviewLedgerAnswer\x12G\n\x06\x44\x61mage\x12\x1e.oncelog.wire.v1.DamageRequest\x1a\x1d.oncelog.wire.v1.DamageAnswer\x12M\n\x08\x44\x65scribe\x12 .oncelog.wire.v1.DescribeRequest\x1a\x1f.oncelog.wire.v1.DescribeAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoncelog/wire/storage.proto\x12\x0foncelog.wire.v1\"P\n\x0b\x41ppendFrame\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x10\n\x08recovery\x18\x02 \x01(\x08\x12\x0e\n\x06repair\x18\x03 \x01(\x08\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"d\n\x0c\x41ppendAnswer\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x11\n\tentry_ids\x18\x02 \x03(\x04\x12.\n\x06status\x18\x03 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\"?\n\rAppendAnswers\x12.\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1d.oncelog.wire.v1.AppendAnswer\"1\n\x0c\x46\x65nceRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\"m\n\x0b\x46\x65nceAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x12\n\nlast_entry\x18\x02 \x01(\x03\x12\x1a\n\x12last_add_confirmed\x18\x03 \x01(\x03\"\xa2\x01\n\x0bReadRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x13\n\x0b\x66irst_entry\x18\x03 \x01(\x04\x12\x13\n\x0b\x65ntries_max\x18\x04 \x01(\r\x12\x11\n\tbytes_max\x18\x05 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x06 \x01(\x08\x12\x14\n\x0cheaders_only\x18\x07 \x01(\x08\x12\x0e\n\x06ticket\x18\x08 \x01(\x0c\"m\n\x11ReadTicketRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x12\n\nlast_entry\x18\x03 \x01(\x04\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x05 \x01(\r\"R\n\x10ReadTicketAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\"\xbc\x01\n\tReadFrame\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x11\n\tentry_ids\x18\x02 \x03(\x04\x12\x13\n\x0bmissing_ids\x18\x03 \x03(\x04\x12\x16\n\x0eunreadable_ids\x18\x04 \x03(\x04\x12\x12\n\nlast_entry\x18\x05 \x01(\x03\x12\x1a\n\x12last_add_confirmed\x18\x06 \x01(\x03\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"\x97\x01\n\x0eRecoverRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x65nces\x18\x02 \x03(\x04\x12\x17\n\x0fread_ledger_ids\x18\x03 \x03(\x04\x12\x1a\n\x12read_first_entries\x18\x04 \x03(\x04\x12\x18\n\x10read_entries_max\x18\x05 \x03(\r\x12\x16\n\x0eread_bytes_max\x18\x06 \x01(\x04\"\x82\x01\n\rRecoverAnswer\x12\x30\n\x08statuses\x18\x01 \x03(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x14\n\x0clast_entries\x18\x02 \x03(\x03\x12\x1a\n\x12last_add_confirmed\x18\x03 \x03(\x03\x12\r\n\x05reads\x18\x0f \x03(\x0c\"8\n\x12\x46\x65nceStatesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x12\n\nledger_ids\x18\x02 \x03(\x04\"p\n\x11\x46\x65nceStatesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12+\n\x06states\x18\x02 \x03(\x0e\x32\x1b.oncelog.wire.v1.FenceState\"o\n\rVerifyRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x13\n\x0b\x66irst_entry\x18\x03 \x01(\x04\x12\x13\n\x0b\x65ntries_max\x18\x04 \x01(\r\x12\x11\n\tbytes_max\x18\x05 \x01(\x04\"\xa1\x01\n\x0cVerifyAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x11\n\tchecksums\x18\x02 \x03(\x07\x12\x13\n\x0bmissing_ids\x18\x03 \x03(\x04\x12\x16\n\x0eunreadable_ids\x18\x04 \x03(\x04\x12\x12\n\nnext_entry\x18\x05 \x01(\x04\x12\r\n\x05\x62ytes\x18\x06 \x01(\x04\"8\n\x13ReviewLedgerRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\tledger_id\x18\x02 \x01(\x04\"o\n\x12ReviewLedgerAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.oncelog.wire.v1.CopyState\"J\n\rDamageRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x66ter_ledger\x18\x02 \x01(\x03\x12\x13\n\x0bledgers_max\x18\x03 \x01(\r\"~\n\x0c\x44\x61mageAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x12\n\nledger_ids\x18\x02 \x03(\x04\x12\x13\n\x0blimbo_count\x18\x03 \x01(\x04\x12\x15\n\rdamaged_count\x18\x04 \x01(\x04\"%\n\x0f\x44\x65scribeRequest\x12\x12\n\nledger_ids\x18\x01 \x03(\x04\"\xb4\x02\n\x0e\x44\x65scribeAnswer\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x14\n\x0cledger_count\x18\x03 \x01(\x04\x12\x14\n\x0cstored_bytes\x18\x04 \x01(\x04\x12\x12\n\nfree_bytes\x18\x05 \x01(\x04\x12\x11\n\tread_only\x18\x06 \x01(\x08\x12\x15\n\rlimbo_ledgers\x18\x07 \x01(\x04\x12\x17\n\x0f\x64\x61maged_ledgers\x18\x08 \x01(\x04\x12\x16\n\x0e\x65rased_ledgers\x18\t \x01(\x04\x12\x18\n\x10orphaned_ledgers\x18\n \x01(\x04\x12\x12\n\ndead_bytes\x18\x0b \x01(\x04\x12\x17\n\x0fscrubbed_ms_ago\x18\x0c \x01(\x03\x12\x17\n\x0fverified_ms_ago\x18\r \x03(\x03*\xc3\x02\n\rStorageStatus\x12\x1e\n\x1aSTORAGE_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11STORAGE_STATUS_OK\x10\x01\x12\x19\n\x15STORAGE_STATUS_FENCED\x10\x02\x12$\n STORAGE_STATUS_WRONG_INCARNATION\x10\x03\x12\x1f\n\x1bSTORAGE_STATUS_NOT_WRITABLE\x10\x04\x12\x1a\n\x16STORAGE_STATUS_CORRUPT\x10\x05\x12\x1e\n\x1aSTORAGE_STATUS_CONFLICTING\x10\x06\x12\x1c\n\x18STORAGE_STATUS_READ_ONLY\x10\x07\x12$\n STORAGE_STATUS_TOO_MANY_REQUESTS\x10\x08\x12\x19\n\x15STORAGE_STATUS_ERASED\x10\t*p\n\nFenceState\x12\x1b\n\x17\x46\x45NCE_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x46\x45NCE_STATE_HELD\x10\x01\x12\x16\n\x12\x46\x45NCE_STATE_FENCED\x10\x02\x12\x17\n\x13\x46\x45NCE_STATE_UNKNOWN\x10\x03*\x98\x01\n\tCopyState\x12\x1a\n\x16\x43OPY_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43OPY_STATE_HELD\x10\x01\x12\x14\n\x10\x43OPY_STATE_LIMBO\x10\x02\x12\x16\n\x12\x43OPY_STATE_DAMAGED\x10\x03\x12\x15\n\x11\x43OPY_STATE_ERASED\x10\x04\x12\x15\n\x11\x43OPY_STATE_ABSENT\x10\x05\x32\x9c\x06\n\nLogStorage\x12J\n\x06\x41ppend\x12\x1c.oncelog.wire.v1.AppendFrame\x1a\x1e.oncelog.wire.v1.AppendAnswers(\x01\x30\x01\x12\x44\n\x05\x46\x65nce\x12\x1d.oncelog.wire.v1.FenceRequest\x1a\x1c.oncelog.wire.v1.FenceAnswer\x12J\n\x07Recover\x12\x1f.oncelog.wire.v1.RecoverRequest\x1a\x1e.oncelog.wire.v1.RecoverAnswer\x12\x42\n\x04Read\x12\x1c.oncelog.wire.v1.ReadRequest\x1a\x1a.oncelog.wire.v1.ReadFrame0\x01\x12X\n\x0fIssueReadTicket\x12\".oncelog.wire.v1.ReadTicketRequest\x1a!.oncelog.wire.v1.ReadTicketAnswer\x12V\n\x0b\x46\x65nceStates\x12#.oncelog.wire.v1.FenceStatesRequest\x1a\".oncelog.wire.v1.FenceStatesAnswer\x12G\n\x06Verify\x12\x1e.oncelog.wire.v1.VerifyRequest\x1a\x1d.oncelog.wire.v1.VerifyAnswer\x12Y\n\x0cReviewLedger\x12$.oncelog.wire.v1.ReviewLedgerRequest\x1a#.oncelog.wire.v1.ReviewLedgerAnswer\x12G\n\x06\x44\x61mage\x12\x1e.oncelog.wire.v1.DamageRequest\x1a\x1d.oncelog.wire.v1.DamageAnswer\x12M\n\x08\x44\x65scribe\x12 .oncelog.wire.v1.DescribeRequest\x1a\x1f.oncelog.wire.v1.DescribeAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oncelog.wire.storage_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STORAGESTATUS']._serialized_start=2260
-  _globals['_STORAGESTATUS']._serialized_end=2583
-  _globals['_FENCESTATE']._serialized_start=2585
-  _globals['_FENCESTATE']._serialized_end=2697
-  _globals['_COPYSTATE']._serialized_start=2700
-  _globals['_COPYSTATE']._serialized_end=2852
+  _globals['_STORAGESTATUS']._serialized_start=2471
+  _globals['_STORAGESTATUS']._serialized_end=2794
+  _globals['_FENCESTATE']._serialized_start=2796
+  _globals['_FENCESTATE']._serialized_end=2908
+  _globals['_COPYSTATE']._serialized_start=2911
+  _globals['_COPYSTATE']._serialized_end=3063
   _globals['_APPENDFRAME']._serialized_start=47
   _globals['_APPENDFRAME']._serialized_end=127
   _globals['_APPENDANSWER']._serialized_start=129
@@ -48,33 +48,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FENCEANSWER']._serialized_start=347
   _globals['_FENCEANSWER']._serialized_end=456
   _globals['_READREQUEST']._serialized_start=459
-  _globals['_READREQUEST']._serialized_end=605
-  _globals['_READFRAME']._serialized_start=608
-  _globals['_READFRAME']._serialized_end=796
-  _globals['_RECOVERREQUEST']._serialized_start=799
-  _globals['_RECOVERREQUEST']._serialized_end=950
-  _globals['_RECOVERANSWER']._serialized_start=953
-  _globals['_RECOVERANSWER']._serialized_end=1083
-  _globals['_FENCESTATESREQUEST']._serialized_start=1085
-  _globals['_FENCESTATESREQUEST']._serialized_end=1141
-  _globals['_FENCESTATESANSWER']._serialized_start=1143
-  _globals['_FENCESTATESANSWER']._serialized_end=1255
-  _globals['_VERIFYREQUEST']._serialized_start=1257
-  _globals['_VERIFYREQUEST']._serialized_end=1368
-  _globals['_VERIFYANSWER']._serialized_start=1371
-  _globals['_VERIFYANSWER']._serialized_end=1532
-  _globals['_REVIEWLEDGERREQUEST']._serialized_start=1534
-  _globals['_REVIEWLEDGERREQUEST']._serialized_end=1590
-  _globals['_REVIEWLEDGERANSWER']._serialized_start=1592
-  _globals['_REVIEWLEDGERANSWER']._serialized_end=1703
-  _globals['_DAMAGEREQUEST']._serialized_start=1705
-  _globals['_DAMAGEREQUEST']._serialized_end=1779
-  _globals['_DAMAGEANSWER']._serialized_start=1781
-  _globals['_DAMAGEANSWER']._serialized_end=1907
-  _globals['_DESCRIBEREQUEST']._serialized_start=1909
-  _globals['_DESCRIBEREQUEST']._serialized_end=1946
-  _globals['_DESCRIBEANSWER']._serialized_start=1949
-  _globals['_DESCRIBEANSWER']._serialized_end=2257
-  _globals['_LOGSTORAGE']._serialized_start=2855
-  _globals['_LOGSTORAGE']._serialized_end=3561
+  _globals['_READREQUEST']._serialized_end=621
+  _globals['_READTICKETREQUEST']._serialized_start=623
+  _globals['_READTICKETREQUEST']._serialized_end=732
+  _globals['_READTICKETANSWER']._serialized_start=734
+  _globals['_READTICKETANSWER']._serialized_end=816
+  _globals['_READFRAME']._serialized_start=819
+  _globals['_READFRAME']._serialized_end=1007
+  _globals['_RECOVERREQUEST']._serialized_start=1010
+  _globals['_RECOVERREQUEST']._serialized_end=1161
+  _globals['_RECOVERANSWER']._serialized_start=1164
+  _globals['_RECOVERANSWER']._serialized_end=1294
+  _globals['_FENCESTATESREQUEST']._serialized_start=1296
+  _globals['_FENCESTATESREQUEST']._serialized_end=1352
+  _globals['_FENCESTATESANSWER']._serialized_start=1354
+  _globals['_FENCESTATESANSWER']._serialized_end=1466
+  _globals['_VERIFYREQUEST']._serialized_start=1468
+  _globals['_VERIFYREQUEST']._serialized_end=1579
+  _globals['_VERIFYANSWER']._serialized_start=1582
+  _globals['_VERIFYANSWER']._serialized_end=1743
+  _globals['_REVIEWLEDGERREQUEST']._serialized_start=1745
+  _globals['_REVIEWLEDGERREQUEST']._serialized_end=1801
+  _globals['_REVIEWLEDGERANSWER']._serialized_start=1803
+  _globals['_REVIEWLEDGERANSWER']._serialized_end=1914
+  _globals['_DAMAGEREQUEST']._serialized_start=1916
+  _globals['_DAMAGEREQUEST']._serialized_end=1990
+  _globals['_DAMAGEANSWER']._serialized_start=1992
+  _globals['_DAMAGEANSWER']._serialized_end=2118
+  _globals['_DESCRIBEREQUEST']._serialized_start=2120
+  _globals['_DESCRIBEREQUEST']._serialized_end=2157
+  _globals['_DESCRIBEANSWER']._serialized_start=2160
+  _globals['_DESCRIBEANSWER']._serialized_end=2468
+  _globals['_LOGSTORAGE']._serialized_start=3066
+  _globals['_LOGSTORAGE']._serialized_end=3862
 # @@protoc_insertion_point(module_scope)

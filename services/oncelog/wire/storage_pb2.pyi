@@ -263,6 +263,7 @@ class ReadRequest(_message.Message):
     BYTES_MAX_FIELD_NUMBER: _builtins.int
     FENCE_FIELD_NUMBER: _builtins.int
     HEADERS_ONLY_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     ledger_id: _builtins.int
     first_entry: _builtins.int
@@ -278,6 +279,8 @@ class ReadRequest(_message.Message):
     """True: only the beginning of each entry, for replay: the owner's header, the batch header and the id deltas. The
     node has verified the checksum of the whole record.
     """
+    ticket: _builtins.bytes
+    """From IssueReadTicket; required of callers who are no superusers."""
     def __init__(
         self,
         *,
@@ -288,14 +291,71 @@ class ReadRequest(_message.Message):
         bytes_max: _builtins.int = ...,
         fence: _builtins.bool = ...,
         headers_only: _builtins.bool = ...,
+        ticket: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "entries_max", b"entries_max", "fence", b"fence", "first_entry", b"first_entry", "headers_only", b"headers_only", "ledger_id", b"ledger_id", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "entries_max", b"entries_max", "fence", b"fence", "first_entry", b"first_entry", "headers_only", b"headers_only", "ledger_id", b"ledger_id", "target", b"target", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadRequest: _TypeAlias = ReadRequest  # noqa: Y015
+
+@_typing.final
+class ReadTicketRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    LAST_ENTRY_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    LIFETIME_MS_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    ledger_id: _builtins.int
+    last_entry: _builtins.int
+    """The ticket is for entries up to this one."""
+    role: _builtins.str
+    """The only role that may use the ticket; empty without authentication."""
+    lifetime_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        ledger_id: _builtins.int = ...,
+        last_entry: _builtins.int = ...,
+        role: _builtins.str = ...,
+        lifetime_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_entry", b"last_entry", "ledger_id", b"ledger_id", "lifetime_ms", b"lifetime_ms", "role", b"role", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadTicketRequest: _TypeAlias = ReadTicketRequest  # noqa: Y015
+
+@_typing.final
+class ReadTicketAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
+    status: Global___StorageStatus.ValueType
+    """OK or WRONG_INCARNATION."""
+    ticket: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        status: Global___StorageStatus.ValueType = ...,
+        ticket: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "ticket", b"ticket"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadTicketAnswer: _TypeAlias = ReadTicketAnswer  # noqa: Y015
 
 @_typing.final
 class ReadFrame(_message.Message):

@@ -54,6 +54,11 @@ class LogStorageStub:
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.ReadRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_storage__pb2.ReadFrame.FromString,
                 _registered_method=True)
+        self.IssueReadTicket = channel.unary_unary(
+                '/oncelog.wire.v1.LogStorage/IssueReadTicket',
+                request_serializer=oncelog_dot_wire_dot_storage__pb2.ReadTicketRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_storage__pb2.ReadTicketAnswer.FromString,
+                _registered_method=True)
         self.FenceStates = channel.unary_unary(
                 '/oncelog.wire.v1.LogStorage/FenceStates',
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesRequest.SerializeToString,
@@ -108,6 +113,14 @@ class LogStorageServicer:
 
     def Read(self, request, context):
         """Entries of one ledger from first_entry on, in ascending order, in frames of about 256 KiB.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def IssueReadTicket(self, request, context):
+        """A ticket with which a caller who is no superuser may read some entries of one ledger from this node for a short
+        time. Topic owners ask for it on behalf of readers that may read the topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,6 +182,11 @@ def add_LogStorageServicer_to_server(servicer, server):
                     servicer.Read,
                     request_deserializer=oncelog_dot_wire_dot_storage__pb2.ReadRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_storage__pb2.ReadFrame.SerializeToString,
+            ),
+            'IssueReadTicket': grpc.unary_unary_rpc_method_handler(
+                    servicer.IssueReadTicket,
+                    request_deserializer=oncelog_dot_wire_dot_storage__pb2.ReadTicketRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_storage__pb2.ReadTicketAnswer.SerializeToString,
             ),
             'FenceStates': grpc.unary_unary_rpc_method_handler(
                     servicer.FenceStates,
@@ -304,6 +322,33 @@ class LogStorage:
             '/oncelog.wire.v1.LogStorage/Read',
             oncelog_dot_wire_dot_storage__pb2.ReadRequest.SerializeToString,
             oncelog_dot_wire_dot_storage__pb2.ReadFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IssueReadTicket(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.LogStorage/IssueReadTicket',
+            oncelog_dot_wire_dot_storage__pb2.ReadTicketRequest.SerializeToString,
+            oncelog_dot_wire_dot_storage__pb2.ReadTicketAnswer.FromString,
             options,
             channel_credentials,
             insecure,

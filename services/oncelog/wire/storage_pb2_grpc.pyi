@@ -28,6 +28,10 @@ class LogStorageStub:
     """
     Read: _aio.UnaryStreamMultiCallable[_storage_pb2.ReadRequest, _storage_pb2.ReadFrame]
     """Entries of one ledger from first_entry on, in ascending order, in frames of about 256 KiB."""
+    IssueReadTicket: _aio.UnaryUnaryMultiCallable[_storage_pb2.ReadTicketRequest, _storage_pb2.ReadTicketAnswer]
+    """A ticket with which a caller who is no superuser may read some entries of one ledger from this node for a short
+    time. Topic owners ask for it on behalf of readers that may read the topic.
+    """
     FenceStates: _aio.UnaryUnaryMultiCallable[_storage_pb2.FenceStatesRequest, _storage_pb2.FenceStatesAnswer]
     """Which ledgers are fenced here. Changes nothing: owners use it to prove that they are still current."""
     Verify: _aio.UnaryUnaryMultiCallable[_storage_pb2.VerifyRequest, _storage_pb2.VerifyAnswer]
@@ -72,6 +76,16 @@ class LogStorageServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_storage_pb2.ReadRequest, _abc.AsyncIterator[_storage_pb2.ReadFrame]],
     ) -> _abc.AsyncIterator[_storage_pb2.ReadFrame]:
         """Entries of one ledger from first_entry on, in ascending order, in frames of about 256 KiB."""
+
+    @_abc_1.abstractmethod
+    def IssueReadTicket(
+        self,
+        request: _storage_pb2.ReadTicketRequest,
+        context: _aio.ServicerContext[_storage_pb2.ReadTicketRequest, _abc.Awaitable[_storage_pb2.ReadTicketAnswer]],
+    ) -> _abc.Awaitable[_storage_pb2.ReadTicketAnswer]:
+        """A ticket with which a caller who is no superuser may read some entries of one ledger from this node for a short
+        time. Topic owners ask for it on behalf of readers that may read the topic.
+        """
 
     @_abc_1.abstractmethod
     def FenceStates(

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from oncelog.client import corruption, read_stream
 from oncelog.client.corruption import Skipped
-from oncelog.client.read_stream import Gap
 from oncelog.client.reader import AsyncReader
+from oncelog.client.stream_state import Gap
 from oncelog.core.errors import LedgerUnavailable
 
 # Python prints warnings of loggers without a handler: each skip and gap would be reported twice.

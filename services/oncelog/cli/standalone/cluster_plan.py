@@ -117,6 +117,8 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[
     bounds = {
         "ONCELOG_STABILITY_TIMEOUT_MS": str(STABILITY_TIMEOUT_MS),
         "ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS),
+        # All processes are on one machine, so clients reach the storage nodes.
+        "ONCELOG_STORAGE_READS": "true",
     }
     return bounds | shared | given
 

@@ -138,6 +138,11 @@ def body_of(data: Buffer) -> memoryview:
     return memoryview(data)[HEADER_BYTES:]
 
 
+def producer_id_of(data: Buffer) -> ProducerId:
+    """Of an entry of messages."""
+    return ProducerId(int.from_bytes(body_of(data)[8:16], "little"))
+
+
 #: Numbers that a GIVEN_UP entry leaves out: more messages than one ledger can hold, so no number that a client received
 #: before the loss is given to another message. 2**32 such losses fit into an index.
 GIVEN_UP_INDEXES = 1 << 31

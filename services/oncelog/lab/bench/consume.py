@@ -1,6 +1,7 @@
 """Consume: reads a topic from its first message to its last, after send_many has published it.
 
 read_batch           a whole entry per call; the values are slices of the received bytes, and each one is counted
+...through owners    the same with `storage_reads=False`: no bytes from storage nodes directly
 one object each      `async for message in reader`, and the value of each message is read
 
 The topic is larger than the owner's cache, so most of it is read from storage nodes. read_batch is compared with the
@@ -15,6 +16,7 @@ from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader
+from oncelog.lab.bench.cpu import CpuMeter
 from oncelog.lab.bench.figures import BenchRow, FigureTarget, median, rounded
 from oncelog.lab.bench.limits import DRAIN_S
 from oncelog.lab.bench.loads import batch_count, make_values
@@ -29,20 +31,25 @@ _CALLS_AT_ONCE = LARGE.window // LIST_BATCHES
 
 
 async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
-    """Two rows: batches and objects."""
+    """Three rows: batches, batches through owners, and objects."""
     total = settings.consume_messages
     tell(f"consume {total:,} messages")
-    published, batches, objects = [], [], []
+    published, batches, through_owner, objects = [], [], [], []
     message_bytes = settings.message_bytes
     values = make_values(message_bytes, LIST_BATCHES * batch_count(message_bytes, LARGE.batch_bytes))
     cluster = await stack.cluster()
-    async with await cluster.connect() as client:
+    direct, owner = CpuMeter(cluster), CpuMeter(cluster)
+    async with await cluster.connect() as client, await cluster.connect(storage_reads=False) as owner_client:
         for _ in range(settings.runs):
             (producer,) = await new_producers(client, 1)
             async with producer:
                 published.append(await fill(producer, values, total))
-            batches.append(await read_whole(client, producer.topic, total, count_batches))
+            with direct:
+                batches.append(await read_whole(client, producer.topic, total, count_batches))
+            with owner:
+                through_owner.append(await read_whole(owner_client, producer.topic, total, count_batches))
             objects.append(await read_whole(client, producer.topic, total, _count_objects))
+    reads = total * settings.runs
     return [
         BenchRow(
             "consume, read_batch",
@@ -50,8 +57,17 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
             "msg/s",
             median(published),
             FigureTarget(2.0, of_ratio=True, of="publish"),
-            {"runs": rounded(batches, 0), "published_runs": rounded(published, 0)},
-            f"published at {median(published):,.0f} msg/s",
+            {"runs": rounded(batches, 0), "published_runs": rounded(published, 0), "cpu_us": direct.us_each(reads)},
+            f"published at {median(published):,.0f} msg/s; CPU {_shown(direct.us_each(reads))}",
+        ),
+        BenchRow(
+            "consume, read_batch through owners",
+            median(through_owner),
+            "msg/s",
+            median(batches),
+            None,
+            {"runs": rounded(through_owner, 0), "cpu_us": owner.us_each(reads)},
+            f"ratio: of the row above; CPU {_shown(owner.us_each(reads))}",
         ),
         BenchRow(
             "consume, one object each",
@@ -62,6 +78,11 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
             {"runs": rounded(objects, 0)},
         ),
     ]
+
+
+def _shown(us_each: dict[str, float]) -> str:
+    parts = ", ".join(f"{role} {us:.2f}" for role, us in us_each.items() if us >= 0.05)
+    return f"{parts} us a message"
 
 
 async def fill(producer: AsyncProducer, values: Sequence[bytes], total: int) -> float:
