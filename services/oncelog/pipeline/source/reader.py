@@ -324,28 +324,51 @@ def read_ranges(ranges: Sequence[TaskRange], options: SourceOptions, bounds: Bou
 async def _batches(
     ranges: Sequence[TaskRange], options: SourceOptions, bounds: Bounds
 ) -> AsyncGenerator[RecordBatch, None]:
+    """All ranges begin at the same time, because a small one is mostly waiting: each has a batch at most in memory."""
     if not ranges:
         return
+    async with ClusterConnection(options.connection) as cluster:
+        readings = [_batches_of(cluster, each, options, bounds) for each in ranges]
+        firsts = [asyncio.ensure_future(_next(reading)) for reading in readings]
+        try:
+            for reading, first in zip(readings, firsts, strict=True):
+                batch = await first
+                while batch is not None:
+                    yield batch
+                    batch = await _next(reading)
+        finally:
+            for first in firsts:
+                first.cancel()
+            await asyncio.gather(*firsts, return_exceptions=True)
+            for reading in readings:
+                await reading.aclose()
+
+
+async def _next(reading: AsyncGenerator[RecordBatch, None]) -> RecordBatch | None:
+    return await anext(reading, None)
+
+
+async def _batches_of(
+    cluster: ClusterConnection, range_: TaskRange, options: SourceOptions, bounds: Bounds
+) -> AsyncGenerator[RecordBatch, None]:
     from oncelog.pipeline.source.range_reader import (
         RangeReader,  # tasks alone need it: Spark plans in a process for each read
     )
 
     tune_worker()
-    async with ClusterConnection(options.connection) as cluster:
-        for each in ranges:
-            span = each.span
-            joiner = BatchJoiner(origin_of(span.topic, span.topic_id), options.columns)
-            reader = RangeReader(
-                cluster, each, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
-            )
-            async with aclosing(reader.entries()) as entries:
-                async for found in entries:
-                    if bounds.may_want_entry(found):
-                        piece = _slice_of(found, span, options)
-                        for ready in () if piece is None else joiner.add(piece):
-                            yield ready
-            for rest in joiner.rest():
-                yield rest
+    span = range_.span
+    joiner = BatchJoiner(origin_of(span.topic, span.topic_id), options.columns)
+    reader = RangeReader(
+        cluster, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
+    )
+    async with aclosing(reader.entries()) as entries:
+        async for found in entries:
+            if bounds.may_want_entry(found):
+                piece = _slice_of(found, span, options)
+                for ready in () if piece is None else joiner.add(piece):
+                    yield ready
+    for rest in joiner.rest():
+        yield rest
 
 
 def _slice_of(found: FoundEntry, span: Span, options: SourceOptions) -> EntrySlice | None:
