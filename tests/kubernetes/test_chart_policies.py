@@ -1,6 +1,6 @@
 """NetworkPolicies with limited clients still allow the release's own pods."""
 
-from tests.kubernetes.chart import RELEASE, of_kind, one
+from tests.kubernetes.chart import RELEASE, of_kind, one, template
 
 
 def test_helm_test_may_connect_if_clients_are_limited() -> None:
@@ -17,3 +17,14 @@ def test_helm_test_may_connect_if_clients_are_limited() -> None:
             if set(peer) == {"podSelector"} and peer["podSelector"]["matchLabels"].items() <= labels.items()
         }
         assert open_ports == ports, part
+
+
+def test_readers_may_connect_to_storage_nodes_only_if_owners_send_them_there() -> None:
+    """An open port would serve nobody. Without authentication it would serve everybody."""
+    for words, open_to_all in (((), False), (("--set", "owner.settings.storageReads=true"), True)):
+        done = template(
+            "--set", "tls.enabled=false,redis.enabled=false", *words, "-s", "templates/networkpolicies.yaml"
+        )
+        assert done.returncode == 0, done.stderr
+        policy = done.stdout.split(f"name: {RELEASE}-storage\n")[1].split("---")[0]
+        assert ("from:" not in policy.split("port: 6650")[1].split("- ports:")[0]) is open_to_all
