@@ -8,7 +8,7 @@ from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.ledger_listing import LedgerListing
+from oncelog.stores.ledger_listing import READS_MIN, TURNS, LedgerListing
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.repair_store import RepairProgress, RepairStore, RunningRepair, StuckRepair
 from oncelog.stores.store_session import StoreSession, Znode
@@ -99,6 +99,21 @@ async def test_refresh_of_many_whole_ledgers_reads_few() -> None:
         assert all(session.reads[paths.ledger(LedgerId(one))] == 1 for one in range(1_000, 1_010))
         seen |= set(session.reads)
     assert len(seen) == 1_010, "every ledger is read again within a round"
+
+
+async def test_open_ledgers_of_thousands_of_idle_topics_are_read_in_turn() -> None:
+    """Every refresh, each 2 s, read the records of all open ledgers: a tenth of a core with 5,000 topics."""
+    session, count = CountingSession(MemoryTree()), READS_MIN * 8
+    await session.ensure_path(paths.LEDGERS)
+    await create(session, *(ledger(number, (A, B, C)) for number in range(count)))
+    listing = LedgerListing(session)
+    await listing.refresh()
+    session.reads.clear()
+    for number in range(1, TURNS + 1):
+        await listing.refresh()
+        assert session.reads.total() == count // TURNS * number
+    assert set(session.reads.values()) == {1}
+    assert len(session.reads) == count
 
 
 async def test_unreadable_record_hides_no_other(backend: Backend) -> None:

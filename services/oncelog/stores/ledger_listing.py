@@ -8,8 +8,9 @@ Rules
 - The listing decides nothing. Before it acts, its user reads the one record again after a sync, and its write names the
   version of that read (hazard 59).
 - ZooKeeper has no request for the versions of many nodes. So a refresh reads every new ledger, and of the known ones at
-  most `reads_max`: first in turn those that are expected to change (open, or not yet whole), then in turn the others.
-  With 100,000 whole ledgers a refresh is one list of names and a few thousand reads.
+  most `reads_max`: first in turn those that are expected to change (open, or not yet whole), then in turn the others,
+  a fifth of each at a time where there are many. With 100,000 whole ledgers a refresh is one list of names and a few
+  thousand reads.
 - A record that cannot be read is left out and counted by its decoder; its id is in `unreadable`.
 """
 
@@ -25,8 +26,11 @@ from oncelog.stores.store_session import StoreSession, Versioned
 
 #: Records read at once.
 READS_AT_ONCE_MAX = 64
-#: Records that a refresh reads again, in addition to the new ones.
+#: Records that a refresh reads again, in addition to the new ones: of each kind a fifth, but some hundred at least.
+#: Each of thousands of idle topics has an OPEN ledger, whose record says the same for minutes.
 READS_MAX = 2_000
+READS_MIN = 200
+TURNS = 5
 
 
 class LedgerListing:
@@ -60,8 +64,9 @@ class LedgerListing:
             self.unreadable &= ids
             new = ids - self.records.keys() - self.unreadable
             await self._read(sorted(new))
-            await self._read(self._next(self._changing, ids, new, reads_max))
-            await self._read(self._next(self._settled, ids, new, max(reads_max // 4, 1)))
+            for turn, count_max in ((self._changing, reads_max), (self._settled, max(reads_max // 4, 1))):
+                count = min(count_max, max(READS_MIN, -(-len(turn) // TURNS)))
+                await self._read(self._next(turn, ids, new, count))
             self.complete = True
 
     async def refresh_one(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
