@@ -91,7 +91,7 @@ def test_single_ids_are_claimed_only_on_request() -> None:
 def test_one_claim_serves_all_that_wait_when_it_is_written() -> None:
     """A thousand takeovers at once would wait for a thousand claims, each of which is two requests to ZooKeeper. A
     request that comes after the write waits for the next claim, because its id must be newer."""
-    claim = IdClaim(S1, block=1)
+    claim = IdClaim(S1, block=1, for_all_waiting=True)
     assert claim.handle(IdRequested(0)) == [ReadCounter()]
     for request in range(1, 50):
         assert claim.handle(IdRequested(request)) == []
@@ -105,7 +105,7 @@ def test_one_claim_serves_all_that_wait_when_it_is_written() -> None:
 
 def test_the_last_ids_are_granted_to_those_that_came_first() -> None:
     """Two ids are left for three requests: a claim of three would be refused as a whole."""
-    claim = IdClaim(S1, block=1)
+    claim = IdClaim(S1, block=1, for_all_waiting=True)
     for request in range(3):
         claim.handle(IdRequested(request))
     assert claim.handle(CounterRead(record(ID_MAX - 1), 3)) == [WriteCounter(record(ID_MAX + 1), 3)]
@@ -239,7 +239,9 @@ def test_no_id_is_granted_twice_despite_races_lost_replies_and_crashes(seed: int
     for step in range(400):
         while len(claims) < 3:
             born += 1
-            claims.append((IdClaim(Incarnation(f"s{born}"), block=block, prefetch_below=block // 2), []))
+            claimer = Incarnation(f"s{born}")
+            claim = IdClaim(claimer, block=block, prefetch_below=block // 2, for_all_waiting=born % 2 == 0)
+            claims.append((claim, []))
         at = rng.randrange(3)
         claim, effects = claims[at]
         if rng.random() < 0.02:

@@ -243,7 +243,9 @@ class Owner:
         links = StorageLinks(routes.answered, routes.lost, credentials=self.security.peers)
         stack.push_async_callback(links.close)
         observe_reads(self.metrics.telemetry, links.watch)
-        ledger_ids = IdSource(IdClaim(self.incarnation, block=1), CounterStore(session, Counter.LEDGER))
+        ledger_ids = IdSource(
+            IdClaim(self.incarnation, block=1, for_all_waiting=True), CounterStore(session, Counter.LEDGER)
+        )
         claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)
         producer_ids = IdSource(claim, CounterStore(session, Counter.PRODUCER))
         stack.callback(ledger_ids.close)

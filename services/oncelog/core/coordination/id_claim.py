@@ -137,16 +137,20 @@ class ClaimState(Enum):
 class IdClaim:
     """Claims and grants the ids of one counter for one process.
 
-    claimer: the incarnation of this run of the process. block: ids of one claim, or more if more requests wait.
-    prefetch_below: another block is claimed when fewer ids are free; with 0, ids are claimed only on request.
+    claimer: the incarnation of this run of the process. block: ids of one claim. prefetch_below: another block is
+    claimed when fewer ids are free; with 0, ids are claimed only on request. for_all_waiting: a claim is larger than
+    `block` if more requests wait for it.
     """
 
-    def __init__(self, claimer: Incarnation, *, block: int, prefetch_below: int = 0) -> None:
+    def __init__(
+        self, claimer: Incarnation, *, block: int, prefetch_below: int = 0, for_all_waiting: bool = False
+    ) -> None:
         if block < 1 or prefetch_below < 0:
             raise InvalidArgument("block must be at least 1, and prefetch_below not negative", field="block")
         self.state = ClaimState.IDLE
         self._claimer = claimer
         self._block = block
+        self._for_all_waiting = for_all_waiting
         self._prefetch_below = prefetch_below
         #: claimed and not granted, ascending, no empty ranges
         self._free: deque[range] = deque()
@@ -180,8 +184,8 @@ class IdClaim:
         if self._claim is not None and record is not None and record.nonce == self._claim[1].nonce:
             return self._won()
         first = FIRST_ID if record is None else record.next
-        # One id for each request that waits. They are all older than the claim, so nothing is claimed in advance.
-        demand = min(len(self._waiting), ID_MAX + 1 - first)
+        # They are all older than the claim, so nothing is claimed in advance.
+        demand = min(len(self._waiting), ID_MAX + 1 - first) if self._for_all_waiting else 0
         block = range(first, first + max(self._block, demand))
         if block[-1] > ID_MAX:
             # The next request reads the counter again: an operator may have repaired it by then.
