@@ -28,3 +28,12 @@ def test_readers_may_connect_to_storage_nodes_only_if_owners_send_them_there() -
         assert done.returncode == 0, done.stderr
         policy = done.stdout.split(f"name: {RELEASE}-storage\n")[1].split("---")[0]
         assert ("from:" not in policy.split("port: 6650")[1].split("- ports:")[0]) is open_to_all
+
+
+def test_storage_nodes_are_opened_only_with_authentication() -> None:
+    """Without it, whoever reaches one may write there."""
+    words = "tls.enabled=false,redis.enabled=false,auth.enabled=false,owner.settings.storageReads=true"
+    done = template("--set", words)
+    assert done.returncode != 0
+    assert "let everybody write without authentication: set auth.enabled" in done.stderr
+    assert template("--set", f"{words},networkPolicy.enabled=false").returncode == 0
