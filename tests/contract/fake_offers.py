@@ -26,6 +26,8 @@ class FakeMember:
         self.entries_sent = 0
         #: entries that only this node lacks
         self.lacks: set[int] = set()
+        #: entries from here on are gone with their ledger's copy
+        self.erased_from: int | None = None
         #: what it does to the bytes of an entry
         self.spoil: Callable[[int, bytes], bytes] = lambda _, data: data
 
@@ -33,6 +35,9 @@ class FakeMember:
         self.reads.append(request)
         if request.ticket != TICKET:
             raise PermissionDenied("not this ticket")
+        if self.erased_from is not None and request.first_entry >= self.erased_from:
+            yield ReadFrame(ReadStatus.ERASED)
+            return
         topic = self._topics[TopicId(request.target)]
         ids = range(request.first_entry, min(request.first_entry + request.entries_max, len(topic.entries)))
         sizes = accumulate(len(topic.entries[each][1]) for each in ids)

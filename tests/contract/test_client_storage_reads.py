@@ -97,6 +97,18 @@ async def test_owner_gives_what_no_member_gives(client: oncelog.AsyncClient, mem
     assert members.resumed == [(25, True), (25, False)]
 
 
+async def test_ledger_that_is_trimmed_during_the_read_is_the_owners_matter(
+    client: oncelog.AsyncClient, members: FakeMembers
+) -> None:
+    """An erased copy proves nothing about the entries."""
+    values = await filled(client)
+    for member in members.members:
+        member.lacks = {25}
+        member.erased_from = 25
+    await everything(client, members, values)
+    assert members.resumed == [(25, True), (25, False)]
+
+
 async def test_refused_ticket_leads_to_the_owner(
     client: oncelog.AsyncClient, members: FakeMembers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
