@@ -3,12 +3,15 @@
 import io
 import json
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from oncelog.lab.bench.figures import BenchRow, FigureTarget, Latencies, percentile
+from oncelog.lab.bench.plot import plot
 from oncelog.lab.bench.table import print_table, to_json
+from oncelog.lab.failures import LabFailed
 
 
 def test_percentile_is_the_smallest_value_that_covers_its_share() -> None:
@@ -65,3 +68,38 @@ def test_table_shows_figure_ratio_target_and_result() -> None:
     shown = " ".join(out.getvalue().split())
     assert "publish 600 msg/s 0.60 >= 0.65 x limits no" in shown
     assert "0 of 1 rows" in shown
+
+
+def _file(directory: Path, name: str, *rows: BenchRow) -> Path:
+    path = directory / name
+    path.write_text(json.dumps(to_json(rows)))
+    return path
+
+
+def test_rows_of_one_name_become_one_curve_over_their_counts(tmp_path: Path) -> None:
+    """Two runs at one count are averaged; rows without a count, and figures of 0, are left out."""
+    runs = ((1000, 9.0), (10, 1.0), (10, 3.0), (100, 0.0))
+    rows = [BenchRow("idle", figure, "%", at={"topics": count}) for count, figure in runs]
+    files = [_file(tmp_path, f"{number}.json", row, BenchRow("other", 5.0, "s")) for number, row in enumerate(rows)]
+    curves = plot(files, tmp_path / "cost.svg")
+    assert curves == [("idle", "%", "topics", ((10, 2.0), (1000, 9.0)))]
+    assert "idle" in (tmp_path / "cost.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("not JSON", "is not the output"),
+        ("[]", "is not the output"),
+        ('{"rows": [1]}', "is not the output"),
+        ('{"rows": [{"what": "x"}]}', "is not the output"),
+        ('{"rows": []}', "no row of these files"),
+    ],
+)
+def test_what_is_not_the_output_of_a_benchmark_is_refused(tmp_path: Path, content: str, error: str) -> None:
+    """With the name of the file, and no picture is written."""
+    path = tmp_path / "wrong.json"
+    path.write_text(content)
+    with pytest.raises(LabFailed, match=error):
+        plot([path], tmp_path / "cost.svg")
+    assert not (tmp_path / "cost.svg").exists()

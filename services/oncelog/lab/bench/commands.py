@@ -5,13 +5,19 @@ these processes and a standalone cluster in a temporary directory, and ends them
 machine does: run the benchmarks on an idle machine.
 """
 
+import json
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from oncelog.cli.extras import check_installed
 from oncelog.cli.options import Output, OutputOption
+from oncelog.core.errors import OncelogError
 from oncelog.lab.bench import options as opt
 from oncelog.lab.bench.running import BenchStack, Tell, run_bench
 from oncelog.lab.bench.settings import LARGE, SMALL, BenchSettings, LoadShape, TakeoverSettings, TopicsSettings
-from oncelog.lab.running import quiet_grpc
+from oncelog.lab.running import failed, quiet_grpc
 from oncelog.lab.spark_bench.command import spark
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -270,6 +276,33 @@ def topics(
 
     settings = TopicsSettings(count, idle_seconds)
     run_bench(lambda stack, tell: topics_rows(stack, settings, tell), data, output)
+
+
+@app.command()
+def plot(
+    files: Annotated[list[Path], typer.Argument(help="Output of `oncelog bench topics` and `producers` with -o json.")],
+    picture: Annotated[Path, typer.Option(help="The picture to write, an SVG.")] = Path("cost.svg"),
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Draw what topics and producers cost against their number, from several runs of `topics` and `producers`.
+
+    oncelog bench topics --topics 100 -o json > 100.json
+
+    oncelog bench topics --topics 1000 -o json > 1000.json
+
+    oncelog bench plot 100.json 1000.json --picture cost.svg
+    """
+    try:
+        check_installed("pipeline")
+        from oncelog.lab.bench.plot import plot as draw
+
+        curves = draw(files, picture)
+    except OncelogError as error:
+        raise failed(error) from error
+    if output is Output.JSON:
+        print(json.dumps({"picture": str(picture), "curves": [curve._asdict() for curve in curves]}))
+    else:
+        print(f"{picture}: {len(curves)} curves")
 
 
 @app.command("all")

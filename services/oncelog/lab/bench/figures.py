@@ -46,6 +46,8 @@ class BenchRow:
     #: what explains the figure, for the JSON output; `note` is for the table
     detail: dict[str, object] = field(default_factory=dict)
     note: str = ""
+    #: how many there were of what the row counts, such as {"topics": 1000}: `oncelog bench plot` draws it
+    at: dict[str, int] | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -65,6 +67,7 @@ class BenchRow:
             "reach": None if self.target is None else self.target.shown(self.unit),
             "ok": self.ok,
             "note": self.note,
+            "at": self.at,
             "detail": self.detail,
         }
 
