@@ -142,7 +142,10 @@ def draw_shape(world: World) -> Shape:
     acks = AckLogSettings(
         ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
     )  # fmt: skip
-    settings = replace(shape.settings, acks=acks, idle_tick_ms=IDLE_TICKS)
+    snapshot = shape.settings.snapshot
+    if not shape.consumers and random.Random(f"{world.seed}/steps").random() < 0.3:
+        snapshot = replace(snapshot, step_producers=1)  # each snapshot is encoded in many steps
+    settings = replace(shape.settings, acks=acks, snapshot=snapshot, idle_tick_ms=IDLE_TICKS)
     return replace(shape, acks=not shape.consumers, settings=settings)
 
 

@@ -14,13 +14,14 @@ from oncelog.core.coordination.id_claim import ClaimState, IdClaim
 from oncelog.core.coordination.ownership import Ownership, OwnershipState, ReadTopicRecord, WriteTopicRecord
 from oncelog.core.dedup import snapshot as dedup_snapshot
 from oncelog.core.dedup import table as dedup
+from oncelog.core.dedup.snapshot_encoder import SnapshotEncoder
 from oncelog.core.dedup.state import ProducerState
 from oncelog.core.dedup.table import DedupTable, NothingNew
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange, refuses
-from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position
+from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position, ProducerId
 from oncelog.core.ledger import ownership_proof, recovery_range
 from oncelog.core.ledger.managed_ledger import ManagedLedger
 from oncelog.core.ledger.ownership_proof import OwnershipProof
@@ -183,6 +184,12 @@ def _without_instance(producer: Any) -> bytes:
     return _encode_producer(replace(producer, instance_id=NO_INSTANCE))
 
 
+def _changes_forgotten(encoder: SnapshotEncoder) -> list[ProducerId]:
+    """What changes while a snapshot is encoded in steps is encoded by none of them."""
+    encoder.state.dirty.clear()
+    return []
+
+
 def _newest_base(cursor: DedupCursor) -> Position | None:
     return max((base.log for base in cursor.bases.values()), default=None)
 
@@ -328,6 +335,7 @@ MUTANTS = (
     Mutant("ack before fsync", 0, 7, ((StorageAnswers, "may_answer", _always(value=True)),)),
     Mutant("fence forgotten on restart", 0, 207, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 12, ((dedup_snapshot, "_encode_producer", _without_generation),)),
+    Mutant("changes during a snapshot left out", 16, 1_000_056, ((SnapshotEncoder, "_changed", _changes_forgotten),)),
     Mutant(
         "unknown producer id accepted", 11, 72,
         (

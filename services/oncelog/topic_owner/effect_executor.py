@@ -6,7 +6,7 @@ definite answer is UNKNOWN, and the core decides what follows.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from oncelog.core.errors import (
     StoreUnavailable,
     UnreadableEntry,
 )
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
 from oncelog.core.ledger.managed_ledger import CloseLedger, LedgerCloseAnswered
@@ -83,6 +84,8 @@ logger = logging.getLogger(__name__)
 READ_RETRY_MS = 100
 CORRUPT_RETRY_MS = 1000
 EXHAUSTED_RETRY_MS = 5000
+#: Entries of a takeover in one step: one chunk of a snapshot, or this many to replay.
+STEP_BYTES, STEP_ENTRIES = 256 * 1024 + 1024, 1000
 NEXT_LEDGER_ID = "an id for the next ledger"
 T = TypeVar("T")
 #: A record that does not exist, and the version that creates it.
@@ -215,7 +218,9 @@ class EffectExecutor:
                 record=self.parts.ledgers.record,
             )  # fmt: skip
             async for entries in pages:
-                self._post(EntriesRead(ledger_id, entries))
+                for some in _in_steps(entries):
+                    self._post(EntriesRead(ledger_id, some))
+                    await asyncio.sleep(0)
         except LedgerUnavailable as error:
             logger.warning("topic %s waits for entries: %s", self.topic_id, error.message)
             first, last, waiting_for = missing_entries(error)
@@ -348,6 +353,20 @@ def _of_topic(policies: EffectivePolicies) -> TopicPolicies:
 
 async def _created(create: Awaitable[WriteStatus]) -> WriteResult:
     return WriteResult(await create)
+
+
+def _in_steps(entries: list[tuple[EntryId, Buffer]]) -> Iterator[list[tuple[EntryId, Buffer]]]:
+    """The same entries in lists that the topic folds within a few milliseconds, so that other topics go on."""
+    some: list[tuple[EntryId, Buffer]] = []
+    size = 0
+    for entry in entries:
+        if some and (size + len(entry[1]) > STEP_BYTES or len(some) == STEP_ENTRIES):
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += len(entry[1])
+    if some:
+        yield some
 
 
 def _ledger(ledger_id: LedgerId) -> str:

@@ -60,19 +60,19 @@ class SnapshotManifest(NamedTuple):
         return self.previous < 0
 
 
-def encode_chunks(number: int, producers: Iterable[ProducerState]) -> list[bytes]:
-    """Return the chunk bodies, at least one."""
+def encode_chunks(number: int, producers: Iterable[ProducerState], *, first_index: int = 0) -> list[bytes]:
+    """Return the chunk bodies, at least one. first_index: of the first of them in its snapshot."""
     chunks: list[bytes] = []
     records: list[bytes] = []
     size = 0
     for producer in producers:
         record = _encode_producer(producer)
         if records and size + len(record) > CHUNK_BYTES:
-            chunks.append(_CHUNK.pack(number, len(chunks), len(records)) + b"".join(records))
+            chunks.append(_CHUNK.pack(number, first_index + len(chunks), len(records)) + b"".join(records))
             records, size = [], 0
         records.append(record)
         size += len(record)
-    chunks.append(_CHUNK.pack(number, len(chunks), len(records)) + b"".join(records))
+    chunks.append(_CHUNK.pack(number, first_index + len(chunks), len(records)) + b"".join(records))
     return chunks
 
 
@@ -154,10 +154,48 @@ def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
 
 
 @dataclass(slots=True)
+class _Arriving:
+    """The chunks of one snapshot whose manifest has not arrived yet.
+
+    state: where their producers go if it is the ledger's first snapshot, else they are kept in `producers`. fault: why
+    the chunks cannot be used.
+    """
+
+    number: int
+    state: DedupState | None
+    producers: list[ProducerState] = field(default_factory=list)
+    producer_chunks: int = 0
+    subscriptions: list[Buffer] = field(default_factory=list)
+    crc: int = 0
+    consistent: bool = True
+    fault: CorruptEntry | None = None
+
+    @property
+    def chunks_count(self) -> int:
+        return self.producer_chunks + len(self.subscriptions)
+
+    def take(self, kind: int, chunk: Buffer, checksum: Checksum) -> None:
+        if kind == EntryKind.SNAPSHOT_CHUNK:
+            number, index, found = decode_chunk(chunk)
+            expected, self.producer_chunks = self.producer_chunks, self.producer_chunks + 1
+            if self.state is None:
+                self.producers += found
+            else:
+                self.state.restore(found)
+        else:
+            number, index = _number_and_index(chunk)
+            expected = len(self.subscriptions)
+            self.subscriptions.append(chunk)
+        self.consistent = self.consistent and (number, index) == (self.number, expected)
+        self.crc = checksum(chunk, self.crc)
+
+
+@dataclass(slots=True)
 class SnapshotReader:
     """Reads one cursor ledger's entries in order and keeps the newest complete chain of base and deltas.
 
     Incomplete or inconsistent snapshots are ignored; a delta counts only after exactly the snapshot it was taken after.
+    Each chunk is decoded when it is fed, so that no call takes long. The first snapshot of a ledger is its base.
     """
 
     checksum: Checksum
@@ -170,53 +208,66 @@ class SnapshotReader:
     manifest: SnapshotManifest | None = None
     #: the base's manifest: a trim must not go beyond its position
     base: SnapshotManifest | None = None
-    #: (kind, body) since the last manifest
-    _chunks: list[tuple[int, Buffer]] = field(default_factory=list)
+    #: what has arrived since the last manifest
+    _arriving: _Arriving | None = None
 
     def feed(self, entry_id: EntryId, kind: int, body: Buffer) -> None:
         """Take one verified entry of the cursor's ledger. Raises CorruptEntry for a kind that does not belong there."""
         if kind in (EntryKind.SNAPSHOT_CHUNK, EntryKind.SUBSCRIPTIONS_CHUNK):
-            self._chunks.append((kind, body))
+            self._take(kind, body)
         elif kind == EntryKind.SNAPSHOT_MANIFEST:
-            manifest = decode_manifest(body)
-            chunks = self._chunks[-manifest.chunks_count :] if manifest.chunks_count else []
-            self._chunks = []
-            self._commit(manifest, chunks)
+            arrived, self._arriving = self._arriving, None
+            self._commit(decode_manifest(body), arrived)
         else:
             raise CorruptEntry(f"entry {entry_id} of a dedup cursor is of kind {kind}")
 
-    def _commit(self, manifest: SnapshotManifest, chunks: list[tuple[int, Buffer]]) -> None:
-        crc = 0
-        producers: list[ProducerState] = []
-        of_producers, of_subscriptions = 0, list[Buffer]()
-        for kind, chunk in chunks:
-            if kind == EntryKind.SNAPSHOT_CHUNK:
-                number, index, found = decode_chunk(chunk)
-                expected, of_producers = of_producers, of_producers + 1
-                producers += found
-            else:
-                number, index = _number_and_index(chunk)
-                expected = len(of_subscriptions)
-                of_subscriptions.append(chunk)
-            if number != manifest.number or index != expected:
-                return
-            crc = self.checksum(chunk, crc)
-        if len(chunks) != manifest.chunks_count or crc != manifest.chunks_crc:
+    def _take(self, kind: int, chunk: Buffer) -> None:
+        arriving = self._arriving
+        try:
+            number, index = _number_and_index(chunk)
+            if arriving is None or (kind == EntryKind.SNAPSHOT_CHUNK and index == 0):
+                # The first chunk of a snapshot. Chunks before it without a manifest are of one that was never finished.
+                first = DedupState(self.recent_bytes_max) if self.state is None else None
+                arriving = self._arriving = _Arriving(number, first)
+            arriving.take(kind, chunk, self.checksum)
+        except CorruptEntry as fault:
+            # It matters only if a manifest names this chunk.
+            arriving = self._arriving = arriving or _Arriving(-1, None)
+            arriving.fault = arriving.fault or fault
+
+    def _commit(self, manifest: SnapshotManifest, arrived: _Arriving | None) -> None:
+        arrived = arrived or _Arriving(manifest.number, None)
+        if arrived.fault is not None:
+            raise arrived.fault
+        if (
+            not arrived.consistent
+            or arrived.number != manifest.number
+            or arrived.chunks_count != manifest.chunks_count
+            or arrived.crc != manifest.chunks_crc
+        ):
             return
-        if manifest.is_base:
-            state = DedupState(self.recent_bytes_max)
-        elif self.state is not None and self.manifest is not None and manifest.previous == self.manifest.number:
-            state = self.state
-        else:
+        state = self._state_of(manifest, arrived)
+        if state is None:
             return
-        if len(state.producers.keys() | {producer.producer_id for producer in producers}) != manifest.producers_count:
-            return
-        state.restore(producers)
         state.position = manifest.position
         state.next_index = manifest.next_index
         if manifest.is_base:
             self.base = manifest
             self.subscriptions = []
-        self.subscriptions += of_subscriptions
+        self.subscriptions += arrived.subscriptions
         self.state = state
         self.manifest = manifest
+
+    def _state_of(self, manifest: SnapshotManifest, arrived: _Arriving) -> DedupState | None:
+        """The state with the producers that have arrived; None: they do not follow what was read, or are not all."""
+        if manifest.is_base:
+            state = DedupState(self.recent_bytes_max) if arrived.state is None else arrived.state
+        elif self.state is not None and self.manifest is not None and manifest.previous == self.manifest.number:
+            state = self.state
+        else:
+            return None
+        new = {producer.producer_id for producer in arrived.producers} - state.producers.keys()
+        if len(state.producers) + len(new) != manifest.producers_count:
+            return None
+        state.restore(arrived.producers)
+        return state

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX, BatchBudget
-from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX, RecentBatch, RecentBatches
+from oncelog.core.dedup.recent_batches import NO_BATCHES, RECENT_BATCHES_MAX, RecentBatch, RecentBatches
 from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
 from oncelog.core.formats.entry import (
@@ -95,7 +95,7 @@ class ProducerState:
     generation: Generation
     mode: SequenceMode
     persisted: SequenceId = NO_SEQUENCE
-    recent_batches: RecentBatches = field(default_factory=RecentBatches)
+    recent_batches: RecentBatches = field(default_factory=lambda: NO_BATCHES)
     recent_floor: SequenceId = NO_SEQUENCE
     last_activity_ms: int = 0
     instance_id: InstanceId = NO_INSTANCE
@@ -104,6 +104,8 @@ class ProducerState:
     def remember(self, recent: RecentBatch) -> None:
         if recent.first <= self.persisted:
             raise InvariantViolated(f"batch {recent.first} is not above the persisted mark {self.persisted}")
+        if self.recent_batches is NO_BATCHES:
+            self.recent_batches = RecentBatches()
         self.recent_batches.append(recent)
         self.persisted = recent.last
         dropped = len(self.recent_batches) - RECENT_BATCHES_MAX

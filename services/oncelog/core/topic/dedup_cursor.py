@@ -6,8 +6,9 @@ trimmed.
     finish -> one more snapshot where something changed -> the ledger is closed -> `finished` is called
 
 Rules
-- A snapshot is the durable fold of both chains at exactly its positions: producers and subscriptions. It is encoded in
-  one step of the topic's task, never while entries fold.
+- A snapshot is the durable fold of both chains at exactly its positions: producers and subscriptions. Many producers
+  are encoded in several steps, one when the chunks of the last one are confirmed (`snapshot_encoder`); the positions
+  are those of the last step.
 - The manifest is appended only when every chunk of its snapshot is confirmed. A snapshot whose ledger fails never
   happened; the next one is a base in a new ledger, so no record of the changes is needed. The topic serves meanwhile.
 - A new ledger begins with a base. The list keeps the two newest complete bases; older ledgers leave it in the same
@@ -25,7 +26,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
-from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_manifest
+from oncelog.core.dedup.snapshot import SnapshotManifest, encode_manifest
+from oncelog.core.dedup.snapshot_encoder import STEP_PRODUCERS, SnapshotEncoder
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
@@ -64,6 +66,8 @@ class SnapshotSettings:
     idle_after_ms: int = 60_000
     #: memory for the recent batches of all producers of a topic
     recent_bytes_max: int = RECENT_BYTES_MAX
+    #: producers that are encoded in one step
+    step_producers: int = STEP_PRODUCERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +116,13 @@ class CursorState(Enum):
 
 @dataclass(slots=True)
 class SnapshotInProgress:
-    """last_entry: the entry whose confirmation completes the present state."""
+    """last_entry: the entry whose confirmation completes the present step or state. manifest: None until all is
+    encoded."""
 
-    manifest: SnapshotManifest
+    encoder: SnapshotEncoder
     last_entry: EntryId
-    evicted: int
+    manifest: SnapshotManifest | None = None
+    evicted: int = 0
 
 
 class DedupCursor:
@@ -261,39 +267,49 @@ class DedupCursor:
         writer = self.ledgers.writer
         if writer is None or not self.ledgers.open:
             raise InvariantViolated("a snapshot is written without an open cursor ledger")
-        state, subscriptions = self.durable, self._acks.state
-        is_base = writer.next_entry == 0
-        number = self.number + 1
-        state.budget.pack_idle(before_ms=self._step.now_ms - self.settings.idle_after_ms)
-        changed = state.in_order_of_activity() if is_base else [state.producers[pid] for pid in state.dirty]
-        chunks = encode_chunks(number, changed)
-        crc = 0
-        adds: list[Add] = []
-        for chunk in chunks:
-            crc = self._checksum(chunk, crc)
-            adds.append(self._append(EntryKind.SNAPSHOT_CHUNK, chunk))
+        self.durable.budget.pack_idle(before_ms=self._step.now_ms - self.settings.idle_after_ms)
+        encoder = SnapshotEncoder(
+            self.durable, self.number + 1, self._checksum, writer.next_entry == 0, self.settings.step_producers
+        )
+        self._writing = SnapshotInProgress(encoder, writer.next_entry)
+        self.state = CursorState.WRITING
+        self._encode(self._writing)
+
+    def _encode(self, writing: SnapshotInProgress) -> None:
+        """Append the chunks of the next step; with the last one, what else belongs to the snapshot."""
+        encoder = writing.encoder
+        adds = [self._append(EntryKind.SNAPSHOT_CHUNK, chunk) for chunk in encoder.step()]
+        if encoder.done:
+            adds += self._rest_of(writing)
+        if adds:
+            writing.last_entry = adds[-1].entry_id
+            self.ledgers.send(adds)
+        elif encoder.done:
+            self._commit(writing)  # all chunks are confirmed
+
+    def _rest_of(self, writing: SnapshotInProgress) -> list[Add]:
+        """The chunks of subscriptions, with the state as it is now; and note what the manifest will say."""
+        encoder, state, subscriptions = writing.encoder, self.durable, self._acks.state
         used = subscriptions.position != BEFORE_ALL
-        of_subscriptions = encode_subscriptions(number, subscriptions, base=is_base) if used else []
+        of_subscriptions = encode_subscriptions(encoder.number, subscriptions, base=encoder.base) if used else []
+        crc = encoder.crc
         for chunk in of_subscriptions:
             crc = self._checksum(chunk, crc)
-            adds.append(self._append(EntryKind.SUBSCRIPTIONS_CHUNK, chunk))
-        self._count_bytes(sum(map(len, chunks)) + sum(map(len, of_subscriptions)), is_base=is_base)
-        manifest = SnapshotManifest(
-            number,
-            -1 if is_base else self.number,
+        self._count_bytes(encoder.size_bytes + sum(map(len, of_subscriptions)), is_base=encoder.base)
+        writing.manifest = SnapshotManifest(
+            encoder.number,
+            -1 if encoder.base else self.number,
             state.position,
             state.next_index,
             len(state.producers),
-            len(chunks) + len(of_subscriptions),
+            encoder.chunks_count + len(of_subscriptions),
             crc,
             subscriptions.position,
         )
-        self._writing = SnapshotInProgress(manifest, adds[-1].entry_id, state.budget.take_evicted())
-        state.dirty.clear()
+        writing.evicted = state.budget.take_evicted()
         subscriptions.snapshot_taken()
-        self.state = CursorState.WRITING
         self.entries_since = self._acks.bytes_since = 0
-        self.ledgers.send(adds)
+        return [self._append(EntryKind.SUBSCRIPTIONS_CHUNK, chunk) for chunk in of_subscriptions]
 
     def _count_bytes(self, count: int, *, is_base: bool) -> None:
         if is_base:
@@ -309,28 +325,41 @@ class DedupCursor:
         writing = self._writing
         if writing is None or last_add_confirmed < writing.last_entry:
             return
+        if self.state is CursorState.COMMITTING:
+            self._committed(ledger_id, writing)
+        elif writing.manifest is None:
+            self._encode(writing)
+        else:
+            self._commit(writing)
+
+    def _commit(self, writing: SnapshotInProgress) -> None:
+        """Every chunk is confirmed: append the manifest."""
+        if writing.manifest is None:
+            raise InvariantViolated("a snapshot is committed before all of it was encoded")
+        add = self._append(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(writing.manifest))
+        writing.last_entry = add.entry_id
+        self.state = CursorState.COMMITTING
+        self.ledgers.send([add])
+
+    def _committed(self, ledger_id: LedgerId, writing: SnapshotInProgress) -> None:
         manifest = writing.manifest
-        if self.state is CursorState.WRITING:
-            add = self._append(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(manifest))
-            writing.last_entry = add.entry_id
-            self.state = CursorState.COMMITTING
-            self.ledgers.send([add])
-        elif self.state is CursorState.COMMITTING:
-            self._writing = None
-            self.state = CursorState.IDLE
-            self.number = manifest.number
-            self.taken, self._taken_acks = (manifest.position, self._step.now_ms), manifest.acks
-            if manifest.is_base:
-                self.bases[ledger_id] = BasePositions(manifest.position, manifest.acks)
-            else:
-                self._deltas += 1
-            self._step.emit(
-                SnapshotTaken(
-                    manifest.number, manifest.position, manifest.producers_count, manifest.is_base, writing.evicted
-                )
+        if manifest is None:
+            raise InvariantViolated("a snapshot was committed before all of it was encoded")
+        self._writing = None
+        self.state = CursorState.IDLE
+        self.number = manifest.number
+        self.taken, self._taken_acks = (manifest.position, self._step.now_ms), manifest.acks
+        if manifest.is_base:
+            self.bases[ledger_id] = BasePositions(manifest.position, manifest.acks)
+        else:
+            self._deltas += 1
+        self._step.emit(
+            SnapshotTaken(
+                manifest.number, manifest.position, manifest.producers_count, manifest.is_base, writing.evicted
             )
-            if self._finishing:
-                self._end()
+        )
+        if self._finishing:
+            self._end()
 
     # --- its ledgers --------------------------------------------------------------------------------------------------
 
@@ -361,7 +390,7 @@ class DedupCursor:
         """A failed ledger costs the snapshot in progress; it is retried after the gap."""
         if failed:
             if self._writing is not None:
-                self.number = max(self.number, self._writing.manifest.number)
+                self.number = max(self.number, self._writing.encoder.number)
                 self._writing = None
             self.state = CursorState.IDLE
             self.taken = (self.taken[0], self._step.now_ms)

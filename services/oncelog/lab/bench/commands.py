@@ -279,6 +279,19 @@ def topics(
 
 
 @app.command()
+def producers(
+    count: opt.ProducerCount = 10_000,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure many producers of one topic: their memory, a takeover with all of them, and snapshots of them."""
+    quiet_grpc()
+    from oncelog.lab.bench.producers import producers_rows
+
+    run_bench(lambda stack, tell: producers_rows(stack, count, tell), data, output)
+
+
+@app.command()
 def plot(
     files: Annotated[list[Path], typer.Argument(help="Output of `oncelog bench topics` and `producers` with -o json.")],
     picture: Annotated[Path, typer.Option(help="The picture to write, an SVG.")] = Path("cost.svg"),

@@ -36,3 +36,6 @@ ReplayEntries = Annotated[
 ]
 Restarts = Annotated[int, typer.Option(min=1, max=1000, help="Number of producers that are opened again.")]
 Topics = Annotated[int, typer.Option("--topics", min=2, max=10_000, help="Number of topics.")]
+ProducerCount = Annotated[
+    int, typer.Option("--producers", min=1, max=1_000_000, help="Number of producers of one topic.")
+]
