@@ -11,7 +11,6 @@ steps          the longest step of the event loop while a snapshot of so many pr
 import asyncio
 import signal
 import time
-from pathlib import Path
 
 from crc32c import crc32c
 
@@ -22,8 +21,9 @@ from oncelog.core.dedup.state import DedupState, ProducerState
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import EntryId, Generation, ProducerId
 from oncelog.lab.bench.figures import BenchRow, FigureTarget
+from oncelog.lab.bench.memory import resident_bytes
 from oncelog.lab.bench.running import BenchStack, Tell
-from oncelog.lab.cluster import STORAGE_NODES, ClusterProcess, signal_process
+from oncelog.lab.cluster import STORAGE_NODES, signal_process
 from oncelog.lab.failures import LabFailed
 
 TOPIC = "public/default/bench-producers"
@@ -46,14 +46,14 @@ async def producers_rows(stack: BenchStack, count: int, tell: Tell) -> list[Benc
         opened_s = time.perf_counter() - began
         victim = await cluster.owner_of(TOPIC)
         (heir,) = [owner for owner in cluster.serving("owner") if owner.pid != victim.pid]
-        before = _memory_bytes(heir)
+        before = resident_bytes(heir)
         tell("SIGKILL for the owner")
         signal_process(victim, signal.SIGKILL)
         began = time.perf_counter()
         async with await client.create_producer(TOPIC) as producer:
             await producer.send(b"x")
         takeover_s = time.perf_counter() - began
-        held = _memory_bytes(heir) - before
+        held = resident_bytes(heir) - before
         known = (await cluster.stats(TOPIC))["producer_count"]
         if known < count:
             raise LabFailed(f"the new owner knows {known} producers of {count}")
@@ -87,11 +87,6 @@ async def _open_each(client: AsyncClient, count: int) -> None:
                 tasks.create_task(work())
     except TimeoutError as late:
         raise LabFailed(f"{count} producers were not opened in time") from late
-
-
-def _memory_bytes(process: ClusterProcess) -> int:
-    fields = Path(f"/proc/{process.pid}/statm").read_text().split()
-    return int(fields[1]) * 4096
 
 
 def snapshot_steps_ms(count: int) -> tuple[float, float, float]:

@@ -11,12 +11,14 @@ takeover              seconds from the SIGKILL of one owner until a producer of 
 import asyncio
 import signal
 import time
+from dataclasses import replace
 
 from oncelog.cli.admin.places import lookup_path, topics_path
 from oncelog.client.client import AsyncClient
 from oncelog.core.names import DEFAULT_NAMESPACE
 from oncelog.lab.bench.cpu import CpuMeter
 from oncelog.lab.bench.figures import BenchRow, FigureTarget
+from oncelog.lab.bench.memory import resident_bytes
 from oncelog.lab.bench.running import BenchStack, Tell
 from oncelog.lab.bench.settings import TopicsSettings
 from oncelog.lab.cluster import STORAGE_NODES, LabCluster, signal_process
@@ -31,10 +33,11 @@ _DEADLINE_S, _DEADLINE_EACH_S = 60.0, 1.0
 
 
 async def topics_rows(stack: BenchStack, settings: TopicsSettings, tell: Tell) -> list[BenchRow]:
-    """Three rows."""
+    """Five rows, each at so many topics."""
     cluster = await stack.cluster(owners=OWNERS)
     await cluster.until_serving({"owner": OWNERS, "storage": STORAGE_NODES})
     topics = [f"bench-topics-{number}" for number in range(settings.topics)]
+    empty_bytes = sum(map(resident_bytes, cluster.serving("owner")))
     async with await cluster.connect() as client:
         tell(f"create {len(topics):,} topics and write to each")
         meter = CpuMeter(cluster)
@@ -50,11 +53,12 @@ async def topics_rows(stack: BenchStack, settings: TopicsSettings, tell: Tell) -
             note=f"CPU of each: {_shown(cpu_ms)}",
         )
         tell(f"leave them alone for {settings.idle_seconds:g} s")
-        idle = await _idle(cluster, settings)
+        idle = await _idle(cluster, settings, empty_bytes)
         tell("list them, and look them up")
         listed, owners = await _listed(cluster, topics)
         tell("SIGKILL for an owner")
-        return [created, idle, *listed, await _killed(cluster, client, topics, owners)]
+        rows = [created, idle, *listed, await _killed(cluster, client, topics, owners)]
+    return [replace(row, at={"topics": settings.topics}) for row in rows]
 
 
 def _cpu_ms(meter: CpuMeter, count: int) -> dict[str, float]:
@@ -83,20 +87,22 @@ async def _write_to_each(client: AsyncClient, topics: list[str]) -> float:
     return time.perf_counter() - began
 
 
-async def _idle(cluster: LabCluster, settings: TopicsSettings) -> BenchRow:
+async def _idle(cluster: LabCluster, settings: TopicsSettings, empty_bytes: int) -> BenchRow:
+    """empty_bytes: memory of all owners without topics."""
     await asyncio.sleep(_REST_S)
     meter = CpuMeter(cluster)
     with meter:
         await asyncio.sleep(settings.idle_seconds)
     used_us = meter.us_each(1)
     percent = {role: round(us / settings.idle_seconds / 10_000, 1) for role, us in used_us.items()}
+    bytes_each = (sum(map(resident_bytes, cluster.serving("owner"))) - empty_bytes) // settings.topics
     return BenchRow(
-        f"idle owners of {settings.topics:,} topics",
+        "idle owners",
         percent["owner"],
         "% of a core",
         target=FigureTarget(3, at_most=True),
-        detail={"percent": percent},
-        note=f"all owners together; metadata {percent['metadata']:.1f} %",
+        detail={"percent": percent, "owner_bytes_each": bytes_each},
+        note=f"all owners together, {bytes_each / 1024:.0f} KiB for each topic; metadata {percent['metadata']:.1f} %",
     )
 
 
@@ -121,8 +127,8 @@ async def _listed(cluster: LabCluster, topics: list[str]) -> tuple[list[BenchRow
         owners = await asyncio.gather(*map(owner_of, topics))
         each_s = (time.perf_counter() - began) / len(topics)
     return [
-        BenchRow(f"{len(topics):,} topics listed over REST", listing_s * 1000, "ms"),
-        BenchRow(f"look-up over REST among {len(topics):,} topics", each_s * 1000, "ms"),
+        BenchRow("topics listed over REST", listing_s * 1000, "ms"),
+        BenchRow("look-up over REST among so many topics", each_s * 1000, "ms"),
     ], owners
 
 
