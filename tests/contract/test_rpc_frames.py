@@ -146,7 +146,13 @@ def test_bulk_fields_are_bytes_with_number_fifteen() -> None:
         for field in message.fields
         if field.number == 15
     }
-    assert set(bulk) == {"AppendFrame.entries", "ReadFrame.entries", "PublishFrame.batches", "ReaderFrame.entries"}
+    assert set(bulk) == {
+        "AppendFrame.entries",
+        "ReadFrame.entries",
+        "RecoverAnswer.reads",
+        "PublishFrame.batches",
+        "ReaderFrame.entries",
+    }
     assert set(bulk.values()) == {12}  # TYPE_BYTES
 
 

@@ -125,8 +125,9 @@ async def test_created_topic_has_a_name_and_an_empty_record(backend: Backend) ->
     stored = await topics.read(creation.name.value.topic_id)
     assert stored is not None
     assert (stored.version, stored.value.name, stored.value.owner) == (0, "public/default/flights", None)
+    assert creation.record == stored
     again = await topics.create(TOPIC)
-    assert again == replace(creation, created=False)
+    assert again == replace(creation, created=False, record=None)
 
 
 async def test_creators_of_one_name_get_one_topic(backend: Backend) -> None:
