@@ -20,6 +20,7 @@ from oncelog.client.places import Place
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, ReadStart, last_message_id
 from oncelog.client.sender import ProducerOptions
+from oncelog.client.still_open import StillOpen
 from oncelog.client.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
 from oncelog.core.access import Caller
 from oncelog.core.consumer.events import RECEIVE_WINDOW
@@ -89,9 +90,9 @@ class AsyncClient:
         self._network = Network(addresses, credentials, routing, storage_reads=storage_reads)
         self._internal = internal
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
-        self._producers: list[AsyncProducer] = []
-        self._readers: list[AsyncReader] = []
-        self._consumers: list[AsyncConsumer] = []
+        self._producers = StillOpen[AsyncProducer](lambda producer: producer.failure is not None)
+        self._readers = StillOpen[AsyncReader](lambda reader: reader.closed)
+        self._consumers = StillOpen[AsyncConsumer](lambda consumer: consumer.failure is not None)
 
     async def create_producer(
         self,
@@ -170,7 +171,6 @@ class AsyncClient:
             pending_bytes_max,
             choice("on_unverified", _ON_UNVERIFIED, on_unverified),
         )
-        self._producers = [each for each in self._producers if each.failure is None]
         try:
             return await self._opened(AsyncProducer(name, options, self._network))
         except InvalidArgument as error:
@@ -181,7 +181,7 @@ class AsyncClient:
         return await self._opened(PartitionedProducer(name, partitions, options, self._network))
 
     async def _opened(self, producer: AsyncProducer) -> AsyncProducer:
-        self._producers.append(producer)
+        self._producers.add(producer)
         await producer.open(self._timeout_ms)
         return producer
 
@@ -231,7 +231,6 @@ class AsyncClient:
                 check_type("start", each, MessageId, "a list of MessageIds")
         check_type("inclusive", inclusive, bool, "True or False")
         skipping = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
-        self._readers = [each for each in self._readers if not each.closed]
         reader = AsyncReader(name, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping)
         try:
             await reader.open(start, inclusive=inclusive)
@@ -248,7 +247,7 @@ class AsyncClient:
             except BaseException:
                 await reader.close()
                 raise
-        self._readers.append(reader)
+        self._readers.add(reader)
         return reader
 
     async def subscribe(
@@ -316,8 +315,7 @@ class AsyncClient:
         topics = await first_indexes(self._network, name, start, inclusive=inclusive, timeout_ms=self._timeout_ms)
         self._network.check_open()
         consumer = AsyncConsumer(name, settings, self._network, timeout_ms=self._timeout_ms, on_corrupt=skip_or_raise)
-        self._consumers = [each for each in self._consumers if each.failure is None]
-        self._consumers.append(consumer)
+        self._consumers.add(consumer)
         await consumer.open(topics)
         return consumer
 
