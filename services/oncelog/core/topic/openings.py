@@ -16,6 +16,7 @@ gone is kept for the next request.
 """
 
 from collections import deque
+from itertools import islice
 
 from oncelog.core.dedup.state import assigned_name
 from oncelog.core.dedup.table import DedupTable
@@ -40,6 +41,10 @@ from oncelog.core.topic.log import InFlight, TopicLog
 from oncelog.core.topic.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
 from oncelog.core.topic.reconnect_grace import ReconnectGrace
 from oncelog.core.topic.sessions import BlockedOn, Sessions
+
+#: So many of the requests that need an id are tried when one arrives. The first one takes it, unless it waits for
+#: something else meanwhile.
+_TRIED_MAX = 64
 
 
 class Openings:
@@ -225,7 +230,7 @@ class Openings:
             return
         del self._allocating[event.allocation]
         self._free.append(event.producer_id)
-        for opening in list(self._needing.values()):
+        for opening in list(islice(self._needing.values(), _TRIED_MAX)):
             if not self._free:
                 break
             self._open(opening)
@@ -251,15 +256,33 @@ class Openings:
 
     def settle(self, entries: list[InFlight]) -> None:
         """Grants among these durable entries are answered; from here on they fence the older generations."""
-        grants = False
+        grants = []
         for entry in entries:
             if entry.grant is not None:
-                grants = True
+                grants.append(entry.grant)
                 self.granting.settled(entry, entry.grant)
                 self._granted(entry.grant, entry.call)
         if grants:
-            self.retry()
-            self.sessions.retry(BlockedOn.GRANT)
+            self._retry_after(grants)
+
+    def _retry_after(self, grants: list[ProducerOpened]) -> None:
+        """Try again what waits for one of these grants: not every request, because those of other producers wait for
+        something else, and may be thousands."""
+        names = {grant.name for grant in grants}
+        pids = {grant.producer_id for grant in grants}
+        instances = {grant.instance_id for grant in grants}
+        for opening in self.waiting:
+            event = opening.event
+            held = event.resume or event.present
+            if (
+                event.name in names
+                or (held is not None and held.producer_id in pids)
+                or (event.name is None and event.instance_id in instances)
+            ):
+                self._open(opening)
+        self._holder_is_back()
+        for pid in pids:
+            self.sessions.retry_producer(pid, BlockedOn.GRANT)
 
     def _granted(self, grant: ProducerOpened, call: int | None) -> None:
         instance = ProducerInstance(grant.producer_id, grant.generation)

@@ -258,6 +258,12 @@ class Sessions:
             if session.blocked_on is blocked_on:
                 self._check(session)
 
+    def retry_producer(self, pid: ProducerId, blocked_on: BlockedOn) -> None:
+        """Check the session of this producer again, if it was blocked by this."""
+        number = self._by_producer.get(pid)
+        if number is not None and self.open_sessions[number].blocked_on is blocked_on:
+            self._check(self.open_sessions[number])
+
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def _end(self, number: SessionNumber, error: OncelogError) -> None:
