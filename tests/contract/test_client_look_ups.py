@@ -1,4 +1,4 @@
-"""The look-ups of one client: how many are under way at once."""
+"""The look-ups of one client: how many are under way at once, and what it does when a service is busy."""
 
 import asyncio
 
@@ -6,6 +6,7 @@ import pytest
 
 from oncelog.client.lookup import LOOK_UPS_MAX, OwnerLookup
 from oncelog.core.access import Caller
+from oncelog.core.errors import TooManyRequests
 from oncelog.core.names import parse_topic
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server
@@ -47,4 +48,50 @@ async def test_a_client_asks_for_a_bounded_number_of_topics_at_once() -> None:
         routes = await asyncio.wait_for(asyncio.gather(*asked), DEADLINE_S)
         assert [route.topic_id for route in routes] == [f"public/default/t{number}" for number in range(count)]
         assert (metadata.most, metadata.answered) == (LOOK_UPS_MAX, count)
+        await lookup.close()
+
+
+class Busy:
+    """Refuses the look-ups until it is told that it is free."""
+
+    def __init__(self) -> None:
+        self.refused_s: list[float] = []
+        self.answered_s: list[float] = []
+        self.free = False
+
+    def add_to(self, server: Server) -> None:
+        server.client_unary(LOOKUP, self._look_up)
+
+    async def _look_up(self, request: LookupRequest, _caller: Caller) -> LookupAnswer:
+        now_s = asyncio.get_running_loop().time()
+        if not self.free:
+            self.refused_s.append(now_s)
+            raise TooManyRequests("too many look-ups", retry_after_s=1)
+        self.answered_s.append(now_s)
+        return LookupAnswer(cluster_id="c", topic_id=request.topic, owner_address="127.0.0.1:1")
+
+
+async def test_a_busy_service_is_not_asked_again_before_its_time() -> None:
+    """The hint holds for all topics of the client, also for those that waited for their turn to ask."""
+    busy, count = Busy(), LOOK_UPS_MAX * 3
+    async with scripted(busy.add_to) as address:
+        lookup = OwnerLookup((address,), PLAIN)
+        with pytest.raises(TooManyRequests):
+            await lookup.find(parse_topic("first"))
+        busy.free = True
+        asked = [lookup.find(parse_topic(f"t{number}")) for number in range(count)]
+        await asyncio.wait_for(asyncio.gather(*asked), DEADLINE_S)
+        assert (len(busy.refused_s), len(busy.answered_s)) == (1, count)
+        assert min(busy.answered_s) - busy.refused_s[0] >= 1.0
+        await lookup.close()
+
+
+async def test_another_service_is_asked_while_one_is_busy() -> None:
+    busy, other = Busy(), Metadata()
+    other.go.set()
+    async with scripted(busy.add_to) as first, scripted(other.add_to) as second:
+        lookup = OwnerLookup((first, second), PLAIN)
+        for number in range(5):
+            await lookup.find(parse_topic(f"t{number}"))
+        assert (len(busy.refused_s), other.answered) == (1, 5)
         await lookup.close()

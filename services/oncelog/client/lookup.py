@@ -1,10 +1,21 @@
-"""The look-up of a topic's owner, answered by any metadata service."""
+"""The look-up of a topic's owner, answered by any metadata service.
+
+A service that refuses a call with TooManyRequests says how long to wait. Until then this client does not ask it again,
+for no topic; then its calls come at random times, not all at once.
+"""
 
 import asyncio
+import random
 from typing import NamedTuple, TypeVar
 
 from oncelog.client.addresses import Routing
-from oncelog.core.errors import InvalidArgument, OncelogError, ServiceUnavailable, WrongCluster
+from oncelog.core.errors import (
+    InvalidArgument,
+    OncelogError,
+    ServiceUnavailable,
+    TooManyRequests,
+    WrongCluster,
+)
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel
@@ -60,6 +71,8 @@ class OwnerLookup:
         self._credentials = credentials
         self._routing = routing
         self._channels: dict[str, Channel] = {}
+        #: {service: loop time until which it is not asked, since it was busy}
+        self._busy_until_s: dict[str, float] = {}
         #: a call's time begins when it has a slot here
         self._slots = asyncio.Semaphore(LOOK_UPS_MAX)
         #: cluster id of the first answer; an address of another cluster must not be used
@@ -131,17 +144,33 @@ class OwnerLookup:
         timeout_ms: int,
     ) -> tuple[ReceivedAnswerT, str]:
         failure: OncelogError = ServiceUnavailable("no metadata service is configured")
-        for address in list(self._addresses):
-            try:
-                async with self._slots:
+        asked: set[str] = set()
+        while len(asked) < len(self._addresses):
+            async with self._slots:
+                address = await self._next(asked)
+                asked.add(address)
+                try:
                     return await self._channel(address).call(method, request, timeout_ms=timeout_ms), address
-            except OncelogError as error:
-                if not error.retriable:
-                    raise
-                failure = error
-                self._addresses.remove(address)
-                self._addresses.append(address)
+                except OncelogError as error:
+                    if not error.retriable:
+                        raise
+                    failure = error
+            self._addresses.remove(address)
+            self._addresses.append(address)
+            if isinstance(failure, TooManyRequests):
+                pause_s = int(failure.details.get("retry_after_s") or 1)
+                self._busy_until_s[address] = asyncio.get_running_loop().time() + pause_s
         raise failure
+
+    async def _next(self, asked: set[str]) -> str:
+        """The first service of the others that is not busy; waits until there is one, and up to half as long again."""
+        while True:
+            now_s = asyncio.get_running_loop().time()
+            left_s = {one: self._busy_until_s.get(one, now_s) - now_s for one in self._addresses if one not in asked}
+            free = next((one for one, pause_s in left_s.items() if pause_s <= 0), None)
+            if free is not None:
+                return free
+            await asyncio.sleep(min(left_s.values()) * random.uniform(1.0, 1.5))
 
     def _channel(self, address: str) -> Channel:
         channel = self._channels.get(address)

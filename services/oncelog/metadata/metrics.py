@@ -27,6 +27,17 @@ def observe_coordination(telemetry: Telemetry, coordination: Coordination) -> No
     telemetry.observe_level(
         "metadata_owners_usable", "Topic owners that take topics", lambda: [Reading(len(owners.usable))]
     )
+    admission = coordination.lookup.admission
+    telemetry.observe_level(
+        "metadata_lookups",
+        "Look-ups and creations of topics in progress, with those that wait",
+        lambda: [Reading(admission.callers)],
+    )
+    telemetry.observe_count(
+        "metadata_lookups_refused",
+        "Look-ups and creations of topics that were refused, because too many were in progress",
+        lambda: [Reading(admission.refused)],
+    )
 
 
 def observe_election(telemetry: Telemetry, balancer: Balancer) -> None:

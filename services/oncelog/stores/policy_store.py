@@ -24,6 +24,7 @@ from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.policies import EffectivePolicies, Policies, PolicySource, decode_policies, encode_policies, nearest
+from oncelog.stores.shared_reads import SharedReads
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.watch import PathsWatch, SharedNodes
@@ -45,6 +46,8 @@ class PolicyStore:
         self._session = session
         #: policies above the topics', which all watches of this process follow together
         self._shared = SharedNodes(session)
+        #: a thousand clients that arrive at the same time ask for the grants of the same namespace
+        self._grants = SharedReads(self.read)
 
     async def read(self, scope: Scope) -> Versioned[Policies]:
         """The policies after a sync. Where none was ever set: empty ones, at ABSENT_VERSION.
@@ -100,7 +103,7 @@ class PolicyStore:
         if caller.superuser:
             return
         try:
-            grants = (await self.read(namespace)).value.permissions
+            grants = (await self._grants.get(namespace)).value.permissions
         except NamespaceNotFound:
             grants = {}
         require(caller, grants, *rights, what=f"namespace {namespace}")

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
 from oncelog.metadata.coordination.lookup_service import LookupService
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
@@ -96,6 +98,15 @@ class Coordination:
         server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)
         server.client_unary(metadata_codec.TOPICS, lookups.topics)
         server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(self.cluster_id, self.owners).serve)
+
+    async def create_topic(self, name: TopicName, *, partitions: int = 0) -> bool:
+        """As `TopicLookup.create`; waits while a deleted partitioned topic of that name is removed."""
+        try:
+            return await self.lookup.create(name, partitions=partitions)
+        except ServiceUnavailable:
+            # Asked only now, because a name is mostly free.
+            await self.deletions.until_free(name)
+        return await self.lookup.create(name, partitions=partitions)
 
     async def close(self) -> None:
         """Stop drawing conclusions from closed streams, end repairs, and close the channels to other processes."""

@@ -8,10 +8,12 @@ from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.lookup_admission import LookupAdmission
 from oncelog.metadata.coordination.owners import Owners, address_of, advertised_address_of
 from oncelog.metadata.coordination.placements import Placements
 from oncelog.runtime.backoff import Backoff, doubling_pause_ms
 from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.shared_reads import SharedReads
 from oncelog.stores.store_session import Versioned
 from oncelog.stores.topic_store import NameRecord, TopicCreation, TopicStore
 
@@ -36,17 +38,28 @@ class Located(NamedTuple):
 
 
 class TopicLookup:
-    """Used by both gRPC and REST."""
+    """Used by both gRPC and REST. Each public method raises TooManyRequests while too many calls are in progress."""
 
-    def __init__(self, topics: TopicStore, policies: PolicyStore, owners: Owners, placements: Placements) -> None:
+    def __init__(
+        self,
+        topics: TopicStore,
+        policies: PolicyStore,
+        owners: Owners,
+        placements: Placements,
+        *,
+        admission: LookupAdmission | None = None,
+    ) -> None:
         self._topics = topics
         self._policies = policies
         self._owners = owners
         self._placements = placements
+        self.admission = admission or LookupAdmission()
+        self._names = SharedReads(self._read_name)
 
     async def find(self, name: TopicName) -> NameRecord:
         """The record of the name. Raises TopicNotFound."""
-        found = await self._topics.find(name)
+        async with self.admission.caller():
+            found = await self._names.get(name)
         if found is None or found.value.deleted:
             raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
         return found.value
@@ -62,13 +75,18 @@ class TopicLookup:
                 f"{name} is the name of a partition of {name.local}: create the partitioned topic instead",
                 field="topic",
             )
-        return (await self._topics.create(name, partitions=partitions)).created
+        async with self.admission.caller():
+            return (await self._create(name, partitions=partitions)).created
 
     async def locate(self, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> Located:
         """Where the topic is served; waits up to OWNER_WAIT_MS for an owner that can take it.
 
         Raises TopicNotFound, NamespaceNotFound, and ServiceUnavailable if no owner took it in that time.
         """
+        async with self.admission.caller():
+            return await self._locate(name, create, owner_epoch_seen)
+
+    async def _locate(self, name: TopicName, create: bool, owner_epoch_seen: OwnerEpoch) -> Located:
         found = await self._found(name, create=create)
         record = found.name.value
         if record.partitions:
@@ -89,23 +107,36 @@ class TopicLookup:
 
         Also raises PermissionDenied.
         """
-        namespace = name.namespace_name
-        await self._policies.require(caller, namespace, Right.PRODUCE, Right.CONSUME)
-        try:
-            return await self.locate(name, create=create and caller.superuser, owner_epoch_seen=owner_epoch_seen)
-        except TopicNotFound:
-            if not create or caller.superuser:
-                raise
-        await self._policies.require(caller, namespace, Right.PRODUCE)
-        return await self.locate(name, create=True, owner_epoch_seen=owner_epoch_seen)
+        async with self.admission.caller():
+            await self._require(caller, name, Right.PRODUCE, Right.CONSUME)
+            try:
+                return await self._locate(name, create and caller.superuser, owner_epoch_seen)
+            except TopicNotFound:
+                if not create or caller.superuser:
+                    raise
+            await self._require(caller, name, Right.PRODUCE)
+            return await self._locate(name, True, owner_epoch_seen)
+
+    async def _require(self, caller: Caller, name: TopicName, *rights: Right) -> None:
+        async with self.admission.step():
+            await self._policies.require(caller, name.namespace_name, *rights)
+
+    async def _read_name(self, name: TopicName) -> Versioned[NameRecord] | None:
+        async with self.admission.step():
+            return await self._topics.find(name)
+
+    async def _create(self, name: TopicName, *, partitions: int = 0) -> TopicCreation:
+        async with self.admission.step():
+            return await self._topics.create(name, partitions=partitions)
 
     async def _found(self, name: TopicName, *, create: bool) -> TopicCreation:
-        found = await self._topics.find(name)
+        found = await self._names.get(name)
         if found is not None and not found.value.deleted:
             return TopicCreation(found, created=False)
         if not create:
             raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
-        policies = await self._policies.effective(name.namespace_name)
+        async with self.admission.step():
+            policies = await self._policies.effective(name.namespace_name)
         # A partition needs no permission to be created on use: the creator of its partitioned topic requested it.
         if name.partition is None and not policies.auto_create_topics.value:
             raise TopicNotFound(
@@ -113,7 +144,7 @@ class TopicLookup:
                 "automatic topic creation: create the topic",
                 topic=str(name),
             )
-        return await self._topics.create(name)
+        return await self._create(name)
 
     async def _located(
         self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch, record: Versioned[TopicRecord] | None
@@ -122,7 +153,8 @@ class TopicLookup:
         backoff = Backoff(lambda failures: min(doubling_pause_ms(failures), SUSPECTED_RETRY_MS_MAX))
         while True:
             change = self._owners.change
-            placed = await self._placements.place(topic_id, owner_epoch_seen=owner_epoch_seen, record=record)
+            async with self.admission.step():
+                placed = await self._placements.place(topic_id, owner_epoch_seen=owner_epoch_seen, record=record)
             record = None
             if placed is None:
                 await change.wait()

@@ -52,8 +52,7 @@ def routes(coordination: Coordination) -> APIRouter:
 
         The partitions `<topic>-partition-0` and so on are created on first use.
         """
-        await coordination.deletions.until_free(topic)
-        if not await coordination.lookup.create(topic, partitions=count):
+        if not await coordination.create_topic(topic, partitions=count):
             raise Conflict(f"topic {topic} already exists", field="topic")
 
     @router.get(

@@ -43,8 +43,7 @@ def routes(coordination: Coordination) -> APIRouter:
     )
     async def create_topic(topic: TopicPath) -> None:
         """`conflict` if the topic exists. Independent of the policy for automatic topic creation."""
-        await coordination.deletions.until_free(topic)
-        if not await coordination.lookup.create(topic):
+        if not await coordination.create_topic(topic):
             raise Conflict(f"topic {topic} already exists", field="topic")
 
     @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic", dependencies=[_MAY_SEE])
