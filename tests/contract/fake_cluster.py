@@ -281,6 +281,7 @@ class FakeOwner:
         assert at <= following <= end
         permits.direct = resume.storage_reads
         offering.resumed.append((following, resume.storage_reads))
+        offering.ends.append(resume.end)
         return following
 
     def _end_of(self, topic: FakeTopic) -> int:

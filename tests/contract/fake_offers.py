@@ -7,7 +7,7 @@ from itertools import accumulate
 from oncelog.core.errors import PermissionDenied
 from oncelog.core.ids import EntryId, Incarnation, TopicId
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.rpc.reader_codec import OfferedMember, StorageOffer
+from oncelog.rpc.reader_codec import OfferedMember, OfferEnd, StorageOffer
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
 from tests.contract.fake_topic import LEDGER, FakeTopic
@@ -57,6 +57,8 @@ class FakeMembers:
         self.lifetime_ms = LIFETIME_MS
         #: what readers answered: (entry id, whether they take more offers)
         self.resumed: list[tuple[int, bool]] = []
+        #: and why they read no further
+        self.ends: list[OfferEnd] = []
 
     def offer(self, topic: FakeTopic, at: int, end: int) -> StorageOffer:
         """Entries at .. end - 1."""

@@ -47,7 +47,7 @@ from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
-from oncelog.topic_owner.metrics_export import observe
+from oncelog.topic_owner.metrics_export import observe, observe_offers
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
@@ -124,6 +124,7 @@ class OwnerWorld:
             self.topics, crc32c, self.metrics, message_bytes_max=limits.message_bytes_max,
             unanswered_bytes_max=limits.unanswered_bytes_max,
         )  # fmt: skip
+        self.reads = ReadService(self.topics, offer_after_bytes=limits.offer_after_bytes)
         self._limits = limits
         self._cache_budget = CacheBudget(1 << 20)
         routes = LedgerRoutes()
@@ -135,6 +136,7 @@ class OwnerWorld:
             PolicyStore(session), self.metrics, StoreClock(session, paths.CLUSTER_POLICIES),
         )  # fmt: skip
         observe(self.metrics, self.topics)
+        observe_offers(self.metrics.telemetry, self.reads.offers)
 
     def _new_runner(
         self, topic_id: TopicId, nodes: StorageNodesUpdated, first: SessionNumber, finished: Finished
@@ -204,9 +206,7 @@ async def owner_world(
         world.see_the_node()
         server = Server(security)
         server.client_stream(owner_codec.PUBLISH, world.publish.publish)
-        server.client_stream(
-            reader_codec.READ, ReadService(world.topics, offer_after_bytes=limits.offer_after_bytes).read
-        )
+        server.client_stream(reader_codec.READ, world.reads.read)
         server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics).consume)
         admin = AdminService(world.topics, ME)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)

@@ -7,6 +7,7 @@ import pytest_asyncio
 
 import oncelog
 from oncelog.client import storage_reads
+from oncelog.rpc.reader_codec import OfferEnd
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 from tests.contract.fake_offers import FakeMembers
@@ -55,7 +56,7 @@ async def test_reader_reads_from_storage_nodes(
     values = await filled(client)
     await everything(client, members, values)
     last = len(cluster.topic("flights").entries)
-    assert members.resumed == [(last, True)]
+    assert (members.resumed, members.ends) == ([(last, True)], [OfferEnd.COMPLETE])
     assert [member.entries_sent for member in members.members] == [OFFERED, 0]
 
 
@@ -95,6 +96,7 @@ async def test_owner_gives_what_no_member_gives(client: oncelog.AsyncClient, mem
     await everything(client, members, values)
     # The second offer begins with that entry, and brings nothing.
     assert members.resumed == [(25, True), (25, False)]
+    assert members.ends == [OfferEnd.NOT_GIVEN] * 2
 
 
 async def test_ledger_that_is_trimmed_during_the_read_is_the_owners_matter(
@@ -132,6 +134,7 @@ async def test_expiring_tickets_are_not_used(client: oncelog.AsyncClient, member
     values = await filled(client)
     await everything(client, members, values)
     assert not any(member.reads for member in members.members)
+    assert members.ends[0] is OfferEnd.EXPIRED
 
 
 async def test_client_that_reaches_no_storage_node_stops_trying(
@@ -144,6 +147,7 @@ async def test_client_that_reaches_no_storage_node_stops_trying(
     for _ in range(2):
         await everything(client, members, values)
     assert [more for _, more in members.resumed] == [False]
+    assert members.ends == [OfferEnd.UNREACHABLE]
 
 
 async def test_reader_buffers_no_more_than_its_window(client: oncelog.AsyncClient, members: FakeMembers) -> None:

@@ -1,6 +1,7 @@
 """An owner that sends its readers to storage nodes: what it offers, to whom, and where it goes on."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.reader_codec import (
     READ,
+    OfferEnd,
     ReadControl,
     ReaderStart,
     ReceivedEntries,
@@ -28,6 +30,7 @@ from oncelog.rpc.reader_codec import (
 from oncelog.runtime.credentials import Credentials
 from oncelog.stores.policies import Policies
 from oncelog.topic_owner.topic_runner import TopicRunner
+from tests.cluster.until import until
 from tests.contract.owner_world import OwnerLimits, OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.security_world import secured, token
 from tests.contract.shown_log import ReadingStream
@@ -95,7 +98,7 @@ async def until_end(stream: ReadingStream) -> list[int]:
 
 async def resume(stream: ReadingStream, ledger_id: int, entry_id: int, *, more: bool) -> None:
     at = Position(LedgerId(ledger_id), EntryId(entry_id))
-    await stream.write(ReadControl(None, 0, StorageResume(at, more)))
+    await stream.write(ReadControl(None, 0, StorageResume(at, more, OfferEnd.COMPLETE)))
 
 
 async def from_storage(offer: StorageOffer, role: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -129,6 +132,21 @@ async def test_reader_without_any_other_right_reads_what_it_is_offered(
         assert await from_storage(offer, "stranger", monkeypatch) == []
         await resume(stream, offer.ledger_id, COUNT + 1, more=True)
         assert await until_end(stream) == []
+        shown = world.metrics.telemetry.metrics_text().decode()
+        assert re.search(r'oncelog_storage_offers_total\{result="made"\} 1', shown)
+        assert re.search(r'oncelog_storage_offers_ended_total\{end="complete"\} 1', shown)
+        assert world.node.runner.counts.ticket_bytes_read > (COUNT - offer.first) * BODY_BYTES
+
+
+async def test_no_ticket_is_asked_for_after_the_right_was_revoked(tmp_path: Path) -> None:
+    """The stream goes on, as for every reader that is open, but no ticket outlives the right by more than a minute."""
+    async with filled(tmp_path) as (world, runner, address), reading(address, runner) as stream:
+        _, offer = await until_offer(stream)
+        await world.parts.policies.change(parse_namespace("public/default"), lambda _: Policies(permissions={}))
+        await until(lambda: not runner.grants, 30.0)
+        await resume(stream, offer.ledger_id, offer.first + 1, more=True)
+        assert await until_end(stream) == list(range(offer.first + 1, COUNT + 1))
+        assert (world.reads.offers.made["made"], world.reads.offers.made["no_right"]) == (1, 1)
 
 
 async def test_owner_sends_what_the_reader_did_not_get(tmp_path: Path) -> None:
@@ -171,6 +189,7 @@ async def test_owner_reads_itself_while_no_member_issues_tickets(
         monkeypatch.setattr(world.parts.links, "read_ticket", none)
         async with reading(address, runner) as stream:
             assert await until_end(stream) == list(range(1, COUNT + 1))
+        assert world.reads.offers.made["no_ticket"] > 0
 
 
 @pytest.mark.parametrize(("ledgers_on", "entry"), [(1, 5), (0, COUNT + 2), (0, 0)])
@@ -184,8 +203,9 @@ async def test_reader_can_only_go_on_inside_of_the_offer(tmp_path: Path, ledgers
 
 
 async def test_reader_that_leaves_during_an_offer_ends_its_stream(tmp_path: Path) -> None:
-    async with filled(tmp_path) as (_, runner, address):
+    async with filled(tmp_path) as (world, runner, address):
         async with reading(address, runner) as stream:
             await until_offer(stream)
         async with asyncio.timeout(30), reading(address, runner) as again:
             await until_offer(again)
+        await until(lambda: world.reads.offers.ended["disconnected"], 30.0)

@@ -44,6 +44,7 @@ from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
 from oncelog.rpc.reader_codec import (
     READ,
+    OfferEnd,
     ReadControl,
     ReaderStart,
     ReceivedEntries,
@@ -276,7 +277,7 @@ class ReadStream:
     async def _read_offered(self, offer: StorageOffer, channel: Channel, route: Route) -> StorageResume:
         """Read the entries of an offer as far as storage nodes give them. Returns what the owner is told."""
         reading = OfferedEntries(self._network.storage_nodes, offer)
-        state, following = self._state, offer.first
+        state, following, end = self._state, offer.first, None
         async with aclosing(reading.pages(partial(state.room, self._window_bytes))) as pages:
             async for page in pages:
                 try:
@@ -285,11 +286,12 @@ class ReadStream:
                     raise
                 except OncelogError as error:
                     logger.info("%s: the names of producers are unknown: %s", self._topic, error.message)
+                    end = OfferEnd.NAMES_UNKNOWN
                     break
                 self._receive_page(page)
                 following = EntryId(page[-1][0].entry_id + 1)
         # Without any progress the next offer would not help either.
-        return StorageResume(Position(offer.ledger_id, following), following > offer.first)
+        return StorageResume(Position(offer.ledger_id, following), following > offer.first, end or reading.end)
 
     def _receive_page(self, page: Page) -> None:
         for header, data in page:

@@ -5,6 +5,7 @@ does not give, damaged or missing or in time, the reader asks the owner for, and
     reading = OfferedEntries(nodes, offer)
     async for page in reading.pages(room): ...           # [(header, bytes)], consecutive and verified
     reading.following                                    # the first entry that no page had
+    reading.end                                          # why there are no more pages
 
     ask a member, as many bytes as there is room for --entries--> the next call to the same member
         --it lacks, spoils or refuses the next entry, or is silent--> the next member
@@ -27,7 +28,7 @@ from oncelog.core.ids import EntryId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.reader_codec import OfferedMember, StorageOffer
+from oncelog.rpc.reader_codec import OfferedMember, OfferEnd, StorageOffer
 from oncelog.rpc.storage_codec import READ, ReadRequest, ReceivedRead
 
 #: A client that reached none of an offer's members asks owners only for this long.
@@ -98,6 +99,8 @@ class OfferedEntries:
         self._expires_s = asyncio.get_running_loop().time() + offer.lifetime_ms / 2000
         #: whether a member was connected
         self._reached = False
+        #: why `pages` has ended
+        self.end = OfferEnd.UNKNOWN
 
     async def pages(self, room: Room) -> AsyncGenerator[Page, None]:
         """Ends early where the owner must be asked. Raises nothing."""
@@ -110,9 +113,15 @@ class OfferedEntries:
                 raise
             except OncelogError as error:
                 logger.info("entry %d:%d: %s", self._offer.ledger_id, self.following, error.message)
-            if self.following > self._offer.last or self._is_expiring():
+            if self.following > self._offer.last:
+                self.end = OfferEnd.COMPLETE
                 return
+            if self._is_expiring():
+                self.end = OfferEnd.EXPIRED
+                return
+        self.end = OfferEnd.NOT_GIVEN
         if not self._reached:
+            self.end = OfferEnd.UNREACHABLE
             self._nodes.unreached()
 
     def _is_expiring(self) -> bool:

@@ -32,6 +32,8 @@ def observe(
     telemetry.observe_count("storage_reads", "Read requests", lambda: [Reading(counts.reads)])
     telemetry.observe_count("storage_bytes_read", "Bytes of entries sent to readers",
                             lambda: [Reading(counts.bytes_read)])  # fmt: skip
+    telemetry.observe_count("storage_ticket_bytes_read", "Bytes of entries sent to readers with a ticket",
+                            lambda: [Reading(counts.ticket_bytes_read)])  # fmt: skip
     telemetry.observe_count("storage_entries_unreadable", "Entries that were found to be damaged",
                             lambda: [Reading(counts.entries_unreadable)])  # fmt: skip
     telemetry.observe_count("storage_ledger_checks", "Ledger records read to check adds and deletions",

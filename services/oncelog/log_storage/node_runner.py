@@ -96,6 +96,8 @@ class NodeCounts:
     fences: int = 0
     reads: int = 0
     bytes_read: int = 0
+    #: of these, to readers with a ticket
+    ticket_bytes_read: int = 0
     entries_unreadable: int = 0
     checks: int = 0
     #: ledgers kept although their records are missing, because nothing proves that they were deleted

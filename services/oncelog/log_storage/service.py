@@ -203,6 +203,7 @@ class StorageService:
         self._ticket_reads += 1
         try:
             async for frame in self.read(request):
+                self._runner.counts.ticket_bytes_read += sum(len(entry) for entry in frame.entries)
                 yield frame
         finally:
             self._ticket_reads -= 1

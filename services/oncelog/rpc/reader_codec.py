@@ -70,11 +70,32 @@ class StorageOffer(NamedTuple):
     lifetime_ms: int
 
 
+class OfferEnd(Enum):
+    """Why a reader reads no further entries of an offer; the numbers are those on the wire. Only metrics use it."""
+
+    #: not told, by a client of an older version
+    UNKNOWN = 0
+    COMPLETE = 1
+    #: the tickets expire
+    EXPIRED = 2
+    #: no member accepted a connection
+    UNREACHABLE = 3
+    #: no member gave the next entry undamaged and in time
+    NOT_GIVEN = 4
+    #: the owner did not tell the names of the producers
+    NAMES_UNKNOWN = 5
+
+
+#: {number on the wire: end}; a newer client may tell another one
+_OFFER_ENDS = {end.value: end for end in OfferEnd}
+
+
 class StorageResume(NamedTuple):
     """The answer to an offer: the reader has the entries before `at`. storage_reads: it takes further offers."""
 
     at: Position
     storage_reads: bool
+    end: OfferEnd = OfferEnd.UNKNOWN
 
 
 class ReadControl(NamedTuple):
@@ -125,7 +146,8 @@ def encode_read_control(control: ReadControl) -> bytes:
     if control.start is not None:
         start_to_wire(control.start, out.start)
     if control.resume is not None:
-        (out.resume.ledger_id, out.resume.entry_id), out.resume.storage_reads = control.resume
+        (out.resume.ledger_id, out.resume.entry_id), out.resume.storage_reads, end = control.resume
+        out.resume.end = pb.OfferEnd.ValueType(end.value)
     return out.SerializeToString()
 
 
@@ -150,7 +172,8 @@ def decode_read_control(data: bytes) -> ReadControl:
     resume = None
     if control.HasField("resume"):
         r = control.resume
-        resume = StorageResume(Position(LedgerId(r.ledger_id), EntryId(r.entry_id)), r.storage_reads)
+        end = _OFFER_ENDS.get(r.end, OfferEnd.UNKNOWN)
+        resume = StorageResume(Position(LedgerId(r.ledger_id), EntryId(r.entry_id)), r.storage_reads, end)
     start = start_from_wire(control.start) if control.HasField("start") else None
     return ReadControl(start, control.permit_bytes, resume)
 

@@ -9,6 +9,7 @@ from oncelog.ledgers.read_watch import ReadWatch
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.stores.json_records import observe_damaged
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.storage_offers import OfferCounts
 from oncelog.topic_owner.subscription_metrics import observe_subscriptions
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
@@ -55,6 +56,16 @@ def observe_reads(telemetry: Telemetry, watch: ReadWatch) -> None:
     )
     telemetry.observe_count(
         "damaged_reads", "Entries that a storage node could not give undamaged", lambda: [Reading(watch.damaged_count)]
+    )
+
+
+def observe_offers(telemetry: Telemetry, offers: OfferCounts) -> None:
+    """Register the instruments for readers that are sent to storage nodes."""
+    telemetry.observe_count(
+        "storage_offers", "Offers to readers to read from storage nodes, by result", lambda: _by(offers.made, "result")
+    )
+    telemetry.observe_count(
+        "storage_offers_ended", "Offers by why the reader read no further", lambda: _by(offers.ended, "end")
     )
 
 

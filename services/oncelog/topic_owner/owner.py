@@ -45,7 +45,7 @@ from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
-from oncelog.topic_owner.metrics_export import observe, observe_reads
+from oncelog.topic_owner.metrics_export import observe, observe_offers, observe_reads
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.publish_service import PublishService
@@ -275,6 +275,7 @@ class Owner:
         server.client_stream(owner_codec.PUBLISH, publish.publish)
         offer_after = OFFER_AFTER_BYTES if self.settings.storage_reads else None
         reads = ReadService(self.topics, offer_after_bytes=offer_after)
+        observe_offers(self.metrics.telemetry, reads.offers)
         server.client_stream(reader_codec.READ, reads.read)
         server.client_stream(consumer_codec.CONSUME, ConsumeService(self.topics).consume)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)

@@ -29,10 +29,10 @@ from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
 from oncelog.rpc.server import ServerStream
-from oncelog.topic_owner.authorization import authorize
+from oncelog.topic_owner.authorization import authorize, is_known_to_have
 from oncelog.topic_owner.log_view import LogView, ReadableRange
 from oncelog.topic_owner.ownership_proofs import until_current
-from oncelog.topic_owner.storage_offers import storage_offer
+from oncelog.topic_owner.storage_offers import OfferCounts, storage_offer
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -47,6 +47,7 @@ class ReadService:
     def __init__(self, topics: TopicRegistry, *, offer_after_bytes: int | None = None) -> None:
         self.topics = topics
         self._offer_after_bytes = offer_after_bytes
+        self.offers = OfferCounts()
 
     async def read(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
         """The handler of one stream. An error is its last frame, with the owner epoch."""
@@ -58,7 +59,7 @@ class ReadService:
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
         await authorize(runner, stream.caller, Right.CONSUME)
         offer_after = self._offer_after_bytes if control.start.storage_reads else None
-        reading = _Reading(runner, stream, control.permit_bytes, offer_after)
+        reading = _Reading(runner, stream, control.permit_bytes, offer_after, self.offers)
         async with asyncio.TaskGroup() as tasks:
             permits = tasks.create_task(reading.take_permits())
             try:
@@ -79,8 +80,10 @@ class _Reading:
         stream: ServerStream[ReadControl, ReaderFrame],
         permit_bytes: int,
         offer_after_bytes: int | None,
+        offers: OfferCounts,
     ) -> None:
         self._runner = runner
+        self._offers = offers
         #: None: no offers on this stream
         self._offer_after_bytes = offer_after_bytes
         #: what this stream got from storage nodes since it began, or since the reader broke an offer off
@@ -193,18 +196,24 @@ class _Reading:
         last = runner.cache.last_uncached(ledger_id, first, entries.last)
         if not self._is_offer_due(last - first + 1):
             return None
+        if not is_known_to_have(runner, self._stream.caller, Right.CONSUME):
+            # A revoked right ends no open stream, but it ends the tickets.
+            self._offers.made["no_right"] += 1
+            self._offer_after_bytes = None
+            return None
         offered = ReadableRange(self._view.known(entries.metadata), first, last)
         offer = await storage_offer(runner.parts.links, offered, self._stream.caller.role)
+        self._offers.made["no_ticket" if offer is None else "made"] += 1
         if offer is None:
             self._stored_bytes = self._stored_entries = 0
             return None
         frame = ReaderFrame(runner.owner_epoch, runner.progress.confirmed, offer=offer)
         self._told_end = None
         await self._stream.write(frame)
-        resume = await self._resume()
+        resume = await self._answered()
         if resume is None:
             return first
-        (resumed_ledger, following), storage_reads = resume
+        (resumed_ledger, following), storage_reads, _ = resume
         if resumed_ledger != ledger_id or not first <= following <= last + 1:
             message = f"the reader was offered entries {ledger_id}:{first} to {ledger_id}:{last}, and cannot go on at "
             raise InvalidArgument(f"{message}{resumed_ledger}:{following}", field="resume")
@@ -213,6 +222,17 @@ class _Reading:
         if following <= last:
             self._stored_bytes = self._stored_entries = 0
         return following
+
+    async def _answered(self) -> StorageResume | None:
+        """As `_resume`; counts the answer."""
+        end = "disconnected"  # also when this stream is cancelled
+        try:
+            resume = await self._resume()
+            if resume is not None:
+                end = resume.end.name.lower()
+            return resume
+        finally:
+            self._offers.ended[end] += 1
 
     async def _resume(self) -> StorageResume | None:
         """The reader's answer to an offer; None: it has disconnected."""

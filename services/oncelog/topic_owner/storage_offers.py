@@ -8,11 +8,12 @@ confirmed entries, up to the last one of the offer, for a minute.
 
 import asyncio
 import logging
+from collections import Counter
 
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Incarnation
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.rpc.reader_codec import OfferedMember, StorageOffer
+from oncelog.rpc.reader_codec import OfferedMember, OfferEnd, StorageOffer
 from oncelog.topic_owner.log_view import ReadableRange
 from oncelog.wire.storage_pb2 import ReadTicketRequest
 
@@ -22,6 +23,18 @@ TICKET_LIFETIME_MS = 60_000
 _TICKET_TIMEOUT_MS = 500
 
 logger = logging.getLogger(__name__)
+
+
+class OfferCounts:
+    """Of one owner, since its start.
+
+    made: by result: made, no_ticket (no member issued one), no_right (the reader's right was revoked). ended: offers by
+    the reader's answer, an `OfferEnd` in lower case, or disconnected.
+    """
+
+    def __init__(self) -> None:
+        self.made: Counter[str] = Counter({"made": 0, "no_ticket": 0, "no_right": 0})
+        self.ended: Counter[str] = Counter({**{end.name.lower(): 0 for end in OfferEnd}, "disconnected": 0})
 
 
 async def storage_offer(links: StorageLinks, entries: ReadableRange, role: str) -> StorageOffer | None:

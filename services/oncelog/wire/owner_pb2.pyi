@@ -89,6 +89,42 @@ RESULT_KIND_STALE_SEQUENCE: ResultKind.ValueType  # 4
 """Below the highest stored id and never stored; an error of this message only, other messages of the batch succeeded."""
 Global___ResultKind: _TypeAlias = ResultKind  # noqa: Y015
 
+class _OfferEnd:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OfferEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OfferEnd.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OFFER_END_UNSPECIFIED: _OfferEnd.ValueType  # 0
+    """A client of an older version."""
+    OFFER_END_COMPLETE: _OfferEnd.ValueType  # 1
+    """It has them all."""
+    OFFER_END_EXPIRED: _OfferEnd.ValueType  # 2
+    """The tickets expire."""
+    OFFER_END_UNREACHABLE: _OfferEnd.ValueType  # 3
+    """No member accepted a connection."""
+    OFFER_END_NOT_GIVEN: _OfferEnd.ValueType  # 4
+    """No member gave the next entry undamaged and in time."""
+    OFFER_END_NAMES_UNKNOWN: _OfferEnd.ValueType  # 5
+    """The owner did not tell the names of the producers."""
+
+class OfferEnd(_OfferEnd, metaclass=_OfferEndEnumTypeWrapper):
+    """Why a reader reads no further entries of an offer."""
+
+OFFER_END_UNSPECIFIED: OfferEnd.ValueType  # 0
+"""A client of an older version."""
+OFFER_END_COMPLETE: OfferEnd.ValueType  # 1
+"""It has them all."""
+OFFER_END_EXPIRED: OfferEnd.ValueType  # 2
+"""The tickets expire."""
+OFFER_END_UNREACHABLE: OfferEnd.ValueType  # 3
+"""No member accepted a connection."""
+OFFER_END_NOT_GIVEN: OfferEnd.ValueType  # 4
+"""No member gave the next entry undamaged and in time."""
+OFFER_END_NAMES_UNKNOWN: OfferEnd.ValueType  # 5
+"""The owner did not tell the names of the producers."""
+Global___OfferEnd: _TypeAlias = OfferEnd  # noqa: Y015
+
 @_typing.final
 class PublishFrame(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -562,20 +598,24 @@ class StorageResume(_message.Message):
     LEDGER_ID_FIELD_NUMBER: _builtins.int
     ENTRY_ID_FIELD_NUMBER: _builtins.int
     STORAGE_READS_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
     ledger_id: _builtins.int
     entry_id: _builtins.int
     storage_reads: _builtins.bool
     """Whether the owner may make further offers on this stream."""
+    end: Global___OfferEnd.ValueType
+    """For metrics only."""
     def __init__(
         self,
         *,
         ledger_id: _builtins.int = ...,
         entry_id: _builtins.int = ...,
         storage_reads: _builtins.bool = ...,
+        end: Global___OfferEnd.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "ledger_id", b"ledger_id", "storage_reads", b"storage_reads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "entry_id", b"entry_id", "ledger_id", b"ledger_id", "storage_reads", b"storage_reads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
