@@ -3,8 +3,9 @@
 import zlib
 from collections.abc import Iterable, Sequence
 
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.recent_batches import RecentBatch, RecentBatches
-from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.dedup.state import DedupState
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
 from oncelog.core.formats.entry import (
     EntryHeader,

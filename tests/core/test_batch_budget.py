@@ -36,7 +36,7 @@ def answer(state: DedupState, pid: int, ids: list[int]) -> list[ResultKind] | st
 def restored(state: DedupState, *, bytes_max: int) -> DedupState:
     """The state as a base snapshot gives it to the next owner."""
     reader = SnapshotReader(checksum, bytes_max)
-    chunks = encode_chunks(1, state.in_order_of_activity())
+    chunks = encode_chunks(1, map(state.producers.record, state.producers))
     crc = 0
     for number, chunk in enumerate(chunks):
         crc = checksum(chunk, crc)
@@ -54,15 +54,15 @@ def test_idle_producer_keeps_all_its_batches() -> None:
     was never stored was answered as a success."""
     turns = [(1, [10 * n, 10 * n + 5]) for n in range(RECENT_BATCHES_MAX)] + [(2, [n]) for n in range(100)]
     state = fold(log_of(turns, producers=2).entries)
-    state.budget.pack_idle(before_ms=1 << 60)
-    for owner in (state, restored(state, bytes_max=state.budget.bytes_max)):
+    state.producers.make_idle(before_ms=1 << 60)
+    for owner in (state, restored(state, bytes_max=state.producers.bytes_max)):
         assert len(owner.producers[ProducerId(1)].recent_batches) == RECENT_BATCHES_MAX
         assert not owner.producers[ProducerId(1)].recent_batches.is_open
         assert answer(owner, 1, [0]) == "NeedIds", "its entry has the ids"
         verdict = DedupTable(owner).check(*parts([7], pid=1))
         assert isinstance(getattr(verdict, "error", None), StaleSequence), "7 lies between two batches"
     dense = fold(log_of([(1, [n]) for n in range(RECENT_BATCHES_MAX)], producers=1).entries)
-    dense.budget.pack_idle(before_ms=1 << 60)
+    dense.producers.make_idle(before_ms=1 << 60)
     assert answer(dense, 1, [3, 4]) == [ResultKind.DUPLICATE, ResultKind.DUPLICATE]
 
 
@@ -70,15 +70,15 @@ def test_least_recently_active_producers_lose_their_batches_first() -> None:
     """Marks are never evicted, and neither are batches of the producer that stores now."""
     turns = [*((pid, [n]) for pid in (1, 2) for n in range(20)), (1, [20]), *((3, [n]) for n in range(20))]
     entries = log_of(turns, producers=3).entries
-    state = fold(entries, DedupState(1_300))
+    state = fold(entries, DedupState(1_200))
+    assert state.producers.bytes <= state.producers.bytes_max
     counts = [len(state.producers[ProducerId(pid)].recent_batches) for pid in (1, 2, 3)]
     assert counts == [21, 0, 20]
     assert [state.producers[ProducerId(pid)].persisted for pid in (1, 2, 3)] == [20, 19, 19]
     assert answer(state, 2, [5]) == [ResultKind.BELOW_MARK]
     assert answer(state, 3, [5]) == [ResultKind.DUPLICATE]
     assert answer(state, 2, [20]) == "Accept"
-    assert (state.budget.evicted, len(state.budget)) == (20, 2)
-    assert state.budget.bytes <= state.budget.bytes_max
+    assert (state.producers.evicted, state.producers.remembering) == (20, 2)
 
 
 def test_only_producer_always_keeps_64_batches() -> None:
@@ -92,10 +92,10 @@ def test_batches_are_packed_before_any_is_evicted() -> None:
     turns = [(pid, [n]) for pid in range(1, 11) for n in range(64)]
     entries = log_of(turns, producers=10).entries
     state = fold(entries, DedupState(12_000))
-    assert state.budget.evicted == 0
+    assert state.producers.evicted == 0
     assert [len(producer.recent_batches) for producer in state.producers.values()] == [RECENT_BATCHES_MAX] * 10
     assert sum(producer.recent_batches.is_open for producer in state.producers.values()) < 5
-    assert fold(entries).budget.bytes > 12_000
+    assert fold(entries).producers.bytes > 12_000
 
 
 def test_snapshot_and_replay_equal_the_fold_with_any_budget() -> None:
@@ -131,8 +131,8 @@ def test_packing_and_eviction_do_not_mark_a_producer_as_changed() -> None:
     """They change nothing that a delta snapshot contains."""
     state = fold(log_of([(pid, [n]) for pid in (1, 2) for n in range(40)], producers=2).entries, DedupState(700))
     state.dirty.clear()
-    state.budget.pack_idle(before_ms=1 << 60)
-    assert state.budget.evicted > 0
+    state.producers.make_idle(before_ms=1 << 60)
+    assert state.producers.evicted > 0
     assert state.dirty == {}
 
 
@@ -140,5 +140,5 @@ def test_next_owner_evicts_in_the_same_order() -> None:
     """A base snapshot lists producers by activity, also when they were opened in another order."""
     turns = [(pid, [n]) for pid in (3, 1, 4, 2) for n in range(30)]
     state = fold(log_of(turns, producers=4).entries)
-    after = restored(state, bytes_max=state.budget.bytes_max)
-    assert list(after.budget.in_order()) == list(state.budget.in_order()) == [3, 1, 4, 2]
+    after = restored(state, bytes_max=state.producers.bytes_max)
+    assert list(after.producers) == list(state.producers) == [3, 1, 4, 2]

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from oncelog.core.dedup.producer_record import encode_record
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.snapshot import (
     CHUNK_BYTES,
     SnapshotManifest,
@@ -13,7 +15,7 @@ from oncelog.core.dedup.snapshot import (
     encode_chunks,
     encode_manifest,
 )
-from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import EntryId, Generation, ProducerId
@@ -25,8 +27,7 @@ Written = list[tuple[int, bytes]]
 
 def snapshot(state: DedupState, number: int, *, previous: int = -1, changed: bool = False) -> Written:
     """The entries of one snapshot of `state`; changed: only what is dirty, as a delta holds it."""
-    producers = [state.producers[pid] for pid in state.dirty] if changed else list(state.producers.values())
-    chunks = encode_chunks(number, producers)
+    chunks = encode_chunks(number, map(state.producers.record, state.dirty if changed else state.producers))
     crc = 0
     for chunk in chunks:
         crc = checksum(chunk, crc)
@@ -92,7 +93,7 @@ def test_snapshot_and_replay_equal_the_fold(log: LogOf, cuts: list[int]) -> None
     whole = fold(log.entries)
     replayed = fold(log.entries[done:], into=reader.state)
     assert plain(replayed) == plain(whole)
-    assert (replayed.position, replayed.next_index, replayed.names) == (whole.position, whole.next_index, whole.names)
+    assert (replayed.position, replayed.next_index) == (whole.position, whole.next_index)
     assert replayed.unnamed == whole.unnamed
 
 
@@ -220,7 +221,7 @@ def test_foreign_entry_is_corrupt(kind: int) -> None:
 @given(data=st.binary(max_size=120))
 def test_arbitrary_bytes_are_a_corrupt_snapshot(data: bytes) -> None:
     """They raise CorruptEntry and no other exception."""
-    chunk = encode_chunks(1, some_state().producers.values())[0]
+    chunk = snapshot(some_state(), 1)[0][1]
     for candidate in (data, chunk[: len(chunk) - len(data)] + data, chunk + data):
         for decode in (decode_chunk, decode_manifest):
             try:
@@ -234,7 +235,7 @@ def test_chunks_stay_below_their_size_limit() -> None:
     producers = [
         ProducerState(f"name {i}", ProducerId(i), Generation(1), SequenceMode.MONOTONIC) for i in range(1, 20_001)
     ]
-    chunks = encode_chunks(1, producers)
+    chunks = encode_chunks(1, map(encode_record, producers))
     assert len(chunks) > 3
     assert max(map(len, chunks)) <= CHUNK_BYTES + 16
     assert [p.name for chunk in chunks for p in decode_chunk(chunk)[2]] == [p.name for p in producers]

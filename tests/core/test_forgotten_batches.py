@@ -1,7 +1,7 @@
 """Forgotten batches: ids below them are answered as not verified, and nothing above them changes."""
 
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.recent_batches import RecentBatch
-from oncelog.core.dedup.state import ProducerState
 from oncelog.core.dedup.table import locate
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import ResultKind

@@ -53,7 +53,7 @@ def test_snapshot_in_steps_and_replay_equal_the_fold(log: LogOf, folds: list[int
         go_on()
         encoder = SnapshotEncoder(state, number, checksum, number == 1, step)
         written += encode(encoder, previous=number - 1 if number > 1 else -1, then=go_on)
-    reader = read(written, state.budget.bytes_max)
+    reader = read(written, state.producers.bytes_max)
     assert reader.state is not None
     assert reader.manifest is not None
     assert (reader.manifest.number, reader.state.position) == (snapshots, state.position)
@@ -92,6 +92,6 @@ def test_producers_that_change_all_the_time_do_not_keep_a_snapshot_from_its_end(
         state.dirty.update(dict.fromkeys(state.producers))
 
     written = encode(SnapshotEncoder(state, 1, checksum, True, 7), previous=-1, then=change_all)
-    reader = read(written, state.budget.bytes_max)
+    reader = read(written, state.producers.bytes_max)
     assert reader.state is not None
     assert plain(reader.state) == plain(state)

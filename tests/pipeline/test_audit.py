@@ -14,8 +14,9 @@ from rich.console import Console
 
 from oncelog.cli.pipeline.audit_table import show_report
 from oncelog.cli.pipeline.options import connection_given, topics_given
+from oncelog.core.dedup.producer_record import encode_record
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_manifest
-from oncelog.core.dedup.state import ProducerState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Incarnation, LedgerId, Position, ProducerId, SequenceId
@@ -328,7 +329,7 @@ def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
     cursor = PlantedLog()
     for number, entry in ((1, 3), (2, 9)):
         producer = ProducerState("a", ProducerId(1), Generation(1), SequenceMode.MONOTONIC, SequenceId(entry))
-        [chunk] = encode_chunks(number, [producer])
+        [chunk] = encode_chunks(number, [encode_record(producer)])
         cursor.append(EntryKind.SNAPSHOT_CHUNK, chunk)
         position = Position(LedgerId(1), EntryId(entry))
         cursor.append(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oncelog.core.coordination.id_claim import IdClaim
-from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
+from oncelog.core.dedup.producers import RECENT_BYTES_MAX
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict

@@ -12,10 +12,11 @@ from typing import Any
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.coordination.id_claim import ClaimState, IdClaim
 from oncelog.core.coordination.ownership import Ownership, OwnershipState, ReadTopicRecord, WriteTopicRecord
-from oncelog.core.dedup import snapshot as dedup_snapshot
+from oncelog.core.dedup import producers as dedup_producers
 from oncelog.core.dedup import table as dedup
+from oncelog.core.dedup.producer_record import encode_record
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.snapshot_encoder import SnapshotEncoder
-from oncelog.core.dedup.state import ProducerState
 from oncelog.core.dedup.table import DedupTable, NothingNew
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch
@@ -172,16 +173,15 @@ def _unnamed_instance(_: Any) -> None:
 
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
-_encode_producer = dedup_snapshot._encode_producer
 _next_log_ledger, _recovered = Takeover._next_log_ledger, Takeover._recovered
 
 
 def _without_generation(producer: Any) -> bytes:
-    return _encode_producer(replace(producer, generation=Generation(1)))
+    return encode_record(replace(producer, generation=Generation(1)))
 
 
 def _without_instance(producer: Any) -> bytes:
-    return _encode_producer(replace(producer, instance_id=NO_INSTANCE))
+    return encode_record(replace(producer, instance_id=NO_INSTANCE))
 
 
 def _changes_forgotten(encoder: SnapshotEncoder) -> list[ProducerId]:
@@ -329,12 +329,12 @@ MUTANTS = (
     Mutant("no member is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
     Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
-        "end declared on one negative", 0, 0,
+        "end declared on one negative", 0, 24,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
     Mutant("ack before fsync", 0, 7, ((StorageAnswers, "may_answer", _always(value=True)),)),
     Mutant("fence forgotten on restart", 0, 207, ((StorageNode, "restore_fence", _always(None)),)),
-    Mutant("snapshot without generations", 9, 12, ((dedup_snapshot, "_encode_producer", _without_generation),)),
+    Mutant("snapshot without generations", 9, 12, ((dedup_producers, "encode_record", _without_generation),)),
     Mutant("changes during a snapshot left out", 16, 1_000_056, ((SnapshotEncoder, "_changed", _changes_forgotten),)),
     Mutant(
         "unknown producer id accepted", 11, 72,
@@ -388,7 +388,7 @@ MUTANTS = (
     Mutant("granted again after the answer was lost", 0, 8, ((Openings, "_holds", _always(value=False)),)),
     Mutant("withdrawn openings are granted", 0, 2, ((Openings, "abandoned", _always(None)),)),
     Mutant("names are free right after a takeover", 0, 3, ((ReconnectGrace, "awaits", _always(value=False)),)),
-    Mutant("snapshot without instances", 0, 0, ((dedup_snapshot, "_encode_producer", _without_instance),)),
+    Mutant("snapshot without instances", 0, 0, ((dedup_producers, "encode_record", _without_instance),)),
     Mutant("recovery without writing back", 0, 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
     Mutant("question answered without a proof", 6, 161, ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),)),
     Mutant(
@@ -397,6 +397,6 @@ MUTANTS = (
     ),
     Mutant("epoch of an answer not compared", 6, 6, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
     Mutant("takeover waits for its snapshot without a timeout", 0, 6, ((Takeover, "_timer_fired", _always([])),)),
-    Mutant("given-up epoch taken again", 6, 0, ((Ownership, "gave_up", _always(None)),)),
+    Mutant("given-up epoch taken again", 6, 47, ((Ownership, "gave_up", _always(None)),)),
     *(Mutant(name, hazard, seed, swaps) for name, hazard, seed, swaps in (*REPAIR_MUTANTS, *ACK_MUTANTS)),
 )  # fmt: skip

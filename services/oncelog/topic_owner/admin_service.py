@@ -106,9 +106,9 @@ class AdminService:
         answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
         known = serving.log.table.state.producers
         for producer_id in dict.fromkeys(request.producer_ids):
-            producer = known.get(ProducerId(producer_id))
-            if producer is not None:
-                answer.names.add(producer_id=producer_id, name=producer.name)
+            name = known.name_of(ProducerId(producer_id))
+            if name is not None:
+                answer.names.add(producer_id=producer_id, name=name)
         return answer
 
     async def assign(self, request: pb.AssignRequest) -> pb.AssignAnswer:

@@ -99,7 +99,7 @@ def _producers(topics: TopicRegistry) -> int:
 
 
 def _remembered(topics: TopicRegistry) -> int:
-    return sum(serving.log.table.state.budget.bytes for serving in _servings(topics))
+    return sum(serving.log.table.state.producers.bytes for serving in _servings(topics))
 
 
 def _sessions(topics: TopicRegistry) -> int:

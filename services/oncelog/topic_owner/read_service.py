@@ -274,9 +274,9 @@ class _Reading:
             raise TopicLoading(
                 "the topic is moving to another owner and its producer names are not known yet: try again"
             )
-        known = serving.log.table.state.producers.get(producer_id)
+        known = serving.log.table.state.producers.name_of(producer_id)
         if known is not None:
-            names[producer_id] = known.name
+            names[producer_id] = known
             self._names.add(producer_id)
 
     async def _write(self, entries: list[Buffer], names: dict[ProducerId, str], size: int) -> None:

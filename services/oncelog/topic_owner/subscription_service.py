@@ -179,5 +179,5 @@ async def _peeked(
 def _producer_name(serving: Serving, entry: StoredEntry) -> str:
     """Empty for a message that was stored without deduplication, and for a producer that is forgotten."""
     producer_id = ProducerId(int.from_bytes(body_of(entry.data)[8:16], "little"))
-    known = None if producer_id == NOT_DEDUPLICATED else serving.log.table.state.producers.get(producer_id)
-    return "" if known is None else known.name
+    known = None if producer_id == NOT_DEDUPLICATED else serving.log.table.state.producers.name_of(producer_id)
+    return known or ""

@@ -1,6 +1,7 @@
 """Statistics and internal state of topics as JSON, for operators."""
 
 from collections.abc import Mapping
+from itertools import islice
 
 from oncelog.core.ids import Position
 from oncelog.core.ledger.managed_ledger import ManagedLedgerState
@@ -46,10 +47,10 @@ def stats(runner: TopicRunner) -> Json:
             "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
             "producer_count": len(state.producers),
             "recent_batches": {
-                "bytes": state.budget.bytes,
-                "bytes_max": state.budget.bytes_max,
-                "producers": len(state.budget),
-                "evicted": state.budget.evicted,
+                "bytes": state.producers.bytes,
+                "bytes_max": state.producers.bytes_max,
+                "producers": state.producers.remembering,
+                "evicted": state.producers.evicted,
             },
             "connected_producer_count": len(serving.sessions.open_sessions),
             "entries_in_flight": len(serving.log.in_flight),
@@ -127,14 +128,14 @@ def _producers(serving: Serving, producers_max: int) -> list[Json]:
             "generation": producer.generation,
             "role": producer.role or None,
             "mode": producer.mode.name.lower(),
-            "accepted": table.accepted_of(pid),
+            "accepted": producer.persisted if table.settled(pid) else table.accepted_of(pid),
             "persisted": producer.persisted,
             "recent_batches_count": len(producer.recent_batches),
             "recent_floor": producer.recent_floor,
             "last_activity_ms": producer.last_activity_ms,
             "connected": serving.sessions.connected(pid),
         }
-        for pid, producer in list(table.state.producers.items())[:producers_max]
+        for pid, producer in list(islice(table.state.producers.items(), producers_max))
     ]
 
 

@@ -9,8 +9,9 @@ that of the last grant before it
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.recent_batches import RecentBatch, ids_of_batch
-from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.dedup.state import DedupState
 from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
 from oncelog.core.ids import (
     BEFORE_ALL,
@@ -134,10 +135,12 @@ class LogFold:
                 f"taken over up to {state.position} with message {state.next_index}, "
                 f"the log ends at {self.position} with {self.next_index}",
             )
-        if {n: int(p) for n, p in state.names.items()} != {n: int(p.producer_id) for n, p in self.names.items()}:
-            raise Violation("state is the fold", f"names {state.names} and {list(self.names)}")
+        producers = dict(state.producers.items())
+        names = {producer.name: int(pid) for pid, producer in producers.items()}
+        if names != {name: int(known.producer_id) for name, known in self.names.items()}:
+            raise Violation("state is the fold", f"names {names} and {list(self.names)}")
         for pid, known in self.producers.items():
-            producer = state.producers[pid]
+            producer = producers[pid]
             mine = (known.name, known.generation, known.mode, known.mark, known.instance_id, known.role)
             theirs = (
                 producer.name, producer.generation, producer.mode, producer.persisted, producer.instance_id,

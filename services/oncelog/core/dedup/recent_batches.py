@@ -85,11 +85,9 @@ class RecentBatches(Sequence[RecentBatch]):
     def unpack(cls, packed: Buffer) -> "RecentBatches":
         """NO_BATCHES if there are none. Raises CorruptEntry unless the bytes are what `packed` gives."""
         data = bytes(packed)
+        check_packed(data)
         if data == b"\0":
             return NO_BATCHES
-        numbers = data[1:].translate(None, _CONTINUED)
-        if not data or not data[0] or len(numbers) != data[0] * _NUMBERS or data[-1] > 127:
-            raise CorruptEntry("the packed batches of a producer contradict their count")
         batches = cls()
         batches._data = data
         return batches
@@ -214,6 +212,14 @@ class RecentBatches(Sequence[RecentBatch]):
 #: Shared by all producers without recent batches, and never changed: an object of its own would be an eighth of what
 #: an idle producer takes.
 NO_BATCHES = RecentBatches()
+
+
+def check_packed(data: bytes) -> None:
+    """Raises CorruptEntry unless the bytes are what `RecentBatches.packed` gives."""
+    if data == b"\0":
+        return
+    if not data or not data[0] or len(data[1:].translate(None, _CONTINUED)) != data[0] * _NUMBERS or data[-1] > 127:
+        raise CorruptEntry("the packed batches of a producer contradict their count")
 
 
 def _pack(batches: Iterable[RecentBatch]) -> bytes:

@@ -8,11 +8,8 @@ its manifest is durable; chunks without a manifest are ignored.
 The reader keeps the chunks of subscriptions as bytes, because programs without subscriptions read snapshots, too. They
 begin like a SNAPSHOT_CHUNK, with the snapshot number and their index among them.
 
-Body of a SNAPSHOT_CHUNK: snapshot number 8, chunk index 4, producers 4, then for each producer
-    producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
-    instance id 16 (zeros: none), role bytes 2, packed batches bytes 2, name, role, packed batches (see
-    `recent_batches`; ids of batches with holes stay in their entries). A base has the producers in the order of
-    activity.
+Body of a SNAPSHOT_CHUNK: snapshot number 8, chunk index 4, producers 4, then the record of each producer (see
+`producer_record`). A base has the producers in the order of activity.
 
 Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
 8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete. A topic with an ack chain has 16
@@ -22,23 +19,20 @@ more bytes, the position there: ledger 8 and entry 8. Then the chunks of subscri
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import Struct
-from struct import error as struct_error
-from sys import intern
 from typing import NamedTuple
 
-from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
-from oncelog.core.dedup.recent_batches import RecentBatches
-from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.dedup.producer_record import ProducerRow, read_record
+from oncelog.core.dedup.producers import RECENT_BYTES_MAX
+from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer, Checksum
-from oncelog.core.formats.entry import EntryKind, SequenceMode, instance_from_bytes, instance_to_bytes
+from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import BEFORE_ALL, EntryId, Position
 
 #: A chunk ends before this size, far below the limit of an entry, so snapshots of any number of producers fit.
 CHUNK_BYTES = 256 * 1024
 
 _CHUNK = Struct("<qII")
-_PRODUCER = Struct("<QIBxHqqq16sHH")
 _MANIFEST = Struct("<qqqqqqII")
 _ACKS = Struct("<qq")
 
@@ -60,13 +54,13 @@ class SnapshotManifest(NamedTuple):
         return self.previous < 0
 
 
-def encode_chunks(number: int, producers: Iterable[ProducerState], *, first_index: int = 0) -> list[bytes]:
-    """Return the chunk bodies, at least one. first_index: of the first of them in its snapshot."""
+def encode_chunks(number: int, producers: Iterable[bytes], *, first_index: int = 0) -> list[bytes]:
+    """Return the chunk bodies, at least one. producers: their records. first_index: of the first chunk in its
+    snapshot."""
     chunks: list[bytes] = []
     records: list[bytes] = []
     size = 0
-    for producer in producers:
-        record = _encode_producer(producer)
+    for record in producers:
         if records and size + len(record) > CHUNK_BYTES:
             chunks.append(_CHUNK.pack(number, first_index + len(chunks), len(records)) + b"".join(records))
             records, size = [], 0
@@ -74,16 +68,6 @@ def encode_chunks(number: int, producers: Iterable[ProducerState], *, first_inde
         size += len(record)
     chunks.append(_CHUNK.pack(number, first_index + len(chunks), len(records)) + b"".join(records))
     return chunks
-
-
-def _encode_producer(p: ProducerState) -> bytes:
-    name, role = p.name.encode(), p.role.encode()
-    recent_batches = p.recent_batches.packed()
-    head = _PRODUCER.pack(
-        p.producer_id, p.generation, p.mode, len(name), p.persisted, p.recent_floor, p.last_activity_ms,
-        instance_to_bytes(p.instance_id), len(role), len(recent_batches),
-    )  # fmt: skip
-    return head + name + role + recent_batches
 
 
 def encode_manifest(m: SnapshotManifest) -> bytes:
@@ -102,17 +86,16 @@ def decode_manifest(body: Buffer) -> SnapshotManifest:
     return SnapshotManifest(number, previous, Position(ledger, entry), next_index, producers, chunks, crc, acks)
 
 
-def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
+def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerRow]]:
     """Return (snapshot number, chunk index, producers). Raises CorruptEntry when the body is not a chunk."""
-    try:
-        number, index, count = _CHUNK.unpack_from(body)
-        at = _CHUNK.size
-        producers = []
-        for _ in range(count):
-            producer, at = _decode_producer(body, at)
-            producers.append(producer)
-    except (struct_error, ValueError) as error:
-        raise CorruptEntry(f"a snapshot chunk cannot be read: {error}") from error
+    if len(body) < _CHUNK.size:
+        raise CorruptEntry(f"a snapshot chunk of {len(body)} bytes")
+    number, index, count = _CHUNK.unpack_from(body)
+    at = _CHUNK.size
+    producers = []
+    for _ in range(count):
+        producer, at = read_record(body, at)
+        producers.append(producer)
     if at != len(body):
         raise CorruptEntry(f"a snapshot chunk has {len(body) - at} bytes too many")
     return number, index, producers
@@ -126,33 +109,6 @@ def _number_and_index(chunk: Buffer) -> tuple[int, int]:
     return number, index
 
 
-def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
-    pid, generation, mode, name_bytes, persisted, floor, activity, instance, role_bytes, batches_bytes = (
-        _PRODUCER.unpack_from(body, at)
-    )
-    at += _PRODUCER.size
-    name = bytes(body[at : at + name_bytes]).decode()
-    at += name_bytes
-    # Interned, because the records of all producers share a few roles.
-    role = intern(bytes(body[at : at + role_bytes]).decode())
-    at += role_bytes
-    recent_batches = RecentBatches.unpack(body[at : at + batches_bytes])
-    at += batches_bytes
-    state = ProducerState(
-        name,
-        pid,
-        generation,
-        SequenceMode(mode),
-        persisted,
-        recent_batches,
-        floor,
-        activity,
-        instance_from_bytes(instance),
-        role,
-    )
-    return state, at
-
-
 @dataclass(slots=True)
 class _Arriving:
     """The chunks of one snapshot whose manifest has not arrived yet.
@@ -163,7 +119,7 @@ class _Arriving:
 
     number: int
     state: DedupState | None
-    producers: list[ProducerState] = field(default_factory=list)
+    producers: list[ProducerRow] = field(default_factory=list)
     producer_chunks: int = 0
     subscriptions: list[Buffer] = field(default_factory=list)
     crc: int = 0
@@ -266,7 +222,7 @@ class SnapshotReader:
             state = self.state
         else:
             return None
-        new = {producer.producer_id for producer in arrived.producers} - state.producers.keys()
+        new = {producer.producer_id for producer in arrived.producers if producer.producer_id not in state.producers}
         if len(state.producers) + len(new) != manifest.producers_count:
             return None
         state.restore(arrived.producers)

@@ -16,8 +16,6 @@ from oncelog.core.ids import ProducerId
 
 #: Producers of one step: about 7 ms.
 STEP_PRODUCERS = 3000
-#: A step passes over at most so many times as many producers that it need not encode.
-_PASSED_OVER = 16
 #: How often the producers that have changed meanwhile are encoded in steps of their own. Each round is much smaller
 #: than the one before, unless producers change faster than they are encoded; then the last step is a long one.
 _ROUNDS_MAX = 4
@@ -42,17 +40,11 @@ class SnapshotEncoder:
     #: what is to be encoded in this round, and how much of it is
     _round: list[ProducerId] = field(init=False)
     _at: int = 0
-    #: up to this index, producers with recent batches are passed over: they come later, the least recently active first
-    _unordered: int = 0
     _rounds: int = 1
 
     def __post_init__(self) -> None:
         state = self.state
-        if self.base:
-            self._round = [*state.producers, *state.budget.in_order()]
-            self._unordered = len(state.producers)
-        else:
-            self._round = list(state.dirty)
+        self._round = list(state.producers if self.base else state.dirty)
         state.dirty.clear()
 
     def step(self) -> list[bytes]:
@@ -64,11 +56,11 @@ class SnapshotEncoder:
                 pids += changed
                 self.done = True
             else:
-                self._round, self._at, self._unordered = changed, 0, 0
+                self._round, self._at = changed, 0
                 self._rounds += 1
         if self.done and self.chunks_count and not pids:
             return []
-        chunks = encode_chunks(self.number, [state.producers[pid] for pid in pids], first_index=self.chunks_count)
+        chunks = encode_chunks(self.number, map(state.producers.record, pids), first_index=self.chunks_count)
         self.chunks_count += len(chunks)
         for chunk in chunks:
             self.crc = self.checksum(chunk, self.crc)
@@ -83,12 +75,6 @@ class SnapshotEncoder:
 
     def _take(self) -> list[ProducerId]:
         """The next producers of this round."""
-        taken: list[ProducerId] = []
-        end = min(len(self._round), self._at + _PASSED_OVER * self.step_producers)
-        budget = self.state.budget
-        while self._at < end and len(taken) < self.step_producers:
-            pid = self._round[self._at]
-            if self._at >= self._unordered or pid not in budget:
-                taken.append(pid)
-            self._at += 1
+        taken = self._round[self._at : self._at + self.step_producers]
+        self._at += len(taken)
         return taken

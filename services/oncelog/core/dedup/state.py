@@ -9,15 +9,16 @@ Rules
   the log says so (GivenUp): a batch of an unknown producer is passed over, and a higher generation or mark is believed.
 - Everything here is durable. In-flight batches live in `table.DedupTable`, on top, and are dropped by a failed write.
 - Law: snapshot(P) + replay(P..end) == fold(whole log), except for batches at or below `recent_floor`: each producer
-  keeps its newest 64 batches, within a budget of memory for all producers (`batch_budget`).
+  keeps its newest 64 batches, within a budget of memory for all producers (`producers`).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX, BatchBudget
-from oncelog.core.dedup.recent_batches import NO_BATCHES, RECENT_BATCHES_MAX, RecentBatch, RecentBatches
+from oncelog.core.dedup.producer_record import ProducerRow, instance_of
+from oncelog.core.dedup.producer_state import ProducerState
+from oncelog.core.dedup.producers import RECENT_BYTES_MAX, Producers
+from oncelog.core.dedup.recent_batches import RecentBatch
 from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
 from oncelog.core.formats.entry import (
@@ -25,7 +26,6 @@ from oncelog.core.formats.entry import (
     EntryHeader,
     EntryKind,
     ProducerOpened,
-    SequenceMode,
     body_of,
     decode_opened,
 )
@@ -83,68 +83,12 @@ def assigned_name(producer_id: ProducerId) -> str:
     return f"producer-{producer_id}"
 
 
-@dataclass(slots=True)
-class ProducerState:
-    """recent_batches: ascending, at most RECENT_BATCHES_MAX. recent_floor: ids at or below it are older than those.
-
-    instance_id: the instance that holds the current generation. role: the first role that opened the name; it owns it.
-    """
-
-    name: str
-    producer_id: ProducerId
-    generation: Generation
-    mode: SequenceMode
-    persisted: SequenceId = NO_SEQUENCE
-    recent_batches: RecentBatches = field(default_factory=lambda: NO_BATCHES)
-    recent_floor: SequenceId = NO_SEQUENCE
-    last_activity_ms: int = 0
-    instance_id: InstanceId = NO_INSTANCE
-    role: str = ""
-
-    def remember(self, recent: RecentBatch) -> None:
-        if recent.first <= self.persisted:
-            raise InvariantViolated(f"batch {recent.first} is not above the persisted mark {self.persisted}")
-        if self.recent_batches is NO_BATCHES:
-            self.recent_batches = RecentBatches()
-        self.recent_batches.append(recent)
-        self.persisted = recent.last
-        dropped = len(self.recent_batches) - RECENT_BATCHES_MAX
-        if dropped > 0:
-            self.recent_floor = self.recent_batches.last_of(dropped - 1)
-            self.recent_batches.drop_first(dropped)
-
-    def forget_all(self) -> None:
-        """Forget all recent batches; only the mark remains."""
-        self.recent_floor = self.persisted
-        self.recent_batches.drop_first(len(self.recent_batches))
-
-    def forget_below(self, floor: SequenceId) -> None:
-        """Forget the recent batches that begin at or below `floor`, and raise recent_floor to at least `floor`."""
-        if floor > self.recent_floor:
-            dropped = sum(recent.first <= floor for recent in self.recent_batches)
-            self.recent_floor = max(floor, self.recent_batches.last_of(dropped - 1)) if dropped else floor
-            if dropped:
-                self.recent_batches.drop_first(dropped)
-
-    def forget_until(self, position: Position) -> None:
-        """Forget the batches up to the one at `position`, whose ids can no longer be read."""
-        kept = sum(recent.position > position for recent in self.recent_batches)
-        if kept < len(self.recent_batches):
-            dropped = len(self.recent_batches) - kept
-            self.recent_floor = self.recent_batches.last_of(dropped - 1)
-            self.recent_batches.drop_first(dropped)
-
-
 class DedupState:
     """The durable state of one topic, as of exactly `position`."""
 
     def __init__(self, recent_bytes_max: int = RECENT_BYTES_MAX) -> None:
-        #: memory budget of all producers' recent batches
-        self.budget = BatchBudget(recent_bytes_max)
-        #: {producer id: state}
-        self.producers: dict[ProducerId, ProducerState] = {}
-        #: {name: producer id}; one to one with `producers`
-        self.names: dict[str, ProducerId] = {}
+        #: recent_bytes_max: memory budget of all producers' recent batches
+        self.producers = Producers(recent_bytes_max)
         #: {instance id: producer id} of the producers with assigned names
         self.unnamed: dict[InstanceId, ProducerId] = {}
         #: the last entry folded in
@@ -199,7 +143,7 @@ class DedupState:
             producer.remember(recent.without_long_deltas())
         producer.last_activity_ms = header.append_time_ms
         self.dirty[batch.producer_id] = None
-        self.budget.used(producer)
+        self.producers.used(producer)
 
     def fold_opened(self, header: EntryHeader, grant: ProducerOpened) -> None:
         self._step(header)
@@ -207,22 +151,20 @@ class DedupState:
             raise CorruptEntry(f"entry {header.position} grants a producer of another topic")
         producer = self.producers.get(grant.producer_id)
         if producer is None:
-            if grant.name in self.names:
+            if self.producers.id_of(grant.name) is not None:
                 raise CorruptEntry(f"entry {header.position} binds {grant.name!r} to a second producer id")
             producer = ProducerState(grant.name, grant.producer_id, grant.generation, grant.mode)
             producer.persisted = producer.recent_floor = grant.persisted
-            self.producers[grant.producer_id] = producer
-            self.names[grant.name] = grant.producer_id
         elif producer.name != grant.name or grant.generation <= producer.generation:
             raise CorruptEntry(f"entry {header.position} grants {grant.name!r} against what the log says before it")
         elif self.holed and grant.persisted > producer.persisted:
             producer.forget_all()
             producer.persisted = producer.recent_floor = grant.persisted
-            self.budget.used(producer)
         producer.generation = grant.generation
         self._held_by(producer, grant.instance_id)
         producer.role = producer.role or grant.role
         producer.last_activity_ms = header.append_time_ms
+        self.producers.used(producer)
         self.dirty[grant.producer_id] = None
 
     def fold_given_up(self, header: EntryHeader) -> None:
@@ -230,10 +172,13 @@ class DedupState:
         each instance must open its name again: it then sees which of its messages are stored (hazard 72)."""
         self._step(header)
         self.holed = False
-        for pid, producer in self.producers.items():
+
+        def invalidate(producer: ProducerState) -> None:
             producer.generation = Generation(min(producer.generation + GIVEN_UP_GENERATIONS, GENERATION_MAX))
             self._held_by(producer, NO_INSTANCE)
-            self.dirty[pid] = None
+
+        self.producers.update_all(invalidate)
+        self.dirty.update(dict.fromkeys(self.producers))
 
     def skip_given_up(self, position: Position) -> None:
         """Pass over the entries up to `position`, which an operator has given up."""
@@ -264,21 +209,16 @@ class DedupState:
         self.position = header.position
         self.next_index, self.index_known = header.next_index, True
 
-    def restore(self, producers: Iterable[ProducerState]) -> None:
-        """Replace the states of the producers in a snapshot."""
+    def restore(self, producers: Iterable[ProducerRow]) -> None:
+        """Put in the producers of a snapshot, or replace them."""
         for producer in producers:
-            before = self.producers.get(producer.producer_id)
-            if before is not None:
-                self.unnamed.pop(before.instance_id, None)
-            self.producers[producer.producer_id] = producer
-            self.names[producer.name] = producer.producer_id
-            self._held_by(producer, producer.instance_id)
-            self.budget.replaced(before, producer)
-
-    def in_order_of_activity(self) -> Iterator[ProducerState]:
-        """All producers: first those without recent batches, then the others, the most recently active last."""
-        yield from (producer for pid, producer in self.producers.items() if pid not in self.budget)
-        yield from (self.producers[pid] for pid in self.budget.in_order())
+            replaced = self.producers.restore(producer)
+            if replaced is not None:
+                self.unnamed.pop(instance_of(replaced), None)
+            if producer.name == assigned_name(producer.producer_id):
+                instance_id = instance_of(producer.row)
+                if instance_id:
+                    self.unnamed[instance_id] = producer.producer_id
 
     def learn_deltas(self, position: Position, batch: BatchHeader, deltas: Buffer) -> None:
         """Put the ids read from an entry into the recent batch at its position."""
@@ -289,20 +229,17 @@ class DedupState:
             if recent.position == position:
                 ids = decode_ids(batch, deltas)[recent.offset :]
                 producer.recent_batches.replace(i, recent._replace(deltas=encode_deltas(ids)))
-        self.budget.used(producer)
+        self.producers.used(producer)
 
     def forget_until(self, producer_id: ProducerId, position: Position) -> None:
         """Forget a producer's batches up to the one at `position`, whose ids can no longer be read."""
         producer = self.producers[producer_id]
         producer.forget_until(position)
-        self.budget.used(producer)
+        self.producers.used(producer)
 
     def check_invariants(self) -> None:
-        if not self.budget.agrees_with(self.producers):
-            raise InvariantViolated(f"the batches of all producers are counted as {self.budget.bytes} bytes")
+        self.producers.check_invariants()
         for pid, producer in self.producers.items():
-            if self.names.get(producer.name) != pid:
-                raise InvariantViolated(f"name {producer.name!r} and producer {pid} are not bound to each other")
             mark = producer.recent_floor
             for recent in producer.recent_batches:
                 if not mark < recent.first <= recent.last:

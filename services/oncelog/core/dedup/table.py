@@ -18,8 +18,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.recent_batches import RecentBatch, ids_of_batch
-from oncelog.core.dedup.state import DedupState, ProducerState, highest_unnamed, recent_batch_of
+from oncelog.core.dedup.state import DedupState, highest_unnamed, recent_batch_of
 from oncelog.core.errors import (
     InvalidBatch,
     InvariantViolated,
@@ -106,7 +107,8 @@ class DedupTable:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def producer_id_of(self, name: str) -> ProducerId | None:
-        return self.state.names.get(name, self._pending_names.get(name))
+        known = self.state.producers.id_of(name)
+        return self._pending_names.get(name) if known is None else known
 
     def knows(self, producer_id: ProducerId) -> bool:
         return producer_id in self.state.producers or producer_id in self._pending
@@ -235,12 +237,12 @@ class DedupTable:
 
     def granting(self, grant: ProducerOpened, *, position: Position) -> None:
         """A grant was handed to the ledger at `position`. Raises InvariantViolated for a pid bound to another name."""
-        known = self.state.names.get(grant.name, grant.producer_id)
-        if known != grant.producer_id or (grant.name not in self.state.names and self.knows(grant.producer_id)):
+        known = self.state.producers.id_of(grant.name)
+        if known != grant.producer_id and (known is not None or self.knows(grant.producer_id)):
             raise InvariantViolated(
                 f"producer id {grant.producer_id} is bound already and cannot stand for {grant.name!r}"
             )
-        if grant.name not in self.state.names:
+        if known is None:
             self._pending_names[grant.name] = grant.producer_id
             self._pending[grant.producer_id] = PendingProducer(grant.persisted)
         pending = self._pending_of(grant.producer_id)

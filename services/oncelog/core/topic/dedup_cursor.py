@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
+from oncelog.core.dedup.producers import RECENT_BYTES_MAX
 from oncelog.core.dedup.snapshot import SnapshotManifest, encode_manifest
 from oncelog.core.dedup.snapshot_encoder import STEP_PRODUCERS, SnapshotEncoder
 from oncelog.core.dedup.state import DedupState
@@ -267,7 +267,7 @@ class DedupCursor:
         writer = self.ledgers.writer
         if writer is None or not self.ledgers.open:
             raise InvariantViolated("a snapshot is written without an open cursor ledger")
-        self.durable.budget.pack_idle(before_ms=self._step.now_ms - self.settings.idle_after_ms)
+        self.durable.producers.make_idle(before_ms=self._step.now_ms - self.settings.idle_after_ms)
         encoder = SnapshotEncoder(
             self.durable, self.number + 1, self._checksum, writer.next_entry == 0, self.settings.step_producers
         )
@@ -306,7 +306,7 @@ class DedupCursor:
             crc,
             subscriptions.position,
         )
-        writing.evicted = state.budget.take_evicted()
+        writing.evicted = state.producers.take_evicted()
         subscriptions.snapshot_taken()
         self.entries_since = self._acks.bytes_since = 0
         return [self._append(EntryKind.SUBSCRIPTIONS_CHUNK, chunk) for chunk in of_subscriptions]

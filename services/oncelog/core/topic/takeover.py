@@ -30,7 +30,7 @@ Rules
 from collections.abc import Callable, Container
 from enum import Enum
 
-from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
+from oncelog.core.dedup.producers import RECENT_BYTES_MAX
 from oncelog.core.dedup.snapshot import SnapshotReader
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, LedgerUnavailable, LogHole, UnreadableEntry
@@ -289,7 +289,7 @@ class Takeover:
         if metadata.end < 0:
             self._next_cursor_ledger()
             return
-        self._reading = (metadata, EntryId(0), SnapshotReader(self.checksum, self.fold.budget.bytes_max))
+        self._reading = (metadata, EntryId(0), SnapshotReader(self.checksum, self.fold.producers.bytes_max))
         self._step.emit(ReadEntries(metadata, EntryId(0), metadata.end, headers_only=False))
 
     def _snapshot_entries(self, metadata: LedgerMetadata, reader: SnapshotReader, event: EntriesRead) -> None:

@@ -15,9 +15,11 @@ import time
 from crc32c import crc32c
 
 from oncelog.client.client import AsyncClient
+from oncelog.core.dedup.producer_record import ProducerRow, encode_row
+from oncelog.core.dedup.producer_state import ProducerState
 from oncelog.core.dedup.snapshot import SnapshotManifest, SnapshotReader, encode_manifest
 from oncelog.core.dedup.snapshot_encoder import SnapshotEncoder
-from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.dedup.state import DedupState
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import EntryId, Generation, ProducerId
 from oncelog.lab.bench.figures import BenchRow, FigureTarget
@@ -94,8 +96,11 @@ def snapshot_steps_ms(count: int) -> tuple[float, float, float]:
     of all steps of loading."""
     state = DedupState()
     state.restore(
-        ProducerState(f"producer-name-{number}", ProducerId(number), Generation(1), SequenceMode.MONOTONIC)
-        for number in range(1, count + 1)
+        ProducerRow(producer.producer_id, producer.name, encode_row(producer))
+        for producer in (
+            ProducerState(f"producer-name-{number}", ProducerId(number), Generation(1), SequenceMode.MONOTONIC)
+            for number in range(1, count + 1)
+        )
     )
     encoder = SnapshotEncoder(state, 1, crc32c, True)
     chunks: list[bytes] = []
