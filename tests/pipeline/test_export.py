@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 import oncelog
 from oncelog.core.errors import Conflict
+from oncelog.pipeline.export import job
 from oncelog.pipeline.export.clean import clean
-from oncelog.pipeline.export.job import export_topics
+from oncelog.pipeline.export.job import export_topics, write_by_date
 from oncelog.pipeline.export.manifest import MANIFESTS
 from oncelog.pipeline.export.options import ExportLocation, ExportOptions, export_location, export_options
 from oncelog.pipeline.export.reading import read_back, read_export, verify_export
@@ -23,6 +24,8 @@ from tests.cluster.cluster_fixture import Cluster
 DAY_MS = 86_400_000
 #: Messages of each entry; an entry has one publish time.
 SIZE = 10
+#: Rows after which a sort of Spark spills.
+SPILL = "spark.shuffle.spill.numElementsForceSpillThreshold"
 
 
 def publish(cluster: Cluster, topic: str, entries: int) -> None:
@@ -93,6 +96,27 @@ def test_the_rows_of_a_file_are_in_the_order_of_the_log(directory: Path) -> None
     found = [parquet.ParquetFile(path).read(["index"]).column(0).to_pylist() for path in files]
     assert [numbers for numbers in found if numbers != [*range(numbers[0], numbers[-1] + 1)]] == []
     assert sum(map(len, found)) == 220
+
+
+def test_a_task_with_more_dates_than_open_files_writes_every_row_in_order(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark sorts the rest of its rows by date, and its merge of what it has spilled does not keep their order."""
+    monkeypatch.setattr(job, "DATES_AT_ONCE", 3)
+    dates, count = 8, 4_000
+    clock = f"timestamp_millis({DAY_MS} * (20000 + index * 5 % {dates}) + index)"  # no two rows of a date in turn
+    columns = ("id as index", "if(id < 0, null, 't') as topic")  # no constant, which Spark would not sort by
+    rows = spark.range(0, count, 1, 1).selectExpr(*columns).selectExpr("*", f"{clock} as publish_time")
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set(SPILL, "500")
+    try:
+        sizes = write_by_date(spark, rows, ExportStore(LocalStore(tmp_path)), str(tmp_path), "run=000000-x")
+    finally:
+        conf.remove(SPILL)
+    found = [parquet.ParquetFile(tmp_path / path).read(["index"]).column(0).to_pylist() for path in sizes]
+    assert [len(numbers) for numbers in found] == [count // dates] * dates
+    assert sorted(number for numbers in found for number in numbers) == [*range(count)]
+    assert [numbers for numbers in found if numbers != sorted(numbers)] == []
 
 
 def test_reading_back_sums_numbers_exactly_and_names_every_partition(spark: SparkSession, tmp_path: Path) -> None:

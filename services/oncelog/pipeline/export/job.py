@@ -1,17 +1,20 @@
 """Runs an export in a Spark session: the steps that `run` calls, on a cluster and in a directory.
 
 A task reads at most `rowsPerFile` messages of one partition, and writes a file for each date. Rows are written in the
-order of the log, as they arrive. Nothing is sorted, because a task keeps the files of several dates open; only the
-rows of a task with more than `DATES_AT_ONCE` dates are sorted by date. The date is that of the publish time in UTC,
-whatever the session's time zone; null where a producer's clock is outside the years that dates have.
+order of the log, as they arrive. Nothing is sorted, because a task keeps the files of several dates open. Where a task
+has more than `DATES_AT_ONCE` dates, Spark sorts its other rows by date, and loses their order if the sort spills. So
+that run is written a second time, sorted by number. The date is that of the publish time in UTC, whatever the session's
+time zone; null where a producer's clock is outside the years that dates have.
 
 The driver plans the tasks from the states that the run is planned from. Spark's own planning of a source in Python
 would start three processes and ask the cluster for the same states again.
 """
 
 import logging
+import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: Files that a task writes at the same time.
 DATES_AT_ONCE = 32
+#: The number of its task in the name of a file that Spark writes.
+_TASK = re.compile(r"/part-(\d+)-[^/]*$")
 _DAY_US = 86_400_000_000
 _DAYS = f"(unix_micros(publish_time) - pmod(unix_micros(publish_time), {_DAY_US}L)) div {_DAY_US}L"
 #: From 0001-01-01 to 9999-12-31.
@@ -126,16 +131,12 @@ class _SparkExport:
     def _write(self, run: str, ranges: Sequence[PartitionRange]) -> Sequence[VerifiedFile]:
         rows = sum(each.rows for each in ranges)
         what = f"writing {counted(rows, 'row')} of {counted(len(ranges), 'partition')} to {run}"
-        with session_settings(self._session, {"spark.sql.maxConcurrentOutputFileWriters": str(DATES_AT_ONCE)}):
-            with self._phase("writing"), report_progress(self._session.sparkContext, what, self._report):
-                frame = _rows(self._session, self._options, ranges, self._states)
-                self._exported.claim(run)
-                path = f"{self._options.directory.uri}/{run}"
-                frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(path)
-            sizes = self._exported.sizes(run)
-            what = f"reading {counted(len(sizes), 'file')} back"
-            with self._phase("reading_back"), report_progress(self._session.sparkContext, what, self._report):
-                return read_back(self._session, self._options.directory.uri, sizes)
+        with self._phase("writing"), report_progress(self._session.sparkContext, what, self._report):
+            frame = _rows(self._session, self._options, ranges, self._states)
+            sizes = write_by_date(self._session, frame, self._exported, self._options.directory.uri, run)
+        what = f"reading {counted(len(sizes), 'file')} back"
+        with self._phase("reading_back"), report_progress(self._session.sparkContext, what, self._report):
+            return read_back(self._session, self._options.directory.uri, sizes)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -159,7 +160,26 @@ def _rows(
     spans = [Span(each.topic, each.topic_id, each.kept, each.end) for each in ranges]
     tasks = planned(spans, states, source, EVERYTHING)
     numbers = session.range(0, len(tasks), 1, max(1, len(tasks)))
-    return numbers.mapInArrow(partial(_read, tasks, source), SCHEMA).selectExpr("*", f"{_DATE} as date")
+    return numbers.mapInArrow(partial(_read, tasks, source), SCHEMA)
+
+
+def write_by_date(
+    session: SparkSession, rows: DataFrame, exported: ExportStore, directory: str, run: str
+) -> Mapping[str, int]:
+    """Write rows of the source's columns to the run's directory: of each task, which has rows of one partition, a file
+    for each date, with the rows in the order of their numbers. Returns {path: bytes}."""
+    dated = rows.selectExpr("*", f"{_DATE} as date")
+    sizes: Mapping[str, int] = {}
+    for frame in (dated, dated.sortWithinPartitions("topic", "date", "index")):
+        exported.remove(run)
+        exported.claim(run)
+        with session_settings(session, {"spark.sql.maxConcurrentOutputFileWriters": str(DATES_AT_ONCE)}):
+            frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(f"{directory}/{run}")
+        sizes = exported.sizes(run)
+        tasks = Counter(match[1] for path in sizes if (match := _TASK.search(path)))
+        if max(tasks.values(), default=0) <= DATES_AT_ONCE:
+            break
+    return sizes
 
 
 def _read(tasks: Sequence[TaskRange], source: SourceOptions, batches: Iterator[Any]) -> Iterator[Any]:
