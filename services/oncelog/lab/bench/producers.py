@@ -27,6 +27,7 @@ from oncelog.lab.bench.memory import resident_bytes
 from oncelog.lab.bench.running import BenchStack, Tell
 from oncelog.lab.cluster import STORAGE_NODES, signal_process
 from oncelog.lab.failures import LabFailed
+from oncelog.runtime.memory import tune_memory
 
 TOPIC = "public/default/bench-producers"
 OWNERS = 2
@@ -94,6 +95,7 @@ async def _open_each(client: AsyncClient, count: int) -> None:
 def snapshot_steps_ms(count: int) -> tuple[float, float, float]:
     """The longest step of encoding a base of so many idle producers, the longest of loading it, in ms; and the seconds
     of all steps of loading."""
+    tune_memory()  # as in an owner: the garbage collector's default setting would interrupt steps
     state = DedupState()
     state.restore(
         ProducerRow(producer.producer_id, producer.name, encode_row(producer))
