@@ -11,6 +11,7 @@ from oncelog.core.errors import TooManyRequests
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.metadata.coordination.lookup_admission import RETRY_AFTER_S_MAX, LookupAdmission
 from oncelog.stores import paths
+from oncelog.stores.policy_store import CLUSTER
 from oncelog.stores.shared_reads import SharedReads
 from oncelog.stores.store_session import Znode
 from tests.cluster.metadata_world import DEADLINE_S, Replica, World
@@ -26,9 +27,10 @@ NAMES = paths.namespace_names(parse_namespace("public/default"))
 
 
 class HeldReads:
-    """Holds the reads of topic names by a replica's session until it is told to go on."""
+    """Holds a replica's reads below a path, of topic names unless told otherwise, until it is told to go on."""
 
-    def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch, below: str = NAMES) -> None:
+        self._below = below
         self._read: Callable[..., Awaitable[Znode | None]] = replica.session.read
         self.go = asyncio.Event()
         self.now = self.most = 0
@@ -37,7 +39,7 @@ class HeldReads:
         monkeypatch.setattr(replica.session, "read", self._held)
 
     async def _held(self, path: str, **options: Any) -> Znode | None:
-        if not path.startswith(NAMES):
+        if not path.startswith(self._below):
             return await self._read(path, **options)
         self.counts[path] += 1
         self.now += 1
@@ -124,6 +126,20 @@ async def test_equal_look_ups_share_one_read(monkeypatch: pytest.MonkeyPatch) ->
         assert reads.counts[paths.topic_name(parse_topic("flights"))] == 2
 
 
+async def test_creations_at_the_same_time_share_the_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a namespace lets topics be created by their first use is read for all of them."""
+    async with World.running() as world:
+        replica = await world.replica()
+        await replica.sees(await world.owner(replica))
+        policies = replica.coordination.policies
+        reads = HeldReads(replica, monkeypatch, paths.CLUSTER_POLICIES)
+        waiting = [asyncio.ensure_future(replica.look_up(f"t{number}")) for number in range(20)]
+        await until(lambda: policies._present.waiting(CLUSTER) == 20, DEADLINE_S)
+        reads.go.set()
+        assert len({answer.topic_id for answer in await asyncio.gather(*waiting)}) == 20
+        assert reads.counts[paths.CLUSTER_POLICIES] == 2
+
+
 class Reads:
     """Reads that each wait for their own event."""
 
@@ -179,7 +195,7 @@ async def test_a_read_that_nobody_waits_for_is_ended() -> None:
     gone = asyncio.ensure_future(shared.get("a"))
     await until(lambda: len(reads.begun) == 1, DEADLINE_S)
     behind = [asyncio.ensure_future(shared.get("a")) for _ in range(2)]
-    await until(lambda: "a" in shared._next and len(shared._next["a"].waiters) == 2, DEADLINE_S)
+    await until(lambda: shared.waiting("a") == 3, DEADLINE_S)
     gone.cancel()
     behind[0].cancel()
     await until(lambda: len(reads.begun) == 2, DEADLINE_S)

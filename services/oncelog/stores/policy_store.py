@@ -46,8 +46,8 @@ class PolicyStore:
         self._session = session
         #: policies above the topics', which all watches of this process follow together
         self._shared = SharedNodes(session)
-        #: a thousand clients that arrive at the same time ask for the grants of the same namespace
-        self._grants = SharedReads(self.read)
+        #: thousands of topics that are created at the same time, or clients that arrive, need the same policies
+        self._present = SharedReads(self.read)
 
     async def read(self, scope: Scope) -> Versioned[Policies]:
         """The policies after a sync. Where none was ever set: empty ones, at ABSENT_VERSION.
@@ -103,7 +103,7 @@ class PolicyStore:
         if caller.superuser:
             return
         try:
-            grants = (await self._grants.get(namespace)).value.permissions
+            grants = (await self._present.get(namespace)).value.permissions
         except NamespaceNotFound:
             grants = {}
         require(caller, grants, *rights, what=f"namespace {namespace}")
@@ -152,7 +152,7 @@ class PolicyStore:
                     raise
 
     async def _nearest(self, levels: list[tuple[Scope, PolicySource]]) -> EffectivePolicies:
-        stored = await asyncio.gather(*(self.read(scope) for scope, _ in levels))
+        stored = await asyncio.gather(*(self._present.get(scope) for scope, _ in levels))
         return nearest([(one.value, source) for one, (_, source) in zip(stored, levels, strict=True)])
 
 

@@ -45,6 +45,11 @@ class SharedReads(Generic[KeyT, ValueT]):
             if not joined.waiters and joined.task is not None:
                 joined.task.cancel()  # nothing happens if it has ended
 
+    def waiting(self, key: KeyT) -> int:
+        """How many callers wait for reads of this key."""
+        rounds = (reads[key] for reads in (self._running, self._next) if key in reads)
+        return sum(len(each.waiters) for each in rounds)
+
     def _begin(self, key: KeyT, beginning: _Round[ValueT]) -> None:
         self._running[key] = beginning
         beginning.task = asyncio.get_running_loop().create_task(self._read(key))
