@@ -74,6 +74,9 @@ class FakeOwner:
     called: list[tuple[str, int]] = field(default_factory=list)
     unloaded: list[str] = field(default_factory=list)
     states: list[owner_pb2.TopicState] = field(default_factory=list)
+    #: whether it takes several assignments in one message; and how many each message had
+    takes_lists: bool = True
+    lists: list[int] = field(default_factory=list)
     #: whether it drops an assigned topic, like an owner that finds no record
     lets_go: bool = False
     #: False: it is paused, or so slow that the call for it times out
@@ -94,7 +97,11 @@ class FakeOwner:
 
     def hello(self, *, draining: bool = False, cluster_id: str = CLUSTER_ID) -> pb.OwnerHello:
         return pb.OwnerHello(
-            cluster_id=cluster_id, incarnation=self.incarnation, address=self.address, draining=draining
+            cluster_id=cluster_id,
+            incarnation=self.incarnation,
+            address=self.address,
+            draining=draining,
+            takes_lists=self.takes_lists,
         )
 
     async def connect(self, *replicas: Replica) -> None:
@@ -110,8 +117,10 @@ class FakeOwner:
     async def _hear(self, stream: OwnerSideStream) -> None:
         try:
             async for command in stream:
-                if command.WhichOneof("command") == "assign":
-                    self.assigned.append((command.assign.topic_id, command.assign.owner_epoch))
+                if command.WhichOneof("command") in ("assign", "assign_all"):
+                    orders = command.assign_all.topics or [command.assign]
+                    self.lists.append(len(orders))
+                    self.assigned += [(order.topic_id, order.owner_epoch) for order in orders]
                 elif command.WhichOneof("command") == "beat" and self.topic_count is not None:
                     answer = self.hello()
                     answer.beat, answer.topic_count = command.beat.number, self.topic_count

@@ -8,8 +8,9 @@ import pytest
 
 from oncelog.core.coordination.topic_placement import BACKOFF_MS
 from oncelog.core.errors import ServiceUnavailable
-from oncelog.core.ids import TopicId
+from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.names import parse_topic
+from oncelog.metadata.coordination.owner_link import Assignment
 from oncelog.metadata.coordination.placements import HAND_OVERS_MAX
 from oncelog.rpc.reachability import Reachability, reach
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
@@ -401,3 +402,21 @@ async def test_stopping_replica_refuses_requests_that_it_cannot_finish() -> None
         await replica.server.stop(grace_ms=0)
         with pytest.raises(ServiceUnavailable):
             await asking
+
+
+@pytest.mark.parametrize("takes_lists", [True, False])
+async def test_assignments_of_the_same_time_go_out_in_one_message(takes_lists: bool) -> None:
+    """The clients whose look-ups placed the topics come at once; one message each would come after them."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner()
+        owner.takes_lists = takes_lists
+        await owner.connect(replica)
+        await replica.sees(owner)
+        link = replica.coordination.owners.link(owner.incarnation)
+        assert link is not None
+        wanted = [(TopicId(f"{number:032x}"), OwnerEpoch(number)) for number in range(5)]
+        for topic_id, owner_epoch in wanted:
+            link.assignments.put_nowait(Assignment(topic_id, owner_epoch))
+        await until(lambda: len(owner.assigned) == 5, DEADLINE_S)
+        assert (owner.assigned, owner.lists) == (wanted, [5] if takes_lists else [1] * 5)

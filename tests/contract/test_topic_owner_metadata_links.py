@@ -139,7 +139,7 @@ async def test_each_replica_has_a_stream_while_it_is_registered() -> None:
         await until(lambda: second.hellos, DEADLINE_S)
         [hello] = first.hellos
         assert (hello.cluster_id, hello.incarnation, hello.address) == ("c", ME, "127.0.0.1:2")
-        assert (hello.topic_count, hello.draining) == (1, False)
+        assert (hello.topic_count, hello.draining, hello.takes_lists) == (1, False, True)
         await leaving.leave()
         await until(lambda: second.ended == 1, DEADLINE_S)
         assert (first.ended, len(first.hellos), len(second.hellos)) == (0, 1, 1)
@@ -180,8 +180,10 @@ async def test_refused_commands_leave_the_stream_open() -> None:
         wanted = [(kind, topic_id) for kind in ("assign", "unload") for topic_id in (UNKNOWN, KNOWN)]
         for kind, topic_id in wanted:
             replica.commands.put_nowait(command(kind, TopicId(topic_id)))
-        await until(lambda: len(owner.topics.told) == 4, DEADLINE_S)
-        assert owner.topics.told == wanted
+        listed = [pb.AssignTopic(topic_id=topic_id, owner_epoch=1) for topic_id in (UNKNOWN, KNOWN)]
+        replica.commands.put_nowait(pb.OwnerCommand(assign_all=pb.AssignTopics(topics=listed)))
+        await until(lambda: len(owner.topics.told) == 6, DEADLINE_S)
+        assert owner.topics.told == wanted + wanted[:2]
         assert (len(replica.hellos), replica.ended) == (1, 0)
 
 

@@ -123,6 +123,7 @@ class MetadataLinks:
             topic_count=len(self._topics),
             draining=self._topics.draining,
             beat=beat,
+            takes_lists=True,
         )
 
     async def _execute(self, command: pb.OwnerCommand, link: _Link) -> None:
@@ -130,10 +131,10 @@ class MetadataLinks:
             case "beat":
                 await link.send(self._hello(command.beat.number))
             case "assign":
-                try:
-                    self._topics.assign(TopicId(command.assign.topic_id))
-                except TooManyRequests as error:
-                    logger.error("cannot take a topic: %s", error.message)
+                self._assign(command.assign)
+            case "assign_all":
+                for order in command.assign_all.topics:
+                    self._assign(order)
             case "unload":
                 try:
                     await self._topics.unload(TopicId(command.unload.topic_id))
@@ -142,6 +143,12 @@ class MetadataLinks:
                     logger.info("cannot unload a topic: %s", error.message)
             case _:
                 pass  # welcome: the other side considers the stream open
+
+    def _assign(self, order: pb.AssignTopic) -> None:
+        try:
+            self._topics.assign(TopicId(order.topic_id))
+        except TooManyRequests as error:
+            logger.error("cannot take a topic: %s", error.message)
 
 
 def _address_of(replica: LiveMetadata) -> str:

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/metadata.proto\x12\x0foncelog.wire.v1\".\n\x1dResolveDeadLetterTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"0\n\x1cResolveDeadLetterTopicAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"\x9e\x01\n\x19PublishDeadLettersRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x15\n\rproducer_name\x18\x02 \x01(\t\x12\x14\n\x0corigin_topic\x18\x03 \x01(\t\x12\x14\n\x0csubscription\x18\x04 \x01(\t\x12,\n\x07letters\x18\x05 \x03(\x0b\x32\x1b.oncelog.wire.v1.DeadLetter\"D\n\nDeadLetter\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x15\n\rmessage_index\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"1\n\x18PublishDeadLettersAnswer\x12\x15\n\rtopic_deleted\x18\x01 \x01(\x08\"g\n\rLookupRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x19\n\x11\x63reate_if_missing\x18\x02 \x01(\x08\x12\x18\n\x10owner_epoch_seen\x18\x03 \x01(\x04\x12\x12\n\ncluster_id\x18\x04 \x01(\t\"\xaf\x01\n\x0cLookupAnswer\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x15\n\rowner_address\x18\x04 \x01(\t\x12\x19\n\x11owner_incarnation\x18\x05 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x06 \x01(\x04\x12\x1e\n\x16owner_internal_address\x18\x07 \x01(\t\"{\n\nOwnerHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0btopic_count\x18\x04 \x01(\x04\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x0c\n\x04\x62\x65\x61t\x18\x06 \x01(\x04\"\xcd\x01\n\x0cOwnerCommand\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.oncelog.wire.v1.WelcomeH\x00\x12.\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x1c.oncelog.wire.v1.AssignTopicH\x00\x12.\n\x06unload\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.UnloadTopicH\x00\x12%\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x15.oncelog.wire.v1.BeatH\x00\x42\t\n\x07\x63ommand\"\x16\n\x04\x42\x65\x61t\x12\x0e\n\x06number\x18\x01 \x01(\x04\"\x1d\n\x07Welcome\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"4\n\x0b\x41ssignTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x04\"\x1f\n\x0bUnloadTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"^\n\x0eLedgersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0ewith_snapshots\x18\x02 \x01(\x08\x12\x12\n\nledger_ids\x18\x03 \x03(\x04\x12\x11\n\twith_acks\x18\x04 \x01(\x08\"\xd7\x01\n\rLedgersAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12-\n\x07ledgers\x18\x02 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x36\n\x10snapshot_ledgers\x18\x03 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x31\n\x0b\x61\x63k_ledgers\x18\x04 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x1a\n\x12\x61\x63ks_deleted_below\x18\x05 \x01(\x04\"\x9d\x02\n\x0bTopicLedger\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.oncelog.wire.v1.LedgerState\x12\x18\n\x10\x66irst_base_index\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x14\n\x0clength_bytes\x18\x05 \x01(\x04\x12.\n\x07members\x18\x06 \x03(\x0b\x32\x1d.oncelog.wire.v1.LedgerMember\x12\x12\n\nack_quorum\x18\x07 \x01(\r\x12*\n\x04lost\x18\x08 \x03(\x0b\x32\x1c.oncelog.wire.v1.LostEntries\x12\x13\n\x0bgiven_up_by\x18\t \x01(\t\x12\x0c\n\x04gone\x18\n \x03(\t\"*\n\x0bLostEntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"4\n\x0cLedgerMember\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\"\n\rTopicsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\";\n\x0cTopicsAnswer\x12+\n\x06topics\x18\x01 \x03(\x0b\x32\x1b.oncelog.wire.v1.NamedTopic\"/\n\nNamedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\"i\n\x0bRestRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12,\n\x07headers\x18\x03 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\")\n\nRestHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"X\n\nRestAnswer\x12\x0e\n\x06status\x18\x01 \x01(\r\x12,\n\x07headers\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c*y\n\x0bLedgerState\x12\x1c\n\x18LEDGER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11LEDGER_STATE_OPEN\x10\x01\x12\x1c\n\x18LEDGER_STATE_IN_RECOVERY\x10\x02\x12\x17\n\x13LEDGER_STATE_CLOSED\x10\x03\x32\xe0\x04\n\x08Metadata\x12G\n\x06Lookup\x12\x1e.oncelog.wire.v1.LookupRequest\x1a\x1d.oncelog.wire.v1.LookupAnswer\x12M\n\x0bOwnerStream\x12\x1b.oncelog.wire.v1.OwnerHello\x1a\x1d.oncelog.wire.v1.OwnerCommand(\x01\x30\x01\x12J\n\x07Ledgers\x12\x1f.oncelog.wire.v1.LedgersRequest\x1a\x1e.oncelog.wire.v1.LedgersAnswer\x12G\n\x06Topics\x12\x1e.oncelog.wire.v1.TopicsRequest\x1a\x1d.oncelog.wire.v1.TopicsAnswer\x12w\n\x16ResolveDeadLetterTopic\x12..oncelog.wire.v1.ResolveDeadLetterTopicRequest\x1a-.oncelog.wire.v1.ResolveDeadLetterTopicAnswer\x12k\n\x12PublishDeadLetters\x12*.oncelog.wire.v1.PublishDeadLettersRequest\x1a).oncelog.wire.v1.PublishDeadLettersAnswer\x12\x41\n\x04Rest\x12\x1c.oncelog.wire.v1.RestRequest\x1a\x1b.oncelog.wire.v1.RestAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/metadata.proto\x12\x0foncelog.wire.v1\".\n\x1dResolveDeadLetterTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"0\n\x1cResolveDeadLetterTopicAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"\x9e\x01\n\x19PublishDeadLettersRequest\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x15\n\rproducer_name\x18\x02 \x01(\t\x12\x14\n\x0corigin_topic\x18\x03 \x01(\t\x12\x14\n\x0csubscription\x18\x04 \x01(\t\x12,\n\x07letters\x18\x05 \x03(\x0b\x32\x1b.oncelog.wire.v1.DeadLetter\"D\n\nDeadLetter\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x15\n\rmessage_index\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"1\n\x18PublishDeadLettersAnswer\x12\x15\n\rtopic_deleted\x18\x01 \x01(\x08\"g\n\rLookupRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x19\n\x11\x63reate_if_missing\x18\x02 \x01(\x08\x12\x18\n\x10owner_epoch_seen\x18\x03 \x01(\x04\x12\x12\n\ncluster_id\x18\x04 \x01(\t\"\xaf\x01\n\x0cLookupAnswer\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x15\n\rowner_address\x18\x04 \x01(\t\x12\x19\n\x11owner_incarnation\x18\x05 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x06 \x01(\x04\x12\x1e\n\x16owner_internal_address\x18\x07 \x01(\t\"\x90\x01\n\nOwnerHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0btopic_count\x18\x04 \x01(\x04\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x0c\n\x04\x62\x65\x61t\x18\x06 \x01(\x04\x12\x13\n\x0btakes_lists\x18\x07 \x01(\x08\"\x82\x02\n\x0cOwnerCommand\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.oncelog.wire.v1.WelcomeH\x00\x12.\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x1c.oncelog.wire.v1.AssignTopicH\x00\x12.\n\x06unload\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.UnloadTopicH\x00\x12%\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x15.oncelog.wire.v1.BeatH\x00\x12\x33\n\nassign_all\x18\x05 \x01(\x0b\x32\x1d.oncelog.wire.v1.AssignTopicsH\x00\x42\t\n\x07\x63ommand\"\x16\n\x04\x42\x65\x61t\x12\x0e\n\x06number\x18\x01 \x01(\x04\"\x1d\n\x07Welcome\x12\x12\n\ncluster_id\x18\x01 \x01(\t\"4\n\x0b\x41ssignTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x02 \x01(\x04\"<\n\x0c\x41ssignTopics\x12,\n\x06topics\x18\x01 \x03(\x0b\x32\x1c.oncelog.wire.v1.AssignTopic\"\x1f\n\x0bUnloadTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"^\n\x0eLedgersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0ewith_snapshots\x18\x02 \x01(\x08\x12\x12\n\nledger_ids\x18\x03 \x03(\x04\x12\x11\n\twith_acks\x18\x04 \x01(\x08\"\xd7\x01\n\rLedgersAnswer\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12-\n\x07ledgers\x18\x02 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x36\n\x10snapshot_ledgers\x18\x03 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x31\n\x0b\x61\x63k_ledgers\x18\x04 \x03(\x0b\x32\x1c.oncelog.wire.v1.TopicLedger\x12\x1a\n\x12\x61\x63ks_deleted_below\x18\x05 \x01(\x04\"\x9d\x02\n\x0bTopicLedger\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.oncelog.wire.v1.LedgerState\x12\x18\n\x10\x66irst_base_index\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x14\n\x0clength_bytes\x18\x05 \x01(\x04\x12.\n\x07members\x18\x06 \x03(\x0b\x32\x1d.oncelog.wire.v1.LedgerMember\x12\x12\n\nack_quorum\x18\x07 \x01(\r\x12*\n\x04lost\x18\x08 \x03(\x0b\x32\x1c.oncelog.wire.v1.LostEntries\x12\x13\n\x0bgiven_up_by\x18\t \x01(\t\x12\x0c\n\x04gone\x18\n \x03(\t\"*\n\x0bLostEntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"4\n\x0cLedgerMember\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\"\n\rTopicsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\";\n\x0cTopicsAnswer\x12+\n\x06topics\x18\x01 \x03(\x0b\x32\x1b.oncelog.wire.v1.NamedTopic\"/\n\nNamedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\r\"i\n\x0bRestRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12,\n\x07headers\x18\x03 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\")\n\nRestHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"X\n\nRestAnswer\x12\x0e\n\x06status\x18\x01 \x01(\r\x12,\n\x07headers\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RestHeader\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c*y\n\x0bLedgerState\x12\x1c\n\x18LEDGER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11LEDGER_STATE_OPEN\x10\x01\x12\x1c\n\x18LEDGER_STATE_IN_RECOVERY\x10\x02\x12\x17\n\x13LEDGER_STATE_CLOSED\x10\x03\x32\xe0\x04\n\x08Metadata\x12G\n\x06Lookup\x12\x1e.oncelog.wire.v1.LookupRequest\x1a\x1d.oncelog.wire.v1.LookupAnswer\x12M\n\x0bOwnerStream\x12\x1b.oncelog.wire.v1.OwnerHello\x1a\x1d.oncelog.wire.v1.OwnerCommand(\x01\x30\x01\x12J\n\x07Ledgers\x12\x1f.oncelog.wire.v1.LedgersRequest\x1a\x1e.oncelog.wire.v1.LedgersAnswer\x12G\n\x06Topics\x12\x1e.oncelog.wire.v1.TopicsRequest\x1a\x1d.oncelog.wire.v1.TopicsAnswer\x12w\n\x16ResolveDeadLetterTopic\x12..oncelog.wire.v1.ResolveDeadLetterTopicRequest\x1a-.oncelog.wire.v1.ResolveDeadLetterTopicAnswer\x12k\n\x12PublishDeadLetters\x12*.oncelog.wire.v1.PublishDeadLettersRequest\x1a).oncelog.wire.v1.PublishDeadLettersAnswer\x12\x41\n\x04Rest\x12\x1c.oncelog.wire.v1.RestRequest\x1a\x1b.oncelog.wire.v1.RestAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oncelog.wire.metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEDGERSTATE']._serialized_start=2272
-  _globals['_LEDGERSTATE']._serialized_end=2393
+  _globals['_LEDGERSTATE']._serialized_start=2409
+  _globals['_LEDGERSTATE']._serialized_end=2530
   _globals['_RESOLVEDEADLETTERTOPICREQUEST']._serialized_start=48
   _globals['_RESOLVEDEADLETTERTOPICREQUEST']._serialized_end=94
   _globals['_RESOLVEDEADLETTERTOPICANSWER']._serialized_start=96
@@ -47,40 +47,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOOKUPREQUEST']._serialized_end=531
   _globals['_LOOKUPANSWER']._serialized_start=534
   _globals['_LOOKUPANSWER']._serialized_end=709
-  _globals['_OWNERHELLO']._serialized_start=711
-  _globals['_OWNERHELLO']._serialized_end=834
-  _globals['_OWNERCOMMAND']._serialized_start=837
-  _globals['_OWNERCOMMAND']._serialized_end=1042
-  _globals['_BEAT']._serialized_start=1044
-  _globals['_BEAT']._serialized_end=1066
-  _globals['_WELCOME']._serialized_start=1068
-  _globals['_WELCOME']._serialized_end=1097
-  _globals['_ASSIGNTOPIC']._serialized_start=1099
-  _globals['_ASSIGNTOPIC']._serialized_end=1151
-  _globals['_UNLOADTOPIC']._serialized_start=1153
-  _globals['_UNLOADTOPIC']._serialized_end=1184
-  _globals['_LEDGERSREQUEST']._serialized_start=1186
-  _globals['_LEDGERSREQUEST']._serialized_end=1280
-  _globals['_LEDGERSANSWER']._serialized_start=1283
-  _globals['_LEDGERSANSWER']._serialized_end=1498
-  _globals['_TOPICLEDGER']._serialized_start=1501
-  _globals['_TOPICLEDGER']._serialized_end=1786
-  _globals['_LOSTENTRIES']._serialized_start=1788
-  _globals['_LOSTENTRIES']._serialized_end=1830
-  _globals['_LEDGERMEMBER']._serialized_start=1832
-  _globals['_LEDGERMEMBER']._serialized_end=1884
-  _globals['_TOPICSREQUEST']._serialized_start=1886
-  _globals['_TOPICSREQUEST']._serialized_end=1920
-  _globals['_TOPICSANSWER']._serialized_start=1922
-  _globals['_TOPICSANSWER']._serialized_end=1981
-  _globals['_NAMEDTOPIC']._serialized_start=1983
-  _globals['_NAMEDTOPIC']._serialized_end=2030
-  _globals['_RESTREQUEST']._serialized_start=2032
-  _globals['_RESTREQUEST']._serialized_end=2137
-  _globals['_RESTHEADER']._serialized_start=2139
-  _globals['_RESTHEADER']._serialized_end=2180
-  _globals['_RESTANSWER']._serialized_start=2182
-  _globals['_RESTANSWER']._serialized_end=2270
-  _globals['_METADATA']._serialized_start=2396
-  _globals['_METADATA']._serialized_end=3004
+  _globals['_OWNERHELLO']._serialized_start=712
+  _globals['_OWNERHELLO']._serialized_end=856
+  _globals['_OWNERCOMMAND']._serialized_start=859
+  _globals['_OWNERCOMMAND']._serialized_end=1117
+  _globals['_BEAT']._serialized_start=1119
+  _globals['_BEAT']._serialized_end=1141
+  _globals['_WELCOME']._serialized_start=1143
+  _globals['_WELCOME']._serialized_end=1172
+  _globals['_ASSIGNTOPIC']._serialized_start=1174
+  _globals['_ASSIGNTOPIC']._serialized_end=1226
+  _globals['_ASSIGNTOPICS']._serialized_start=1228
+  _globals['_ASSIGNTOPICS']._serialized_end=1288
+  _globals['_UNLOADTOPIC']._serialized_start=1290
+  _globals['_UNLOADTOPIC']._serialized_end=1321
+  _globals['_LEDGERSREQUEST']._serialized_start=1323
+  _globals['_LEDGERSREQUEST']._serialized_end=1417
+  _globals['_LEDGERSANSWER']._serialized_start=1420
+  _globals['_LEDGERSANSWER']._serialized_end=1635
+  _globals['_TOPICLEDGER']._serialized_start=1638
+  _globals['_TOPICLEDGER']._serialized_end=1923
+  _globals['_LOSTENTRIES']._serialized_start=1925
+  _globals['_LOSTENTRIES']._serialized_end=1967
+  _globals['_LEDGERMEMBER']._serialized_start=1969
+  _globals['_LEDGERMEMBER']._serialized_end=2021
+  _globals['_TOPICSREQUEST']._serialized_start=2023
+  _globals['_TOPICSREQUEST']._serialized_end=2057
+  _globals['_TOPICSANSWER']._serialized_start=2059
+  _globals['_TOPICSANSWER']._serialized_end=2118
+  _globals['_NAMEDTOPIC']._serialized_start=2120
+  _globals['_NAMEDTOPIC']._serialized_end=2167
+  _globals['_RESTREQUEST']._serialized_start=2169
+  _globals['_RESTREQUEST']._serialized_end=2274
+  _globals['_RESTHEADER']._serialized_start=2276
+  _globals['_RESTHEADER']._serialized_end=2317
+  _globals['_RESTANSWER']._serialized_start=2319
+  _globals['_RESTANSWER']._serialized_end=2407
+  _globals['_METADATA']._serialized_start=2533
+  _globals['_METADATA']._serialized_end=3141
 # @@protoc_insertion_point(module_scope)

@@ -244,6 +244,7 @@ class OwnerHello(_message.Message):
     TOPIC_COUNT_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
+    TAKES_LISTS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     incarnation: _builtins.str
     address: _builtins.str
@@ -252,6 +253,8 @@ class OwnerHello(_message.Message):
     """True: the owner is stopping and takes no further topics."""
     beat: _builtins.int
     """The number of the beat that this answers, 0: of none."""
+    takes_lists: _builtins.bool
+    """The owner knows AssignTopics."""
     def __init__(
         self,
         *,
@@ -261,10 +264,11 @@ class OwnerHello(_message.Message):
         topic_count: _builtins.int = ...,
         draining: _builtins.bool = ...,
         beat: _builtins.int = ...,
+        takes_lists: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "beat", b"beat", "cluster_id", b"cluster_id", "draining", b"draining", "incarnation", b"incarnation", "topic_count", b"topic_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "beat", b"beat", "cluster_id", b"cluster_id", "draining", b"draining", "incarnation", b"incarnation", "takes_lists", b"takes_lists", "topic_count", b"topic_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -278,6 +282,7 @@ class OwnerCommand(_message.Message):
     ASSIGN_FIELD_NUMBER: _builtins.int
     UNLOAD_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
+    ASSIGN_ALL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """The first message of the replica: the stream counts as open."""
@@ -290,6 +295,10 @@ class OwnerCommand(_message.Message):
     def beat(self) -> Global___Beat:
         """To be answered at once, so that the replica can tell whether a stream ended while the owner still answered."""
 
+    @_builtins.property
+    def assign_all(self) -> Global___AssignTopics:
+        """Only to an owner that knows it."""
+
     def __init__(
         self,
         *,
@@ -297,12 +306,13 @@ class OwnerCommand(_message.Message):
         assign: Global___AssignTopic | None = ...,
         unload: Global___UnloadTopic | None = ...,
         beat: Global___Beat | None = ...,
+        assign_all: Global___AssignTopics | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "beat", b"beat", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "assign_all", b"assign_all", "beat", b"beat", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "beat", b"beat", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "assign_all", b"assign_all", "beat", b"beat", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "assign", "unload", "beat"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "assign", "unload", "beat", "assign_all"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -371,6 +381,30 @@ class AssignTopic(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AssignTopic: _TypeAlias = AssignTopic  # noqa: Y015
+
+@_typing.final
+class AssignTopics(_message.Message):
+    """Assignments that wait for the stream go out together: one message each would reach the owner after the clients whose
+    look-ups they belong to.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___AssignTopic]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___AssignTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AssignTopics: _TypeAlias = AssignTopics  # noqa: Y015
 
 @_typing.final
 class UnloadTopic(_message.Message):

@@ -16,6 +16,8 @@ HEARTBEAT_INTERVAL_MS = 500
 ANSWERED_MS_MAX = 1_500
 #: Assignments queued for a slow stream. When the queue is full, the owner gets a unary call instead.
 ASSIGNMENTS_MAX = 10_000
+#: Assignments in one message.
+ASSIGNMENTS_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,24 @@ class Heartbeats:
 
 @dataclass(slots=True, eq=False)
 class OwnerLink:
-    """One open stream of an owner. address: the owner's gRPC address, as the owner reported it."""
+    """One open stream of an owner. address: the owner's gRPC address, as the owner reported it. takes_lists: the owner
+    takes several assignments in one message."""
 
     owner: Incarnation
     address: str
     number: int
     draining: bool = False
     topic_count: int = 0
+    takes_lists: bool = False
     assignments: "asyncio.Queue[Assignment]" = field(default_factory=lambda: asyncio.Queue(ASSIGNMENTS_MAX))
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     #: where to probe the owner's listener: `address`, until its host name is resolved
     probe_address: str = ""
+
+    async def waiting(self) -> list[Assignment]:
+        """Take the assignments that are to be sent in one message; waits for the first one."""
+        found = [await self.assignments.get()]
+        most = ASSIGNMENTS_AT_ONCE if self.takes_lists else 1
+        while len(found) < most and not self.assignments.empty():
+            found.append(self.assignments.get_nowait())
+        return found

@@ -32,6 +32,7 @@ class OwnerStreams:
         self._check(hello)
         await stream.write(pb.OwnerCommand(welcome=pb.Welcome(cluster_id=self._cluster_id)))
         link = self._owners.opened(Incarnation(hello.incarnation), hello.address, draining=hello.draining)
+        link.takes_lists = hello.takes_lists
         try:
             async with asyncio.TaskGroup() as tasks:
                 helpers = (tasks.create_task(_send_commands(link, stream)), tasks.create_task(_resolve(link)))
@@ -65,12 +66,15 @@ async def _send_commands(link: OwnerLink, stream: OwnerStream) -> None:
         timeout_ms = link.heartbeats.due_ms(now_ms())
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                assignment = await link.assignments.get()
+                assignments = await link.waiting()
         except TimeoutError:
             await stream.write(pb.OwnerCommand(beat=pb.Beat(number=link.heartbeats.sent(now_ms()))))
         else:
-            order = pb.AssignTopic(topic_id=assignment.topic_id, owner_epoch=assignment.owner_epoch)
-            await stream.write(pb.OwnerCommand(assign=order))
+            orders = [pb.AssignTopic(topic_id=each.topic_id, owner_epoch=each.owner_epoch) for each in assignments]
+            if len(orders) == 1:
+                await stream.write(pb.OwnerCommand(assign=orders[0]))
+            else:
+                await stream.write(pb.OwnerCommand(assign_all=pb.AssignTopics(topics=orders)))
 
 
 async def _resolve(link: OwnerLink) -> None:
