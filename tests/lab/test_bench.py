@@ -78,6 +78,13 @@ def test_topics_are_created_left_alone_and_taken_over() -> None:
     assert rows["every topic written to after an owner's death"]["figure"] > 0
 
 
+def test_many_producers_are_opened_and_taken_over() -> None:
+    """A new owner that does not know all of them would fail the benchmark."""
+    rows = bench("producers", "--producers", "100")
+    assert len(rows) == 5
+    assert all(row["figure"] > 0 for row in rows.values())
+
+
 def test_takeover_measures_the_pauses_after_kills() -> None:
     """Each pause ends with an acknowledgement, and the new owner reports its phases."""
     options = {"kills": 1, "storage-kills": 1, "replays": 1, "replay-entries": 50, "restarts": 3, "freezes": 0}
