@@ -1,7 +1,6 @@
 """The shell of one consumer session: performs the core's effects and feeds their completions back as events."""
 
 import asyncio
-import random
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from oncelog.client.consume_connection import ConsumeConnection
 from oncelog.client.network import Network
 from oncelog.client.producer_names import ProducerNames
 from oncelog.client.results import TopicPartition
+from oncelog.client.session_timers import SessionTimers
 from oncelog.core.consumer.events import (
     AckSettled,
     AckWanted,
@@ -44,7 +44,6 @@ from oncelog.core.owner_attempts import (
     LookUp,
     LookUpFailed,
     OwnerFound,
-    SessionTimerFired,
     StartSessionTimer,
     StreamLost,
 )
@@ -94,6 +93,7 @@ class ConsumerDriver:
         self._unreadable = unreadable
         #: {attempt: its connection}, of the latest attempt and a few before it
         self._connections: dict[int, ConsumeConnection] = {}
+        self._timers = SessionTimers(self.feed)
         self._events: deque[ConsumerEvent] = deque()
         self._busy = False
         #: the answer to the latest MessagesWanted
@@ -223,6 +223,7 @@ class ConsumerDriver:
             self._busy = False
         self._changed(self)
         if core.error is not None:
+            self._timers.cancel_all()
             self._following.close()
 
     def _note(self, event: ConsumerEvent) -> None:
@@ -266,9 +267,7 @@ class ConsumerDriver:
                 case LookUp():
                     self._network.background.start(self._look_up(effect), what=f"look-up of {self.topic}")
                 case StartSessionTimer():
-                    share = random.uniform(0.5, 1.0) if effect.jitter else 1.0
-                    loop = asyncio.get_running_loop()
-                    loop.call_later(effect.after_ms * share / 1000, self.feed, SessionTimerFired(effect.key))
+                    self._timers.start(effect)
 
     def _settle_seek(self, request: int, result: SeekEpoch | OncelogError) -> None:
         future = self._seeks.pop(request, None)

@@ -1,7 +1,5 @@
 """The shell of one producer session: performs the core's effects and feeds their completions back as events."""
 
-import asyncio
-import random
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from oncelog.client.network import Network
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.pending_results import OnUnverified, PendingResults
 from oncelog.client.results import TopicPartition
+from oncelog.client.session_timers import SessionTimers
 from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId, OwnerEpoch, TopicId
@@ -21,9 +20,10 @@ from oncelog.core.owner_attempts import (
     LookUp,
     LookUpFailed,
     OwnerFound,
-    SessionTimerFired,
     StartSessionTimer,
     StreamLost,
+    TimerKey,
+    TimerKind,
 )
 from oncelog.core.producer.events import Complete, Fail, FailProducer, ProducerEffect, ProducerEvent, ReportOpen
 from oncelog.core.producer.opening import (
@@ -66,6 +66,8 @@ class SessionDriver:
         self._connections: dict[int, OwnerConnection] = {}
         #: {attempt: the open id of its request on its connection}, of the latest attempt only
         self._open_ids: dict[int, int] = {}
+        self._timers = SessionTimers(self.feed)
+        self._has_deadlines = settings.send_timeout_ms is not None
         self._events: deque[ProducerEvent] = deque()
         self._busy = False
 
@@ -97,6 +99,8 @@ class SessionDriver:
                 epochs.learn(self.topic_partition.topic_id, core.opening.owner_epoch)
         finally:
             self._busy = False
+        if core.error is not None:
+            self._timers.cancel_all()
         self._changed()
 
     def _perform(self, effects: list[ProducerEffect]) -> None:
@@ -105,8 +109,10 @@ class SessionDriver:
                 case SendBatches():
                     self._connections[effect.attempt].send(effect.session, effect.batches)
                 case Complete():
+                    self._settled(effect.request)
                     self.results.complete(effect, self.topic_partition, self.core.opening.name or "")
                 case Fail():
+                    self._settled(effect.request)
                     self.results.fail(effect.request, effect.error.of_send(effect.stored))
                 case ReportOpen() | FailProducer():
                     pass  # `changed` follows, and the core has the producer's name and error
@@ -121,9 +127,12 @@ class SessionDriver:
                     if (connection := self._connections.get(effect.attempt)) is not None:
                         connection.end_session(effect.session)
                 case StartSessionTimer():
-                    share = random.uniform(0.5, 1.0) if effect.jitter else 1.0
-                    loop = asyncio.get_running_loop()
-                    loop.call_later(effect.after_ms * share / 1000, self.feed, SessionTimerFired(effect.key))
+                    self._timers.start(effect)
+
+    def _settled(self, request: int) -> None:
+        """A batch has its answer: its deadline, if there is one, is over."""
+        if self._has_deadlines:
+            self._timers.cancel(TimerKey(TimerKind.SEND, request))
 
     async def _look_up(self, effect: LookUp) -> None:
         # After the first grant the producer belongs to that topic. A topic created anew under the same name is another
