@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ServiceUnavailable
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
@@ -108,11 +108,19 @@ class FakeOwner:
         """Open a stream to each replica; returns when the replica has welcomed it."""
         for replica in replicas:
             channel = await self.channels.enter_async_context(Channel(replica.address))
-            stream = channel.stream(OWNER_STREAM)
-            await stream.write(self.hello())
-            assert (await anext(aiter(stream))).WhichOneof("command") == "welcome"
-            self.streams[replica] = stream
+            stream = self.streams[replica] = await self._welcomed(channel)
             self.tasks.append(asyncio.ensure_future(self._hear(stream)))
+
+    async def _welcomed(self, channel: Channel) -> OwnerSideStream:
+        """A stream whose hello was answered. On a busy machine one connection may not be there in time."""
+        while True:
+            stream = channel.stream(OWNER_STREAM)
+            try:
+                await stream.write(self.hello())
+                assert (await anext(aiter(stream))).WhichOneof("command") == "welcome"
+            except ServiceUnavailable:
+                continue
+            return stream
 
     async def _hear(self, stream: OwnerSideStream) -> None:
         try:
