@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,8 +20,9 @@ class Loss(Enum):
 class CutProxy:
     """One relay on 127.0.0.1; made by `running`."""
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server_port: int, tls: ssl.SSLContext | None = None) -> None:
         self._server_port = server_port
+        self._tls = tls
         self._listener: asyncio.Server | None = None
         #: bound to the port and not listening: connections are refused, and no other process gets the port
         self._reserved: socket.socket | None = None
@@ -34,9 +36,11 @@ class CutProxy:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, server_port: int, *, port: int = 0) -> AsyncIterator["CutProxy"]:
-        """port: where it listens; 0: any free port."""
-        proxy = cls(server_port)
+    async def running(
+        cls, server_port: int, *, port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> AsyncIterator["CutProxy"]:
+        """port: where it listens; 0: any free port. tls: clients connect with TLS; the server is plain."""
+        proxy = cls(server_port, tls)
         proxy.port = port
         await proxy.accept()
         try:
@@ -52,7 +56,9 @@ class CutProxy:
 
     async def accept(self) -> None:
         """Take connections, at the same port as before."""
-        self._listener = await asyncio.start_server(self._relay, sock=self._reserved or _bound(self.port))
+        self._listener = await asyncio.start_server(
+            self._relay, sock=self._reserved or _bound(self.port), ssl=self._tls
+        )
         self._reserved = None
         self.port = self._listener.sockets[0].getsockname()[1]
 

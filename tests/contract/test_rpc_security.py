@@ -21,6 +21,8 @@ from oncelog.runtime.certificates import new_ca, new_certificate
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.security import OPEN, Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
+from tests.cluster.until import until
+from tests.contract.cut_proxy import CutProxy
 from tests.contract.rpc_serving import LEDGER, NODE, REQUEST, TIMEOUT_MS, echo
 from tests.contract.security_world import ROOT, renew, secured, tls_environment, token, with_tls
 
@@ -193,6 +195,30 @@ async def test_renewed_certificate_is_used_for_the_next_connection(tmp_path: Pat
         (tmp_path / "other.crt").write_bytes(other.certificate)
         await fence(address, Credentials.of(tls=True, tls_ca_file=tmp_path / "other.crt"))
         assert len(callers) == 2
+
+
+async def test_open_channel_follows_a_replaced_ca(tmp_path: Path) -> None:
+    """The CA file has both CAs before the server uses the new one: the channel of a running process connects again."""
+    security = with_tls(tmp_path)
+    other = new_ca()
+    async with (
+        serving(security) as (address, _),
+        CutProxy.running(int(address.rpartition(":")[2])) as relay,
+        Channel(relay.address, credentials=security.peers) as channel,
+    ):
+        await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
+        (tmp_path / "ca.crt").write_bytes((tmp_path / "ca.crt").read_bytes() + other.certificate)
+        renew(tmp_path, other)
+        await relay.cut()
+
+        async def answers() -> bool:
+            try:
+                await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
+            except ServiceUnavailable:
+                return False
+            return True
+
+        await until(answers, DEADLINE_S)
 
 
 async def test_incomplete_renewal_is_not_used(tmp_path: Path) -> None:

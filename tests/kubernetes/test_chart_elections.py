@@ -39,9 +39,13 @@ def test_servers_do_not_send_their_own_address_to_peers(tmp_path: Path, ordinal:
     suffix = "oncelog-zookeeper-headless:2888:3888"
     assert servers == {str(n + 1): f"oncelog-zookeeper-{n}.{suffix}" for n in range(3) if n != ordinal}
     given = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["zoo.cfg"]
-    assert [each for each in told.splitlines() if not each.startswith("server.")] == [
-        each for each in given.splitlines() if not each.startswith("server.")
-    ]
+    rest = [each for each in given.splitlines() if not each.startswith("server.")]
+    assert [each for each in told.splitlines() if not each.startswith("server.")] == rest
+
+
+def test_image_without_the_metrics_provider_starts_without_metrics(tmp_path: Path) -> None:
+    """Otherwise ZooKeeper would not start."""
+    assert "metricsProvider" not in started_with(tmp_path, "oncelog-zookeeper-0", provider=False)
 
 
 def test_dns_queries_for_servers_are_limited() -> None:
@@ -51,7 +55,7 @@ def test_dns_queries_for_servers_are_limited() -> None:
     for name in ("oncelog-owner", "oncelog-storage"):
         [container] = one("default", "StatefulSet", name)["spec"]["template"]["spec"]["containers"]
         assert environment(container)["ONCELOG_ZOOKEEPER_HOSTS"].split(",") == [
-            f"oncelog-zookeeper-{n}.oncelog-zookeeper-headless:2181" for n in range(3)
+            f"oncelog-zookeeper-{n}.oncelog-zookeeper-headless:2281" for n in range(3)
         ]
     java = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["java.security"]
     kept_s = {key: int(value) for key, value in re.findall(r"^networkaddress\.cache\.(\S+)=(\S+)$", java, re.MULTILINE)}
@@ -59,13 +63,15 @@ def test_dns_queries_for_servers_are_limited() -> None:
     assert 1 <= kept_s["ttl"] <= 2
 
 
-def started_with(folder: Path, hostname: str) -> str:
+def started_with(folder: Path, hostname: str, *, provider: bool = True) -> str:
     """The configuration that the chart's own script gives to Java, whose place a program takes that prints it."""
     data = one("default", "ConfigMap", "oncelog-zookeeper")["data"]
     places = {"/etc/oncelog-zookeeper": "config", "/data": "data", "/usr/share/java": "jars", "/tmp": "tmp"}
     for name in (*places.values(), "bin"):
         (folder / name).mkdir()
     (folder / "jars/zookeeper-3.jar").touch()
+    if provider:
+        (folder / "jars/zookeeper-prometheus-metrics-3.jar").touch()
     (folder / "config/zoo.cfg").write_text(data["zoo.cfg"])
     java = folder / "bin/java"
     java.write_text('#!/bin/bash\nexec cat "${@: -1}"\n')

@@ -299,6 +299,7 @@ def test_mounts_and_volumes_match(name: str) -> None:
         values["auth"]["existingSecret"],
         values["tls"]["existingSecret"],
         values["redis"]["external"]["urlSecret"],
+        values["zookeeper"]["external"]["tlsSecret"],
         values["zookeeper"]["auth"]["existingSecret"],
         values["pipeline"]["existingSecret"],
     }

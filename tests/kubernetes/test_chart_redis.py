@@ -18,10 +18,12 @@ def redis_container() -> Manifest:
 
 def passes(probe: str, folder: Path, port: int) -> bool:
     """Whether the probe of this name, as rendered, passes on a server at this port with its files in `folder`."""
-    command: list[str] = redis_container()[probe]["exec"]["command"]
-    words = [word.replace("/etc/oncelog-redis", str(folder)) for word in command]
-    words = [word.replace("redis-cli ", f"redis-cli -p {port} ") for word in words]
-    assert words != command
+    program, script, expected = redis_container()[probe]["exec"]["command"]
+    assert script == "/etc/oncelog-redis/ask.sh"
+    text = one("default", "ConfigMap", "oncelog-redis")["data"]["ask.sh"]
+    text = text.replace("/etc/oncelog-redis", str(folder)).replace("-s /tmp/redis.sock", f"-p {port}")
+    text = text.replace("/etc/oncelog/tls", f"{folder}/secret").replace("/tmp/tls", f"{folder}/used")
+    words = [program, "-c", text, "ask.sh", expected]
     return subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False).returncode == 0
 
 
@@ -37,6 +39,18 @@ def test_redis_restarts_for_a_new_password(tmp_path: Path) -> None:
             assert not passes(probe, tmp_path, server.port)
         (tmp_path / "password.conf").write_text("requirepass first\n")
         server.kill()
+        assert not passes("livenessProbe", tmp_path, server.port)
+
+
+def test_redis_restarts_for_a_renewed_certificate(tmp_path: Path) -> None:
+    """Like the password, the server reads it only at its start."""
+    (tmp_path / "password.conf").write_text("requirepass first\n")
+    for folder in ("secret", "used"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tls.crt").write_text("former")
+    with RedisProcess.running(tmp_path / "redis", "--requirepass", "first") as server:
+        assert passes("livenessProbe", tmp_path, server.port)
+        (tmp_path / "secret/tls.crt").write_text("renewed")
         assert not passes("livenessProbe", tmp_path, server.port)
 
 
@@ -56,7 +70,8 @@ def test_services_read_the_password_from_an_updated_file(file: str, secret: str,
     """Kubernetes updates a mounted file in a running pod, unless it is mounted with `subPath`."""
     spec = one(file, "Deployment", "oncelog-metadata")["spec"]["template"]["spec"]
     (volume,) = [each["secret"] for each in spec["volumes"] if each["name"] == "redis"]
-    assert (volume["secretName"], volume["items"]) == (secret, [{"key": key, "path": key}])
+    assert volume["secretName"] == secret
+    assert {"key": key, "path": key} in volume["items"]
     (container,) = spec["containers"]
     (mount,) = [each for each in container["volumeMounts"] if each["name"] == "redis"]
     assert "subPath" not in mount

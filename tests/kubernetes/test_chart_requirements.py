@@ -18,6 +18,15 @@ SECRETS = [
     ("auth.enabled=true,auth.existingSecret=ours", "auth.existingSecret", ["key", "service-token", "admin-token"]),
     ("tls.enabled=true,tls.existingSecret=ours", "tls.existingSecret", ["tls.crt", "tls.key", "ca.crt"]),
     ("redis.external.urlSecret=ours", "redis.external.urlSecret", ["url"]),
+    ("redis.external.urlSecret=ours,redis.external.ca=true", "redis.external.urlSecret", ["url", "ca.crt"]),
+    (
+        (
+            "zookeeper.enabled=false,zookeeper.externalHosts={zk:2181},zookeeper.external.tls=true,"
+            "zookeeper.external.tlsSecret=ours,zookeeper.external.clientCertificate=true"
+        ),
+        "zookeeper.external.tlsSecret",
+        ["ca.crt", "tls.crt", "tls.key"],
+    ),
 ]
 #: (value, a kind that it needs, the product that installs it)
 KINDS = [

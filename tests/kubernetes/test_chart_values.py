@@ -48,6 +48,19 @@ REFUSED_BY_CHECKS = [
     ("zookeeper.enabled=false", "set it to the host:port of your ensemble's servers"),
     ("zookeeper.externalHosts={zk:2181}", "Set zookeeper.enabled=false to use the external ensemble"),
     ("redis.enabled=true,redis.external.urlSecret=ours", "Set redis.enabled=false to use the external Redis"),
+    ("zookeeper.external.tls=true", "Set zookeeper.tls.mode for the ensemble of this release"),
+    ("zookeeper.enabled=false,zookeeper.tls.mode=prefer,tls.enabled=true", "Set zookeeper.external.tls"),
+    ("redis.tls.mode=require,tls.enabled=true", "Begin the URL of an external Redis with rediss://"),
+    ("zookeeper.tls.mode=require", "zookeeper.tls.mode is require, but tls.enabled is false"),
+    ("redis.external.ca=true", "name the Secret with url and ca.crt"),
+    (
+        (
+            "zookeeper.enabled=false,zookeeper.externalHosts={zk:2181},zookeeper.external.tls=true,"
+            "zookeeper.external.clientCertificate=true"
+        ),
+        "name the Secret with tls.crt and tls.key",
+    ),
+    ("tls.enabled=true,tls.existingSecret=ours,tls.rotation=prepare", "the release uses another certificate"),
     ("tls.existingSecret=ours,tls.certManager.enabled=true", "choose one"),
     ("tls.enabled=true,tls.certManager.enabled=true", "set it to the name of an Issuer"),
     ("tls.existingSecret=ours,tls.extraNames={log.example}", "Include the names in that certificate"),
@@ -63,6 +76,11 @@ GIVEN_FOR_NOTHING = [
     ("tls.existingSecret=ours", "tls.enabled"),
     ("tls.certManager.enabled=true,tls.certManager.issuerRef.name=ours", "tls.enabled"),
     ("tls.extraNames={log.example}", "tls.enabled"),
+    ("tls.rotation=prepare", "tls.enabled"),
+    (
+        "zookeeper.external.tlsSecret=ours,zookeeper.enabled=false,zookeeper.externalHosts={zk:2181}",
+        "zookeeper.external.tls",
+    ),
     ("tls.certManager.issuerRef.name=ours", "tls.certManager.enabled"),
     ("auth.existingSecret=ours", "auth.enabled"),
     ("zookeeper.auth.existingSecret=ours", "zookeeper.auth.enabled"),

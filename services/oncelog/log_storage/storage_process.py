@@ -72,6 +72,7 @@ class StorageProcess:
         async with AsyncExitStack() as stack:
             telemetry = Telemetry.from_environment("log_storage", str(settings.data_directory))
             stack.callback(telemetry.shut_down)
+            security.observe(telemetry)
             health = Health(telemetry.metrics_text)
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)

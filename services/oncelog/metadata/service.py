@@ -56,6 +56,7 @@ class MetadataService:
         """Start, write the addresses to standard output, serve until `shutdown`, then drain."""
         settings = self.settings
         security = Security.of(settings)
+        security.observe(self.telemetry)
         async with AsyncExitStack() as stack:
             health = Health(self.telemetry.metrics_text)
             health.ready_when("state", lambda: self._unready)

@@ -20,6 +20,8 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.credentials import CLUSTER_NAME
 
 CA_DAYS = 3_650
+#: The servers of a ZooKeeper ensemble are clients of each other.
+_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 #: Tolerated difference between two machines' clocks.
 _BACKDATED = dt.timedelta(minutes=5)
 
@@ -68,7 +70,7 @@ def new_certificate(ca: KeyPair, names: Sequence[str], *, days: int) -> KeyPair:
         _builder(_name(CLUSTER_NAME), authority.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(alternatives, critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(_USAGES), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
     )
     return _signed(builder, key, authority_key)

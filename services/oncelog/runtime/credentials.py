@@ -82,14 +82,7 @@ class Credentials:
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """For connections other than gRPC's; None: no TLS, or TLS with the system's CAs."""
-        if self.ca is None:
-            return None
-        context = ssl.create_default_context()
-        try:
-            context.load_verify_locations(cadata=self.ca.get().decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{self.ca.path} holds no readable certificate", field="tls_ca_file") from error
-        return context
+        return None if self.ca is None else context_trusting(self.ca)
 
     @property
     def expected_name(self) -> str | None:
@@ -99,6 +92,14 @@ class Credentials:
 
 #: No TLS, no token.
 PLAIN = Credentials()
+
+
+def context_trusting(ca: WatchedFile[bytes]) -> ssl.SSLContext:
+    """For a client that trusts only the CAs in this file. Raises InvalidArgument if it holds none."""
+    try:
+        return ssl.create_default_context(cadata=ca.get().decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{ca.path} holds no readable certificate", field="tls_ca_file") from error
 
 
 def source_of(token: Token, name: str = "token") -> TokenSource:

@@ -19,8 +19,9 @@ import grpc
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.runtime.credentials import PLAIN, Credentials, parse_certificates, source_of
-from oncelog.runtime.handshake import refusal
+from oncelog.runtime.handshake import Expiry, expiry, refusal
 from oncelog.runtime.settings import ProcessSettings, variable
+from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.runtime.watched_file import WatchedFile
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ class ServerCertificate:
             raise InvalidArgument(message, field="tls_key_file") from error
         context.set_alpn_protocols(["http/1.1"])
         return context
+
+    @property
+    def pair(self) -> tuple[bytes, bytes]:
+        """Certificate chain and key that new connections use."""
+        self._renew()
+        return self._pair
 
     def _renew(self) -> None:
         """Use the files' current content. Called on the event loop and on gRPC's threads."""
@@ -136,6 +143,26 @@ class Security:
             logger.warning("tokens are sent in plain text: set %s", variable("tls_certificate_file"))
         return cls(certificate, authenticator, peers)
 
+    def observe(self, telemetry: Telemetry) -> None:
+        """Export until when the present certificate and its CA are valid. Without TLS: nothing."""
+        certificate, peers = self.certificate, self.peers
+        if certificate is None:
+            return
+        #: the files that were examined last, and what was found: an expired pair keeps its former time
+        known: list[tuple[tuple[_Pair, bytes | None], Expiry | None]] = []
+
+        def read() -> list[Reading]:
+            present = certificate.pair, peers.ca.get() if peers.ca is not None else None
+            if not known or known[0][0] != present:
+                found = expiry(certificate.ssl_context(), *_expected(peers)) or (known[0][1] if known else None)
+                known[:] = [(present, found)]
+            found = known[0][1]
+            if found is None:
+                return []
+            return [Reading(found.certificate_s, {"file": "certificate"}), Reading(found.ca_s, {"file": "ca"})]
+
+        telemetry.observe_level("tls_expiry_timestamp_seconds", "When the TLS files of this process expire", read)
+
     def caller(self, authorization: str | None) -> Caller:
         """The caller, from the header `authorization`. Raises Unauthenticated."""
         return UNCHECKED if self.authenticator is None else self.authenticator.caller(authorization)
@@ -162,12 +189,18 @@ def _authenticator(settings: ProcessSettings) -> "Authenticator | None":
     return None
 
 
-def _check_own_certificate(certificate: ServerCertificate, peers: Credentials, settings: ProcessSettings) -> None:
+def _expected(peers: Credentials) -> tuple[ssl.SSLContext, str]:
+    """The context and the expected name with which another service connects to this one."""
     client, name = peers.ssl_context(), peers.expected_name
     assert client is not None
     assert name is not None, "a service that speaks TLS has a CA"
     # Services use gRPC, which is less strict than newer versions of Python.
     client.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return client, name
+
+
+def _check_own_certificate(certificate: ServerCertificate, peers: Credentials, settings: ProcessSettings) -> None:
+    client, name = _expected(peers)
     reason = refusal(certificate.ssl_context(), client, name)
     if reason is not None:
         raise InvalidArgument(

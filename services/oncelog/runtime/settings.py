@@ -40,6 +40,15 @@ class ProcessSettings:
     zookeeper_hosts: str = "127.0.0.1:2181"
     #: path of a file with user:password for ZooKeeper, which protects the cluster's nodes there; empty: unprotected
     zookeeper_auth_file: str = ""
+    #: whether ZooKeeper is connected with TLS
+    zookeeper_tls: bool = False
+    #: PEM of the CA that signed ZooKeeper's certificates, and the name that they must contain; empty: the CAs of the
+    #: system, and the name of each host
+    zookeeper_tls_ca_file: str = ""
+    zookeeper_tls_server_name: str = ""
+    #: PEM files that are presented to ZooKeeper servers that request a certificate; both or none
+    zookeeper_tls_certificate_file: str = ""
+    zookeeper_tls_key_file: str = ""
     #: ZooKeeper session timeout: after this long without a heartbeat other processes take over
     session_timeout_ms: int = 6_000
     drain_timeout_ms: int = 20_000
@@ -66,12 +75,23 @@ class ProcessSettings:
             raise InvalidArgument(f"{variable('log_level')} must be one of {', '.join(LEVELS)}", field="log_level")
         check_host("advertised_host", self.advertised_host)
         _check_servers("zookeeper_hosts", self.zookeeper_hosts)
+        self._check_zookeeper_tls()
         given = {name: bool(getattr(self, name)) for name in _TLS_FILES}
         if any(given.values()) and not all(given.values()):
             missing = [name for name, there in given.items() if not there]
             names = " and ".join(map(variable, missing))
             verb = "is" if len(missing) == 1 else "are"
             raise InvalidArgument(f"{names} {verb} missing: TLS needs all three files or none", field=missing[0])
+
+    def _check_zookeeper_tls(self) -> None:
+        names = ("ca_file", "server_name", "certificate_file", "key_file")
+        given = [f"zookeeper_tls_{name}" for name in names if getattr(self, f"zookeeper_tls_{name}")]
+        if given and not self.zookeeper_tls:
+            message = f"{variable(given[0])} needs {variable('zookeeper_tls')}=true"
+            raise InvalidArgument(message, field=given[0])
+        if bool(self.zookeeper_tls_certificate_file) != bool(self.zookeeper_tls_key_file):
+            both = f"{variable('zookeeper_tls_certificate_file')} and {variable('zookeeper_tls_key_file')}"
+            raise InvalidArgument(f"{both}: set both or none", field="zookeeper_tls_key_file")
 
     def address(self, port: int) -> str:
         """host:port by which others reach `port` of this process."""
@@ -209,6 +229,10 @@ class MetadataSettings(ProcessSettings):
     #: paths of files with the URL (instead of redis_url) and the password; read again at each connection
     redis_url_file: str = ""
     redis_password_file: str = ""
+    #: PEM of the CA that signed the certificate of a rediss:// server, and the name that it must contain; empty: the
+    #: CAs of the system, and the name of the host
+    redis_tls_ca_file: str = ""
+    redis_tls_server_name: str = ""
     #: False: do not check Redis's settings, for a managed Redis that forbids CONFIG; they must be right
     redis_config_check: bool = True
     #: how long an idempotency key is kept, and how long keys are refused after Redis has lost some

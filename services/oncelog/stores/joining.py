@@ -6,14 +6,18 @@ waiting cannot solve (wrong credentials, another format) end the start at once. 
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from oncelog.core.errors import NotFound, OncelogError, StoreUnavailable
+from oncelog.core.errors import InvalidArgument, NotFound, OncelogError, StoreUnavailable
+from oncelog.runtime.credentials import context_trusting, parse_certificates
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import ProcessSettings, variable
+from oncelog.runtime.watched_file import WatchedFile
 from oncelog.stores.cluster_store import ClusterRecord, ClusterStore
+from oncelog.stores.kazoo_handler import ServerTls
 from oncelog.stores.store_session import StoreSession
 from oncelog.stores.zookeeper import ZooKeeperSession
 from oncelog.stores.zookeeper_connection import ZooKeeperAccess
@@ -67,7 +71,7 @@ class _Start:
         users = (
             read_users(Path(path), variable("zookeeper_auth_file")) if (path := settings.zookeeper_auth_file) else ()
         )
-        self._access = ZooKeeperAccess(users=users)
+        self._access = ZooKeeperAccess(users=users, tls=server_tls(settings))
         self._session_timeout_ms = settings.session_timeout_ms
         self._timeout_ms = settings.start_timeout_ms
         self._deadline_s = _now_s() + settings.start_timeout_ms / 1000
@@ -97,7 +101,7 @@ class _Start:
                 if self._left_ms <= 0:
                     raise StoreUnavailable(
                         f"no ZooKeeper answered at {self._hosts} within {self._timeout_ms / 1000:g} s: start it, or "
-                        f"correct {variable('zookeeper_hosts')}",
+                        f"correct {variable('zookeeper_hosts')} (the last attempt: {error.message})",
                         hosts=self._hosts,
                     ) from error
                 self._log_waiting("ZooKeeper", error)
@@ -123,6 +127,30 @@ class _Start:
     @property
     def _left_ms(self) -> int:
         return int((self._deadline_s - _now_s()) * 1000)
+
+
+def server_tls(settings: ProcessSettings) -> ServerTls | None:
+    """How ZooKeeper's servers are verified; None: plaintext. Raises InvalidArgument for a file that cannot be used."""
+    if not settings.zookeeper_tls:
+        return None
+    name = "zookeeper_tls_ca_file"
+    path = settings.zookeeper_tls_ca_file
+    ca = WatchedFile(Path(path), variable(name), parse_certificates) if path else None
+    pair = settings.zookeeper_tls_certificate_file, settings.zookeeper_tls_key_file
+
+    def context() -> ssl.SSLContext:
+        made = ssl.create_default_context() if ca is None else context_trusting(ca)
+        if pair[0]:
+            made.load_cert_chain(*pair)
+        return made
+
+    try:
+        context()
+    except OSError as error:
+        both = f"{variable('zookeeper_tls_certificate_file')} and {variable('zookeeper_tls_key_file')}"
+        reason = getattr(error, "reason", None) or error.strerror
+        raise InvalidArgument(f"{both}: {' and '.join(pair)} cannot be used ({reason})", field=name) from error
+    return ServerTls(context, settings.zookeeper_tls_server_name)
 
 
 def _too_late(error: OncelogError, hosts: str, timeout_ms: int) -> OncelogError:

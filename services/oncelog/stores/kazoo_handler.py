@@ -9,9 +9,11 @@ answer is delivered by the connection's thread.
 import errno
 import logging
 import select
+import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
@@ -23,6 +25,15 @@ SILENCE_RATIO = 2 / 3
 _RECEIVE_BYTES = 64 * 1024
 _WANTS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _READABLE = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """How servers are verified. context: makes the context of the next connection, so that changed files are used.
+    server_name: the name that their certificates must contain; empty: the name of each host."""
+
+    context: Callable[[], ssl.SSLContext]
+    server_name: str = ""
 
 
 class BufferedSocket:
@@ -82,11 +93,21 @@ class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
       ZooKeeper's own rule for clients. kazoo 2.11 sends a ping only when nothing was sent for a while, so a client that
       goes on sending never notices a network that drops everything, and its session ends although other servers are up.
 
-    session_timeout_s: what the client requests; hosts_count: servers in its list.
+    session_timeout_s: what the client requests; hosts_count: servers in its list. tls None: plaintext.
     """
 
-    def __init__(self, session_timeout_s: float, hosts_count: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        session_timeout_s: float,
+        hosts_count: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        tls: ServerTls | None = None,
+    ) -> None:
         super().__init__()
+        self._tls = tls
+        #: why the last TLS handshake failed; empty after a connection
+        self.tls_failure = ""
         self._one_host_timeout_s = session_timeout_s / (2 * hosts_count)
         self._silence_max_s = session_timeout_s * SILENCE_RATIO
         self._clock = clock
@@ -99,8 +120,30 @@ class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
 
     def create_connection(self, *arguments: Any, timeout: float, **options: Any) -> Any:
         # kazoo would wait for one silent host for a whole session timeout, and lose the session although others are up.
-        connected = super().create_connection(*arguments, timeout=min(timeout, self._one_host_timeout_s), **options)
+        timeout = min(timeout, self._one_host_timeout_s)
+        if self._tls is None:
+            connected = super().create_connection(*arguments, timeout=timeout, **options)
+        else:
+            connected = self._tls_connection(self._tls, options["address"], options["hostname"], timeout)
         return BufferedSocket(connected, self._silence_max_s)
+
+    def _tls_connection(self, tls: ServerTls, address: tuple[str, int], host: str, timeout_s: float) -> ssl.SSLSocket:
+        """kazoo's own function would trust the system's CAs, too, and leave the socket of a failed handshake open.
+
+        Raises OSError, of which SSLError is one.
+        """
+        context = tls.context()
+        plain = socket.create_connection(address, timeout_s)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected = context.wrap_socket(plain, server_hostname=tls.server_name or host)
+        except OSError as error:
+            plain.close()
+            if isinstance(error, ssl.SSLError):
+                self.tls_failure = getattr(error, "verify_message", "") or error.reason or str(error)
+            raise
+        self.tls_failure = ""
+        return connected
 
     def select(self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float) -> Any:
         """kazoo's connection thread waits here, and only here, for both answers and requests.

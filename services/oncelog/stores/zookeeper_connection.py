@@ -38,7 +38,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, StoreUnavailable, Unauthenticated
-from oncelog.stores.kazoo_handler import ImpatientHandler
+from oncelog.stores.kazoo_handler import ImpatientHandler, ServerTls
 from oncelog.stores.store_session import Fired, SessionState, StateListener
 from oncelog.stores.zookeeper_users import ZooKeeperUser
 
@@ -68,16 +68,11 @@ class RequestInterrupted(Exception):
 class ZooKeeperAccess:
     """Credentials and TLS. users: for digest authentication; every node then belongs only to the first (`tree_acls`).
 
-    tls: use TLS, and verify the server by `ca_path` (None: the system's) and its host name. `certificate_path` and
-    `key_path` are presented to servers that request them. A digest is readable on the wire: use it only with tls.
+    tls None: plaintext, in which a digest is readable on the wire.
     """
 
     users: tuple[ZooKeeperUser, ...] = ()
-    tls: bool = False
-    ca_path: str | None = None
-    certificate_path: str | None = None
-    key_path: str | None = None
-    verify_host_name: bool = True
+    tls: ServerTls | None = None
 
 
 class ZooKeeperConnection:
@@ -116,8 +111,7 @@ class ZooKeeperConnection:
         except TimeoutError as error:
             await connection.close()
             raise StoreUnavailable(
-                f"no ZooKeeper answers at {hosts} within {connect_timeout_ms / 1000:g} s: "
-                "start it, or correct the address",
+                f"no ZooKeeper answers at {hosts} within {connect_timeout_ms / 1000:g} s: {connection._advice}",
                 hosts=hosts,
             ) from error
         except BaseException:
@@ -143,6 +137,13 @@ class ZooKeeperConnection:
         except TimeoutError:
             self._cut_connection()  # the server ends the session by its timeout
             await ended.wait()
+
+    @property
+    def _advice(self) -> str:
+        failure = self.client.handler.tls_failure
+        if failure:
+            return f"its TLS handshake failed ({failure}): correct the CA file and the name that are expected of it"
+        return "start it, or correct the address"
 
     @property
     def session_id(self) -> int | None:
@@ -267,15 +268,10 @@ def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -
     return KazooClient(
         hosts=hosts,
         timeout=session_timeout_s,
-        handler=ImpatientHandler(session_timeout_s, len(hosts.split(","))),
+        handler=ImpatientHandler(session_timeout_s, len(hosts.split(",")), tls=access.tls),
         connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_MAX_S),
         auth_data=[("digest", user.credentials) for user in access.users] or None,
         default_acl=[access.users[0].acl] if access.users else None,
-        use_ssl=access.tls,
-        ca=access.ca_path,
-        certfile=access.certificate_path,
-        keyfile=access.key_path,
-        check_hostname=access.tls and access.verify_host_name,
     )
 
 

@@ -127,6 +127,7 @@ class Owner:
         """Start, report that on standard output, serve until `shutdown`, drain, stop."""
         settings = self.settings
         self.security = Security.of(settings)
+        self.security.observe(self.metrics.telemetry)
         async with AsyncExitStack() as stack:
             stack.callback(self.metrics.telemetry.shut_down)
             health = Health(self.metrics.telemetry.metrics_text)

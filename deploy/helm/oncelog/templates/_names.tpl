@@ -58,7 +58,7 @@ server looks up all of them several times a second. */}}
 {{- $name := printf "%s-zookeeper" (include "oncelog.fullname" .) -}}
 {{- $hosts := list -}}
 {{- range $number := until (int .Values.zookeeper.replicaCount) -}}
-{{- $hosts = append $hosts (printf "%s-%d.%s-headless:2181" $name $number $name) -}}
+{{- $hosts = append $hosts (printf "%s-%d.%s-headless:%s" $name $number $name (ternary "2281" "2181" (not (empty (include "oncelog.usesTls" (dict "root" $ "component" "zookeeper")))))) -}}
 {{- end -}}
 {{- join "," $hosts -}}
 {{- else -}}

@@ -29,6 +29,9 @@ sets, by variable; ports: {name: number} in addition to grpc and health. */}}
     {{- if .root.Values.zookeeper.auth.enabled }}
     - {name: zookeeper-auth, mountPath: /etc/oncelog/zookeeper, readOnly: true}
     {{- end }}
+    {{- if and (not .root.Values.zookeeper.enabled) .root.Values.zookeeper.external.tlsSecret }}
+    - {name: zookeeper-tls, mountPath: /etc/oncelog/zookeeper-tls, readOnly: true}
+    {{- end }}
     {{- with .mounts }}
     {{- . | nindent 4 }}
     {{- end }}
@@ -50,6 +53,7 @@ sets, by variable; ports: {name: number} in addition to grpc and health. */}}
 - {name: ONCELOG_GRPC_PORT, value: "6650"}
 - {name: ONCELOG_HEALTH_PORT, value: "8081"}
 - {name: ONCELOG_ZOOKEEPER_HOSTS, value: {{ include "oncelog.zookeeperHosts" .root | quote }}}
+{{- include "oncelog.zookeeperTlsEnvironment" .root }}
 {{- if .root.Values.zookeeper.auth.enabled }}
 - {name: ONCELOG_ZOOKEEPER_AUTH_FILE, value: /etc/oncelog/zookeeper/auth}
 {{- end }}
@@ -109,6 +113,10 @@ sets, by variable; ports: {name: number} in addition to grpc and health. */}}
     defaultMode: 0440
     items: [{key: auth, path: auth}]
 {{- end }}
+{{- if and (not .Values.zookeeper.enabled) .Values.zookeeper.external.tlsSecret }}
+- name: zookeeper-tls
+  secret: {secretName: {{ .Values.zookeeper.external.tlsSecret }}, defaultMode: 0440}
+{{- end }}
 {{- end }}
 
 {{/* keys: the keys of the token Secret that the pod needs. Only services get the private key of the certificate. */}}
@@ -162,9 +170,19 @@ sets, by variable; ports: {name: number} in addition to grpc and health. */}}
 when it changes. */}}
 {{- define "oncelog.redisEnvironment" -}}
 {{- if .Values.redis.enabled }}
-- {name: ONCELOG_REDIS_URL, value: "redis://{{ include "oncelog.fullname" . }}-redis.{{ .Release.Namespace }}.svc:6379/0"}
+{{- $host := printf "%s-redis.%s.svc" (include "oncelog.fullname" .) .Release.Namespace }}
+{{- if include "oncelog.usesTls" (dict "root" . "component" "redis") }}
+- {name: ONCELOG_REDIS_URL, value: "rediss://{{ $host }}:6380/0"}
+- {name: ONCELOG_REDIS_TLS_CA_FILE, value: /etc/oncelog/tls/ca.crt}
+- {name: ONCELOG_REDIS_TLS_SERVER_NAME, value: oncelog}
+{{- else }}
+- {name: ONCELOG_REDIS_URL, value: "redis://{{ $host }}:6379/0"}
+{{- end }}
 - {name: ONCELOG_REDIS_PASSWORD_FILE, value: /etc/oncelog/redis/password}
 {{- else if .Values.redis.external.urlSecret }}
 - {name: ONCELOG_REDIS_URL_FILE, value: /etc/oncelog/redis/url}
+{{- if .Values.redis.external.ca }}
+- {name: ONCELOG_REDIS_TLS_CA_FILE, value: /etc/oncelog/redis/ca.crt}
+{{- end }}
 {{- end }}
 {{- end }}

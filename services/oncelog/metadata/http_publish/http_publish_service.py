@@ -172,7 +172,11 @@ def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
     from oncelog.stores.redis_address import RedisAddress
 
     address = RedisAddress(
-        settings.redis_url, url_file=settings.redis_url_file, password_file=settings.redis_password_file
+        settings.redis_url,
+        url_file=settings.redis_url_file,
+        password_file=settings.redis_password_file,
+        ca_file=settings.redis_tls_ca_file,
+        server_name=settings.redis_tls_server_name,
     )
     return RedisKeyServer(address, cluster_id, check_config=settings.redis_config_check)
 

@@ -13,10 +13,23 @@ fi
 number=$((${HOSTNAME##*-} + 1))
 mkdir -p /data/state
 echo "$number" >/data/state/myid
+if [ -e /etc/oncelog/tls/tls.crt ]; then
+    bash /etc/oncelog-zookeeper/tls.sh /etc/oncelog/tls /tmp/tls
+    # Kubernetes updates the files of the Secret when its certificate is renewed.
+    while sleep 30; do bash /etc/oncelog-zookeeper/tls.sh /etc/oncelog/tls /tmp/tls || true; done &
+fi
+metrics=yes
+if ! compgen -G "$jars/zookeeper-prometheus-metrics*.jar" >/dev/null; then
+    metrics=
+    echo "no zookeeper-prometheus-metrics*.jar in this image: this server exports no metrics" >&2
+fi
 # A server tells its peers its own address, and its host name may still resolve to the previous pod. With 0.0.0.0 as its own
 # address, the peers resolve the name themselves each time.
 while IFS= read -r line; do
-    case $line in "server.$number="*) line="server.$number=0.0.0.0:${line#*:}" ;; esac
+    case $line in
+    "server.$number="*) line="server.$number=0.0.0.0:${line#*:}" ;;
+    metricsProvider.*) [ "$metrics" ] || continue ;;
+    esac
     printf '%s\n' "$line"
 done </etc/oncelog-zookeeper/zoo.cfg >/tmp/zoo.cfg
 # Only the C1 compiler: it halves the CPU time of a start, and the load is always low.
