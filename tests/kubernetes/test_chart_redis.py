@@ -1,6 +1,8 @@
 """The chart's Redis and the metadata services use a changed password without manual steps."""
 
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from tests.contract.redis_process import RedisProcess
 from tests.kubernetes.chart import Manifest, containers, environment, one
 
 TIMEOUT_S = 60
+NOBODY = 65_534
 
 
 def redis_container() -> Manifest:
@@ -52,6 +55,30 @@ def test_redis_restarts_for_a_renewed_certificate(tmp_path: Path) -> None:
         assert passes("livenessProbe", tmp_path, server.port)
         (tmp_path / "secret/tls.crt").write_text("renewed")
         assert not passes("livenessProbe", tmp_path, server.port)
+
+
+def test_restarted_redis_uses_the_present_certificate() -> None:
+    """Read-only copies of the former one are still there: the container restarts, and not the pod. The container's user
+    is not root, who may replace any file."""
+    user = NOBODY if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        folder.chmod(0o777)
+        (folder / "secret").mkdir()
+        (folder / "redis-server").write_text("#!/bin/sh\n")
+        (folder / "redis-server").chmod(0o755)
+        script = one("default", "ConfigMap", "oncelog-redis")["data"]["start.sh"]
+        script = script.replace("/etc/oncelog/tls", f"{folder}/secret").replace("/tmp/tls", f"{folder}/used")
+        environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
+        for content in ("former", "renewed"):
+            for name in ("tls.crt", "tls.key", "ca.crt"):
+                file = folder / "secret" / name
+                file.unlink(missing_ok=True)
+                file.write_text(content)
+                file.chmod(0o444)
+            command = ["sh", "-c", script]
+            subprocess.run(command, env=environment, user=user, cwd="/", timeout=TIMEOUT_S, check=True)
+            assert {file.read_text() for file in (folder / "used").iterdir()} == {content}
 
 
 def test_no_password_is_in_a_variable() -> None:
