@@ -7,6 +7,7 @@ replies, a lost connection, an expired session, a lagging follower. tests/contra
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -101,6 +102,8 @@ class MemorySession:
         self._root = root.rstrip("/")
         self._operation_timeout_ms = operation_timeout_ms
         self._connection = _MemoryConnection(tree)
+        #: {path: synced reads of it}
+        self.reads_of: Counter[str] = Counter()
 
     @property
     def state(self) -> SessionState:
@@ -127,6 +130,7 @@ class MemorySession:
 
     async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
         await self._ask(path, timeout_ms)
+        self.reads_of[path] += 1
         self._connection.catch_up()
         if fired is not None:
             self._connection.watch(self._tree.node_watches, self._root + path, fired)

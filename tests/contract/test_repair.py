@@ -111,6 +111,21 @@ async def test_two_repairers_at_once_do_no_harm() -> None:
 
 
 @pytest.mark.asyncio
+async def test_many_small_ledgers_share_the_reads_of_their_topic() -> None:
+    """A topic's record grows with its ledgers: one read of it for each ledger made the repair of many take long."""
+    ledgers = range(1, 41)
+    async with World.running() as world:
+        for number in ledgers:
+            await world.ledger(number)
+        await world.wipe(2)
+        world.session.reads_of.clear()
+        world.replica()
+        for number in ledgers:
+            await world.whole(number, 0, 1, 3)
+        assert 0 < world.session.reads_of[paths.topic(world.topic_id)] < len(ledgers) / 2
+
+
+@pytest.mark.asyncio
 async def test_replica_that_is_not_elected_repairs_only_what_it_is_asked_for() -> None:
     """An operator reaches any replica."""
     async with World.running() as world:

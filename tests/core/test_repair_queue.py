@@ -242,6 +242,20 @@ def test_targets_spread_over_the_nodes() -> None:
     assert targets.count(D) > 10 < targets.count(E)
 
 
+def test_many_small_ledgers_are_repaired_together_and_few_large_ones() -> None:
+    """What the running ones hold in memory is bounded, and so is their number."""
+    settings = replace(SETTINGS, jobs_max=8, job_bytes_max=100, jobs_bytes_max=400)
+
+    def running(length: int) -> int:
+        world = QueueWorld(*(record(n, length=length) for n in range(1, 41)), settings=settings)
+        world.lose(C)
+        return len(world.tick())
+
+    assert running(length=10) == 8
+    assert running(length=90) == 5
+    assert running(length=1 << 40) == 4
+
+
 def test_target_that_refuses_is_avoided_for_a_while() -> None:
     world = QueueWorld(record(1), record(2))
     world.lose(C)

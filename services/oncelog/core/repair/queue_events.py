@@ -6,19 +6,22 @@ from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.repair.assessment import DirectoryView
-from oncelog.core.repair.events import RepairFinished, RepairJob
+from oncelog.core.repair.events import RepairFinished, RepairJob, RepairLimits
 
 
 @dataclass(frozen=True, slots=True)
 class RepairSettings:
     """absent_delay_ms: after which copies of an absent node are made elsewhere. jobs_max: repairs at the same time.
+    None begins while those that run hold jobs_bytes_max bytes or more: of each its ledger, but at most job_bytes_max.
     retry_ms: the first pause after a repair that did not succeed; it doubles up to retry_max_ms. lost_retry_ms: the
-    pause after LOST, which only a node that registers can change. roll_retry_ms: the pause
-    after the first request to roll a ledger; it doubles up to roll_retry_max_ms.
+    pause after LOST, which only a node that registers can change. roll_retry_ms: the pause after the first request to
+    roll a ledger; it doubles up to roll_retry_max_ms.
     """
 
     absent_delay_ms: int = 600_000
     jobs_max: int = 1
+    job_bytes_max: int = RepairLimits().bytes_max
+    jobs_bytes_max: int = 4 * RepairLimits().bytes_max
     retry_ms: int = 2_000
     retry_max_ms: int = 60_000
     lost_retry_ms: int = 600_000

@@ -396,13 +396,19 @@ class RepairQueue:
         if not self._allowed:
             return []
         effects: list[QueueEffect] = [*self._rolls()]
-        while len(self.running) < self.settings.jobs_max:
+        while len(self.running) < self.settings.jobs_max and self._bytes_running() < self.settings.jobs_bytes_max:
             job = self._next_job()
             if job is None:
                 break
             self.running[job.ledger_id] = job
             effects.append(StartRepair(job))
         return effects
+
+    def _bytes_running(self) -> int:
+        """What the running repairs hold in memory at most. Many small ledgers fit, so that their calls and writes share
+        the disks' syncs; of large ones a few keep the limit of bytes per second used."""
+        records = (self._records.get(ledger_id) for ledger_id in self.running)
+        return sum(min(known[0].length, self.settings.job_bytes_max) for known in records if known is not None)
 
     def _next_job(self) -> RepairJob | None:
         for rank in sorted(self._ready):

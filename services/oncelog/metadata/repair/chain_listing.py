@@ -73,6 +73,10 @@ class ChainListing:
             left -= self._sizes.get(others[-1], 0)
         return others
 
+    async def ledgers(self, topic_id: TopicId) -> frozenset[LedgerId]:
+        """What `read` finds, of all lists together."""
+        return frozenset(ledger_id for chain in await self.read(topic_id) for ledger_id in chain.ledgers)
+
     async def read(self, topic_id: TopicId) -> list[ChainRecorded]:
         """All lists of a topic, after a sync; empty ones if it was deleted. A record that cannot be read changes
         nothing."""

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from oncelog.core.errors import CorruptEntry, StoreUnavailable, TopicNotFound
-from oncelog.core.ids import LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.errors import CorruptEntry, StoreUnavailable
+from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.repair.events import (
     CopyEntries,
     ReadRecord,
@@ -33,9 +32,8 @@ from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.store_status import WriteStatus
 from oncelog.metadata.repair.copying import Copying
 from oncelog.runtime.backoff import Backoff
-from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.topic_store import TopicStore
+from oncelog.stores.shared_reads import SharedReads
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +43,8 @@ class RepairParts:
     """What all repairs of one process share."""
 
     ledgers: LedgerStore
-    topics: TopicStore
-    cursors: CursorStore
+    #: all ledgers that a topic lists
+    lists: SharedReads[TopicId, frozenset[LedgerId]]
     copying: Copying
 
 
@@ -109,7 +107,8 @@ class LedgerRepairer:
         while True:
             try:
                 stored = await self._parts.ledgers.read(ledger_id)
-                listed = stored is not None and await self._listed(stored.value)
+                # A repair touches nothing that no list names (hazard 58).
+                listed = stored is not None and ledger_id in await self._parts.lists.get(stored.value.topic_id)
             except StoreUnavailable as error:
                 logger.info("could not read the record of a ledger to repair; will retry: %s", error.message)
                 await backoff.pause()
@@ -118,24 +117,6 @@ class LedgerRepairer:
             else:
                 record, version = (None, -1) if stored is None else stored
                 return RepairRecordRead(record, version, listed)
-
-    async def _listed(self, record: LedgerMetadata) -> bool:
-        """Whether the topic's record or one of its cursors names the ledger. A repair touches no other (hazard 58)."""
-        ledger_id, topic_id = record.ledger_id, record.topic_id
-        topic = await self._parts.topics.read(topic_id)
-        if topic is None:
-            return False
-        if ledger_id in topic.value.acks or any(link.ledger_id == ledger_id for link in topic.value.ledgers):
-            return True
-        try:
-            names = await self._parts.cursors.names(topic_id)
-        except TopicNotFound:
-            return False
-        for name in names:
-            cursor = await self._parts.cursors.read(topic_id, name)
-            if cursor is not None and any(link.ledger_id == ledger_id for link in cursor.value.ledgers):
-                return True
-        return False
 
     async def _write(self, effect: WriteRecord) -> RepairRecordWritten:
         record = effect.record

@@ -22,11 +22,12 @@ from oncelog.stores.ledger_listing import LedgerListing
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import Registry
 from oncelog.stores.repair_store import RepairStore
+from oncelog.stores.shared_reads import SharedReads
 from oncelog.stores.store_session import StoreSession
 from oncelog.stores.topic_store import TopicStore
 
-#: Ledgers that are repaired at once. They share one limit of bytes; several keep it used when ledgers are small.
-JOBS_MAX = 4
+#: Ledgers that are repaired at once, if they are small (`RepairSettings`): their reads, calls and writes wait together.
+JOBS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Repair:
             now_ms=now_ms,
         )
         decommissions, store = Decommissions(registry), RepairStore(session)
-        repairs = RepairParts(LedgerStore(session), topics, cursors, copying)
+        repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying)
         trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)
         parts = RepairerParts(watch, repairs, decommissions, trimmed, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
