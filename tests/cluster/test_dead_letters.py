@@ -102,6 +102,73 @@ async def test_deleted_dead_letter_topic_is_made_again(cluster: Cluster, client:
     assert [letter.value for letter in await read_all(client, "jobs-dead")] == [b"three"]
 
 
+@pytest.mark.hazard(87)
+@pytest.mark.hazard(88)
+async def test_every_message_becomes_a_dead_letter(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Those of large batches, together far above the limit of a request; one of the largest size, without room for the
+    properties of a dead letter; and one with a time that `datetime` cannot express."""
+    producer = await client.create_producer("parcels", producer_name="importer")
+    small = [b"%05d" % number + bytes(20_000) for number in range(200)]
+    await producer.send_many(small)
+    await producer.send(b"timeless", event_time_ms=2**62)
+    large = bytes(producer.message_bytes_max)
+    await producer.send(large, properties={"a": "b" * 65_400})
+    await producer.send(b"last")
+    count = len(small) + 3
+    async with await client.subscribe(
+        "parcels", subscription="billing", type="shared", start=oncelog.EARLIEST, max_deliveries=1
+    ) as consumer:
+        for _ in range(count):
+            await consumer.nack(await consumer.receive(timeout=DEADLINE_S), delay=0)
+
+        async def done() -> bool:
+            return await backlog(cluster, "parcels") == 0
+
+        await until(done, DEADLINE_S, every_s=0.2, waiting_for="every dead letter")
+    letters = {
+        int(each.properties["dead_letter.index"]): each for each in await read_all(client, "parcels-billing-DLQ")
+    }
+    assert sorted(letters) == list(range(count))
+    assert [letters[number].value for number in range(200)] == small
+    ids = {letter.properties["dead_letter.message_id"] for letter in letters.values()}
+    assert len(ids) == count
+    assert (letters[200].value, letters[200].event_time_ms) == (b"timeless", 2**62)
+    assert letters[201].value == b""
+    assert "limit is" in letters[201].properties["dead_letter.omitted"]
+    assert letters[202].value == b"last"
+
+
+@pytest.mark.hazard(93)
+async def test_message_of_another_program_does_not_count_as_a_dead_letter(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """Without authentication nothing keeps a program from the name. The letters wait, the statistics say for what, and
+    they are stored once the topic is replaced."""
+    producer = await client.create_producer("bills", producer_name="importer")
+    stored = (await producer.send(b"unpaid")).message_id
+    assert stored is not None
+    for number in range(3):
+        name = f"dead-letters/{stored.topic_id}/{number}"
+        foreign = await client.create_producer("bills-dead", producer_name=name, sequence_mode="contiguous")
+        await foreign.send(b"mine", sequence_id=0)
+        await foreign.close()
+    async with await client.subscribe(
+        "bills", subscription="billing", type="shared", start=oncelog.EARLIEST, max_deliveries=1,
+        dead_letter_topic="bills-dead",
+    ) as consumer:  # fmt: skip
+        await consumer.nack(await consumer.receive(timeout=DEADLINE_S), delay=0)
+
+        async def waits_for(reason: str | None) -> bool:
+            found = (await cluster.stats("bills"))["subscriptions"]["billing"]["dead_letters_wait_for"]
+            return (reason or "") in (found or "") and bool(found) == bool(reason)
+
+        await until(lambda: waits_for("another program"), DEADLINE_S, every_s=0.2)
+        assert await backlog(cluster, "bills") == 1
+        await cluster.change("DELETE", "/admin/v2/persistent/public/default/bills-dead")
+        await until(lambda: waits_for(None), DEADLINE_S, every_s=0.2)
+    assert [letter.value for letter in await read_all(client, "bills-dead")] == [b"unpaid"]
+
+
 async def test_topic_is_not_its_own_dead_letter_topic(client: oncelog.AsyncClient) -> None:
     """Its dead letters would be delivered again and again."""
     with pytest.raises(InvalidArgument) as caught:

@@ -114,6 +114,20 @@ async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: 
         assert internal_stats(runner)["producers"][0]["role"] == "importer"  # type: ignore[index]
 
 
+@pytest.mark.hazard(93)
+@pytest.mark.parametrize("name", ["dead-letters/" + "0f" * 16 + "/1", "effects/a", "relay/a", "mirror/a", "kafka/a"])
+async def test_names_of_the_services_producers_are_reserved(tmp_path: Path, name: str) -> None:
+    """For a role with every right in the namespace, and for one that a superuser states, as HTTP does."""
+    async with owner(tmp_path) as (world, runner, address):
+        await grant(world, {"importer": ("produce", "admin")})
+        for role, stated in (("importer", None), ("root", Caller("importer"))):
+            [denied] = (await opened(role, address, runner, name=name, on_behalf_of=stated)).denied
+            assert isinstance(denied.error, PermissionDenied)
+            assert "belong to the services" in denied.error.message
+        assert (await opened("root", address, runner, name=name)).granted
+        assert (await opened("importer", address, runner, name=f"my-{name}")).granted
+
+
 async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None:
     """Metadata services do so for HTTP callers: the name belongs to the caller, whose rights count."""
     async with owner(tmp_path) as (world, runner, address):

@@ -74,14 +74,16 @@ async def test_dead_letter_that_is_refused_is_kept_and_published_later(tmp_path:
             serving = runner.core.serving
             assert serving is not None
 
-            def shown() -> tuple[object, object]:
+            def shown() -> tuple[object, object, object]:
                 one = subscriptions_of(serving)["billing"]
-                return one["msg_backlog"], one["pending_dead_letters"]
+                return one["msg_backlog"], one["pending_dead_letters"], one["dead_letters_wait_for"]
 
             await until(lambda: len(topic.errors) < 1_000, DEADLINE_S, waiting_for="a refused dead letter")
-            assert (shown(), topic.stored) == ((3, 1), [])
+            reason = "the backlog quota of the dead-letter topic is exceeded"
+            await until(lambda: shown() == (3, 1, reason), DEADLINE_S, waiting_for="the reason in the statistics")
+            assert topic.stored == []
             topic.errors.clear()
-            await until(lambda: shown() == (2, 0), DEADLINE_S, waiting_for="the dead letter to be stored")
+            await until(lambda: shown() == (2, 0, None), DEADLINE_S, waiting_for="the dead letter to be stored")
             assert topic.stored == [(1, 0)]
         finally:
             await server.stop(grace_ms=0)

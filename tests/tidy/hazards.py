@@ -379,6 +379,21 @@ HAZARDS = {
         "Each registration carries the version of its process. Swaps, floors and erasing wait until every registered "
         "process has the version that knows them.",
     ),
+    87: Hazard(
+        "Dead letters are requested together, above the limit of the receiver. The request is repeated for ever, and "
+        "everything behind it waits.",
+        "A request carries single messages, and both sides have its limit from one constant. What cannot be stored is "
+        "left out of its letter. The statistics of the subscription show why letters wait.",
+    ),
+    88: Hazard(
+        "The event time of one message raises an error in a handler. All dead letters behind it wait.",
+        "What a message of a producer causes costs this message alone.",
+    ),
+    93: Hazard(
+        "A role opens a producer under a name that the services will use, and stores ids. The letters of the services "
+        "with the same ids count as stored.",
+        "Such names are reserved for the services. A stored id is believed only with the origin of the letter.",
+    ),
 }
 
 #: Hazards of features that are not built. Their rules become binding, and get tests, with the feature.
@@ -390,4 +405,5 @@ UNBUILT = {
     "repair of ledgers and reuse of segments": sorted(set(range(54, 67)) - set(HAZARDS)),
     "restoring and rebuilding ZooKeeper": range(68, 72),
     "a cluster that repairs itself": sorted(set(range(73, 81)) - set(HAZARDS)),
+    "found by trials from outside": sorted(set(range(81, 95)) - set(HAZARDS)),
 }

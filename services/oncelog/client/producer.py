@@ -87,6 +87,11 @@ class AsyncProducer:
         return self._core.numbers.stored
 
     @property
+    def message_bytes_max(self) -> int:
+        """Bytes of the largest value that the topic takes."""
+        return self._core.message_bytes_max
+
+    @property
     def last_sequence_ids(self) -> tuple[int, ...]:
         """The same for each partition, in their order; one number for a topic without partitions."""
         return (self.last_sequence_id,)

@@ -10,7 +10,7 @@ Source: Pulsar's NamedEntity and topic names.
 import re
 from dataclasses import dataclass
 
-from oncelog.core.errors import InvalidName
+from oncelog.core.errors import InvalidName, PermissionDenied
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
@@ -98,6 +98,23 @@ def check_part(text: str, *, field: str) -> str:
     if text in {".", ".."}:
         raise InvalidName(f"{field} may not be {text!r}", field=field)
     return text
+
+
+#: Of the producers that store dead letters: the topic id and the number of their subscription follow.
+DEAD_LETTERS = "dead-letters/"
+#: How the names of producers begin that the services open for themselves, now or in a later version (hazard 93).
+RESERVED_PREFIXES = (DEAD_LETTERS, "effects/", "relay/", "mirror/", "kafka/")
+
+
+def refuse_reserved_name(name: str) -> None:
+    """Raises PermissionDenied for the name of a producer that only the services may open: what another one stored under
+    it would count as stored by them."""
+    if name.startswith(RESERVED_PREFIXES):
+        prefix = name.split("/", 1)[0]
+        raise PermissionDenied(
+            f"producer names that begin with {prefix}/ belong to the services: choose another name",
+            field="producer_name",
+        )
 
 
 def check_producer_name(name: str) -> str:

@@ -148,11 +148,13 @@ def split_frame(data: bytes) -> tuple[bytes, list[memoryview]]:
     return head, blobs
 
 
-def parse_request(from_string: Callable[[bytes], MessageT], data: bytes) -> MessageT:
-    """Parse a request that is not a frame. Raises InvalidArgument, without parsing, above REQUEST_BYTES_MAX."""
-    if len(data) > REQUEST_BYTES_MAX:
-        message = f"a request of {len(data)} bytes exceeds the limit of {REQUEST_BYTES_MAX}"
-        raise InvalidArgument(message, field="request", limit=REQUEST_BYTES_MAX)
+def parse_request(
+    from_string: Callable[[bytes], MessageT], data: bytes, *, bytes_max: int = REQUEST_BYTES_MAX
+) -> MessageT:
+    """Parse a request that is not a frame. Raises InvalidArgument, without parsing, above `bytes_max`."""
+    if len(data) > bytes_max:
+        message = f"a request of {len(data)} bytes exceeds the limit of {bytes_max}"
+        raise InvalidArgument(message, field="request", limit=bytes_max)
     return parse(from_string, data)
 
 

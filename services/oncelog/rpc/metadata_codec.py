@@ -1,5 +1,7 @@
 """Methods of the Metadata service. Its messages are few and small: the generated ones are used as they are."""
 
+from oncelog.core.formats.columns import PAYLOAD_RAW_BYTES_MAX
+from oncelog.rpc.frames import REQUEST_BYTES_MAX
 from oncelog.rpc.methods import stream_of, unary_of
 from oncelog.wire import metadata_pb2 as pb
 
@@ -13,8 +15,14 @@ TOPICS = unary_of(f"{_SERVICE}/Topics", pb.TopicsRequest, pb.TopicsAnswer)
 RESOLVE_DEAD_LETTER_TOPIC = unary_of(
     f"{_SERVICE}/ResolveDeadLetterTopic", pb.ResolveDeadLetterTopicRequest, pb.ResolveDeadLetterTopicAnswer
 )
+#: Bytes of the letters of one request. One letter of any size fits, because it was a message in one batch of its topic;
+#: so the limit of the whole request has room for the largest batch, and for the names beside the letters.
+DEAD_LETTERS_BYTES_MAX = REQUEST_BYTES_MAX // 2
 PUBLISH_DEAD_LETTERS = unary_of(
-    f"{_SERVICE}/PublishDeadLetters", pb.PublishDeadLettersRequest, pb.PublishDeadLettersAnswer
+    f"{_SERVICE}/PublishDeadLetters",
+    pb.PublishDeadLettersRequest,
+    pb.PublishDeadLettersAnswer,
+    request_bytes_max=PAYLOAD_RAW_BYTES_MAX + DEAD_LETTERS_BYTES_MAX,
 )
 REST = unary_of(f"{_SERVICE}/Rest", pb.RestRequest, pb.RestAnswer)
 #: REST as its server handles it, one message each way: only the handler of a stream can read the call's metadata.

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from oncelog.rpc.frames import parse, parse_request
+from oncelog.rpc.frames import REQUEST_BYTES_MAX, parse, parse_request
 
 #: As the caller gives a value, and as the callee receives it: bulk bytes are sent from buffers and arrive as slices.
 RequestT = TypeVar("RequestT")
@@ -48,13 +48,13 @@ class StreamMethod(Method[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT])
 
 
 def unary_of(
-    path: str, request: type[PbRequestT], answer: type[PbAnswerT]
+    path: str, request: type[PbRequestT], answer: type[PbAnswerT], *, request_bytes_max: int = REQUEST_BYTES_MAX
 ) -> UnaryMethod[PbRequestT, PbRequestT, PbAnswerT, PbAnswerT]:
     """A unary method whose values are the generated messages."""
     return UnaryMethod(
         path,
         request.SerializeToString,
-        partial(parse_request, request.FromString),
+        partial(parse_request, request.FromString, bytes_max=request_bytes_max),
         answer.SerializeToString,
         partial(parse, answer.FromString),
     )

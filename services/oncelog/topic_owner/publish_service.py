@@ -20,7 +20,7 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.batch_check import BatchLimits
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
-from oncelog.core.names import check_producer_name
+from oncelog.core.names import check_producer_name, refuse_reserved_name
 from oncelog.core.topic.effects import AnswerOpen, BatchAnswer
 from oncelog.core.topic.events import BatchesReceived, ReceivedBatch, SessionClosed
 from oncelog.rpc.owner_codec import (
@@ -231,6 +231,8 @@ class PublishStream:
         try:
             if request.producer_name is not None:
                 check_producer_name(request.producer_name)
+                if not self._stream.caller.superuser or request.on_behalf_of is not None:
+                    refuse_reserved_name(request.producer_name)
             caller = caller_for(self._stream.caller, request.on_behalf_of)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:

@@ -73,6 +73,7 @@ def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[
         "msg_redeliver_counter": redelivered,
         "redelivered_messages": len(state.redeliveries),
         "pending_dead_letters": len(state.dead_letters),
+        "dead_letters_wait_for": (subscription.dead_letters.waiting_for or None) if state.dead_letters else None,
         "ack_state_bytes": state.state_bytes,
         "ack_ranges": acks.range_count,
         "is_blocked_on_ack_state_persistent": blocked is not None,

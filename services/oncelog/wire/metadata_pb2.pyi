@@ -119,22 +119,34 @@ class DeadLetter(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    BATCH_INDEX_FIELD_NUMBER: _builtins.int
+    OMITTED_FIELD_NUMBER: _builtins.int
     entry: _builtins.bytes
-    """The whole encoded entry that holds the message, and the message's number in its topic."""
+    """An encoded entry that holds the message, and the message's number in its topic. Owners send an entry of this one
+    message; older ones that of its batch. Empty: the message is left out, see `omitted`.
+    """
     message_index: _builtins.int
     sequence: _builtins.int
+    batch_index: _builtins.int
+    """Which message of the producer's batch it is; absent: as the entry says."""
+    omitted: _builtins.str
+    """Why the owner left the message out: the letter then has only the place from which it comes."""
     def __init__(
         self,
         *,
         entry: _builtins.bytes = ...,
         message_index: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        batch_index: _builtins.int | None = ...,
+        omitted: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_index", b"_batch_index", "batch_index", b"batch_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "message_index", b"message_index", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_index", b"_batch_index", "batch_index", b"batch_index", "entry", b"entry", "message_index", b"message_index", "omitted", b"omitted", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__batch_index: _TypeAlias = _typing.Literal["batch_index"]  # noqa: Y015
+    _WhichOneofArgType__batch_index: _TypeAlias = _typing.Literal["_batch_index", b"_batch_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_index) -> _WhichOneofReturnType__batch_index | None: ...
 
 Global___DeadLetter: _TypeAlias = DeadLetter  # noqa: Y015
 

@@ -12,6 +12,7 @@ The limit is the one of the consumer that attached last, as in Pulsar.
 """
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from pyroaring import BitMap64
 
@@ -20,7 +21,9 @@ from oncelog.core.subscriptions.changes import DeadLettered, DeadLetterPublished
 from oncelog.core.subscriptions.context import Context
 from oncelog.core.subscriptions.events import (
     ConsumerOpening,
+    DeadLetterEvent,
     DeadLetterStored,
+    DeadLettersWaiting,
     DeadLetterTopicReplaced,
     DeadLetterTopicResolved,
     PublishDeadLetter,
@@ -65,6 +68,8 @@ class DeadLetters:
         self._next: dict[TopicId, int] = {}
         #: {topic id: up to which number the messages are stored there}, where the change is in flight
         self._publishing: dict[TopicId, int] = {}
+        #: why they could not be stored when they were last tried; empty: they could, or none was tried
+        self.waiting_for = ""
         #: {id of a deleted topic: of the one that has its name}
         self._replaced: dict[TopicId, TopicId] = {}
 
@@ -120,15 +125,29 @@ class DeadLetters:
 
     # --- the dead-letter topic ----------------------------------------------------------------------------------------
 
-    def resolved(self, event: DeadLetterTopicResolved) -> None:
+    def handle(self, event: DeadLetterEvent) -> None:
+        match event:
+            case DeadLetterTopicResolved():
+                self._resolved(event)
+            case DeadLetterStored():
+                self._stored(event)
+            case DeadLettersWaiting():
+                self.waiting_for = event.reason
+            case DeadLetterTopicReplaced():
+                self._replace(event)
+            case _:
+                assert_never(event)
+
+    def _resolved(self, event: DeadLetterTopicResolved) -> None:
         if event.topic != self._topic or self._topic_id is not None:
             return
         self._topic_id = event.topic_id
         self._resolve_at_ms = self._context.step.now_ms + RESOLVE_AGAIN_MS
         self.work()
 
-    def stored(self, event: DeadLetterStored) -> None:
+    def _stored(self, event: DeadLetterStored) -> None:
         """The dead-letter topic has messages: they count as acknowledged when that is durable."""
+        self.waiting_for = ""
         if event.sequence <= self._publishing.get(event.topic_id, -1):
             return
         indexes = tuple(
@@ -144,7 +163,7 @@ class DeadLetters:
         change = DeadLetterPublished(self._context.state.number, topic_id, sequence)
         self._context.append(change, PublishedToken(topic_id, sequence, indexes))
 
-    def replaced(self, event: DeadLetterTopicReplaced) -> None:
+    def _replace(self, event: DeadLetterTopicReplaced) -> None:
         """What is pending for a deleted topic is decided again: its numbers would be gaps in the new one."""
         self._replaced[event.topic_id] = event.new_topic_id
         if self._topic_id == event.topic_id:

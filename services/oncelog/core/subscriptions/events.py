@@ -191,12 +191,23 @@ class DeadLetterStored:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLettersWaiting:
+    """The dead letters could not be stored, and are tried again: the reason, for reports."""
+
+    number: SubscriptionNumber
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterTopicReplaced:
     """The dead-letter topic was deleted; the one of its name is another topic now (hazard 38)."""
 
     number: SubscriptionNumber
     topic_id: TopicId
     new_topic_id: TopicId
+
+
+DeadLetterEvent = DeadLetterTopicResolved | DeadLetterStored | DeadLettersWaiting | DeadLetterTopicReplaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +379,7 @@ class EndConsumer:
 AdminRequest = CreateRequested | PropertiesRequested | SeekRequested | SkipRequested | DeleteRequested
 ConsumerEvent = (
     ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | AckRequested | NackRequested
-    | AdminRequest | MessagesRead | DeadLetterTopicResolved | DeadLetterStored | DeadLetterTopicReplaced
+    | AdminRequest | MessagesRead | DeadLetterEvent
 )  # fmt: skip
 ConsumerEffect = (
     AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought

@@ -46,7 +46,9 @@ from oncelog.core.subscriptions.events import (
     ConsumerOpening,
     ConsumerOpeningAbandoned,
     CreateRequested,
+    DeadLetterEvent,
     DeadLetterStored,
+    DeadLettersWaiting,
     DeadLetterTopicReplaced,
     DeadLetterTopicResolved,
     DeleteRequested,
@@ -142,7 +144,9 @@ class Subscriptions:
                 self._create_for_admin(event)
             case SeekRequested() | PropertiesRequested() | SkipRequested() | DeleteRequested():
                 self._administer(event)
-            case MessagesRead() | DeadLetterTopicResolved() | DeadLetterStored() | DeadLetterTopicReplaced():
+            case MessagesRead() | DeadLetterTopicResolved() | DeadLetterStored() | DeadLettersWaiting():
+                self._of_a_subscription(event)
+            case DeadLetterTopicReplaced():
                 self._of_a_subscription(event)
 
     def _of_a_consumer(self, event: AckRequested | NackRequested | FlowReported | ConsumerDetached) -> None:
@@ -163,22 +167,14 @@ class Subscriptions:
                 else:
                     subscription.request(event)
 
-    def _of_a_subscription(
-        self, event: MessagesRead | DeadLetterTopicResolved | DeadLetterStored | DeadLetterTopicReplaced
-    ) -> None:
+    def _of_a_subscription(self, event: MessagesRead | DeadLetterEvent) -> None:
         subscription = self._subscriptions.get(event.number)
         if subscription is None:
             return
-        match event:
-            case MessagesRead():
-                if not subscription.messages_read(event):
-                    return  # nothing could be read yet: the next event asks again
-            case DeadLetterTopicResolved():
-                subscription.dead_letters.resolved(event)
-            case DeadLetterStored():
-                subscription.dead_letters.stored(event)
-            case DeadLetterTopicReplaced():
-                subscription.dead_letters.replaced(event)
+        if not isinstance(event, MessagesRead):
+            subscription.dead_letters.handle(event)
+        elif not subscription.messages_read(event):
+            return  # nothing could be read yet: the next event asks again
         self._touch(subscription)
 
     def _touch(self, subscription: Subscription) -> None:
