@@ -1,4 +1,4 @@
-"""`oncelog storage`: reads the directory of a stopped storage node, and changes nothing."""
+"""`oncelog storage`: for the directory of a stopped storage node. Only mark-restored changes anything."""
 
 import json
 from pathlib import Path
@@ -13,6 +13,7 @@ from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.directory_starts import RESTORED, LastStart
 from oncelog.log_storage.segment_format import SegmentRecord
 from tests.contract.small_log import CLUSTER, segment_files, write_groups
 
@@ -144,3 +145,17 @@ def test_other_directory_is_refused(tmp_path: Path) -> None:
 def test_help_shows_an_example(command: str) -> None:
     """A help text teaches by an example that can be copied."""
     assert f"oncelog storage {command} /var/lib/oncelog" in run(command, "--help").stdout
+
+
+@pytest.mark.hazard(81)
+def test_mark_restored_marks_the_next_start(path: Path) -> None:
+    """A directory that is in use is refused."""
+    marked = run("mark-restored", str(path))
+    assert (marked.exit_code, "marked" in marked.stdout) == (0, True)
+    assert LastStart.read(path).start_id == RESTORED
+    assert json.loads(run("mark-restored", str(path), "-o", "json").stdout) == {"path": str(path), "marked": True}
+    directory = StorageDirectory.open(path, CLUSTER)
+    try:
+        assert run("mark-restored", str(path)).exit_code == 1
+    finally:
+        directory.close()

@@ -379,6 +379,16 @@ HAZARDS = {
         "Each registration carries the version of its process. Swaps, floors and erasing wait until every registered "
         "process has the version that knows them.",
     ),
+    81: Hazard(
+        "A storage node's directory is restored from an older copy, or loses the end of its last segment. It says that "
+        "it never had what it lacks, and a recovery ends the log there.",
+        "Each start, and up to where the journal is synced, are noted in ZooKeeper. A start of an older directory, or "
+        "with a lower end, puts all of its ledgers into limbo.",
+    ),
+    82: Hazard(
+        "A copy of a directory is started beside the original. Both serve under one identity.",
+        "Each start writes its id into ZooKeeper by compare-and-set. A process that finds another id there ends.",
+    ),
     87: Hazard(
         "Dead letters are requested together, above the limit of the receiver. The request is repeated for ever, and "
         "everything behind it waits.",

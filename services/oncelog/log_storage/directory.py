@@ -59,6 +59,7 @@ from oncelog.log_storage.segment_format import (
 from oncelog.log_storage.segment_scan import SegmentScan, missing_end
 from oncelog.log_storage.segment_writer import SYSTEM, DiskCalls, RecordNumbers, SegmentWriter, write_all
 from oncelog.log_storage.spare_space import SPARE, allocate, keep_spare
+from oncelog.stores.registry import JournalEnd
 
 SEGMENTS = "segments"
 SEGMENT_BYTES = 256 * 1024 * 1024
@@ -97,6 +98,11 @@ class StorageDirectory:
         self.known_holes: tuple[Hole, ...] = ()
         #: all holes, known and new, after the scan
         self.holes: tuple[Hole, ...] = ()
+        #: up to where the last segment was read; durable once the directory is settled
+        self.scanned_end = JournalEnd(0, 0)
+        #: where the journal had been synced, as is known elsewhere, and why the directory is one of the past, if it is
+        self.known_end = JournalEnd(0, 0)
+        self.past = ""
         #: the holes that no LIMBO record lists: `enter_limbo` must be called before the directory is settled
         self.new_holes: tuple[Hole, ...] = ()
         self._limbo: SegmentRecord | None = None
@@ -213,7 +219,14 @@ class StorageDirectory:
         missing = sorted(set(range(first, ids[-1])) - self._removed - set(ids))
         found += [Hole(segment_id, 0, WHOLE_FILE, "the file is missing") for segment_id in missing]
         self.holes = tuple(hole for hole in found if hole.segment_id not in self._removed)
+        self.scanned_end = JournalEnd(ids[-1], 0 if self._tail is None else self._tail[1].end)
         self.new_holes = new_holes(self.holes, self.known_holes)
+        if self.scanned_end < self.known_end and not self.past:
+            self.past = f"its journal ends at {self.scanned_end}, and it was synced up to {self.known_end}"
+        if self.past:
+            # New, whatever is known: the copy may have been made when a former one of these holes was known already.
+            lost = Hole(*self.scanned_end, WHOLE_FILE, f"the directory went back in time: {self.past}")
+            self.holes, self.new_holes = (*self.holes, lost), (*self.new_holes, lost)
         if self.new_holes:
             self._numbers.next += NUMBERS_LEFT_OUT
 

@@ -75,12 +75,17 @@ def sync_directory(path: Path, reserve: DescriptorReserve | None = None) -> None
 
 
 def write_identity(path: Path, identity: Identity) -> None:
-    temporary = path / (IDENTITY + TEMPORARY)
+    write_durably(path, IDENTITY, identity.encode())
+
+
+def write_durably(path: Path, name: str, data: bytes) -> None:
+    """Replace a file of the directory. After a crash it has the old or the new content. Raises OSError."""
+    temporary = path / (name + TEMPORARY)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        write_all(DiskCalls(), fd, [identity.encode()], 0)
+        write_all(DiskCalls(), fd, [data], 0)
         os.fsync(fd)
     finally:
         os.close(fd)
-    temporary.rename(path / IDENTITY)
+    temporary.rename(path / name)
     sync_directory(path)

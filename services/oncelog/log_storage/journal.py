@@ -37,6 +37,7 @@ from oncelog.log_storage.segment_format import (
 )
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
 from oncelog.log_storage.spare_space import DISK_FULL
+from oncelog.stores.registry import JournalEnd
 
 GROUP_BYTES_MAX = (
     4 * 1024 * 1024
@@ -200,6 +201,8 @@ class Journal:
         directory.finish_removals(lambda segment_id: bool(self._index.live_bytes.get(segment_id)), disk)
         #: the segment of the last group that is synced and in the index; the index knows all records of lower ones
         self.written_segment = segment.segment_id
+        #: up to here everything is durable
+        self.synced_end = directory.scanned_end
         self._writer = _GroupWriter(
             directory,
             segment,
@@ -353,6 +356,8 @@ class Journal:
 
     def _group_synced(self, group: _Group) -> None:
         lsn, number = self._synced_lsn, group.first_number
+        last = group.locations[-1]
+        self.synced_end = JournalEnd(last.segment_id, last.offset + 1)
         index, control, damaged = self._index, self.control, bool(self.damage)
         noted = -1
         for (kind, ledger_id, entry_id, _, own_number, source), location in zip(

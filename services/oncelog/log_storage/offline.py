@@ -14,6 +14,7 @@ from oncelog.core.errors import CorruptEntry, StorageDirectoryRefused
 from oncelog.core.formats.entry import HEADER_BYTES, EntryKind, decode_entry, peek_header
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.storage.ledger import DELETED, RecordKind
+from oncelog.log_storage import directory_starts
 from oncelog.log_storage.directory import SEGMENTS, StorageDirectory
 from oncelog.log_storage.holes import WHOLE_FILE, Hole
 from oncelog.log_storage.identity import IDENTITY, Identity
@@ -46,6 +47,15 @@ def _identity(path: Path) -> tuple[Identity, str]:
             lowest = int(min((path / SEGMENTS).glob("*.seg")).stem, 16)
             return Identity(header.cluster_id.hex(), header.incarnation.hex(), 0, lowest), wrong
     raise StorageDirectoryRefused(f"{wrong}; and no segment with a sound header: not the directory of a storage node")
+
+
+def mark_restored(path: Path) -> None:
+    """The next start puts all ledgers into limbo, and repair restores what it lacks.
+
+    Raises StorageDirectoryRefused, OSError.
+    """
+    with opened(path):
+        directory_starts.mark_restored(path)
 
 
 def inspect(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The process of a storage node. Its parts start in this order and stop in the reverse order.
 
-start: health -> ZooKeeper and the cluster's record -> check of the mount -> identity of the directory -> replay
+start: health -> ZooKeeper and the cluster's record -> check of the mount -> identity of the directory
+    -> comparison with its former starts (directory_starts) -> replay
     -> serve -> register -> announce -> ready once what the node owes is paid (start_debt)
 SIGTERM: deregister -> end the calls -> sync, write the durability marker, close
 journal failure: end at once, because durability is unknown after it
@@ -17,6 +18,7 @@ from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.log_storage.compactor import Compactor
 from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.directory_starts import DirectoryStarts
 from oncelog.log_storage.free_space import FreeSpace
 from oncelog.log_storage.node_metrics import observe
 from oncelog.log_storage.node_registration import NodeRegistration, refuse_decommissioned
@@ -85,12 +87,17 @@ class StorageProcess:
             health.ready_when("zookeeper", _absence(session, settings).reason)
             await self._refuse_unmounted(Registry(session))
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
-            await refuse_decommissioned(directory.path, Incarnation(directory.identity.incarnation), Registry(session))
+            incarnation = Incarnation(directory.identity.incarnation)
+            await refuse_decommissioned(directory.path, incarnation, Registry(session))
+            starts = DirectoryStarts(directory.path, incarnation, Registry(session), on_superseded=_superseded)
+            await starts.look()
+            directory.known_end, directory.past = starts.known_end, starts.past
             lookup = LedgerLookup(session)
             runner = await NodeRunner.open(
                 directory, lookup, on_failed=_end, disk=self._disk, ledger_counter=lookup.ledger_counter
             )
-            stack.push_async_callback(runner.close)
+            stack.push_async_callback(_close_journal, runner, starts)
+            await starts.begin(runner.journal.synced_end)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
             listed = _ledger_lister(session, directory.identity.cluster_id)
             read_unsynced = LedgerStore(session).read_unsynced
@@ -133,6 +140,7 @@ class StorageProcess:
             async with asyncio.TaskGroup() as tasks:
                 works = (
                     registration.keep(),
+                    starts.watch(lambda: runner.journal.synced_end),
                     registration.follow_read_only_requests(),
                     space.watch(registration.update_space),
                     reviewer.watch(),
@@ -242,6 +250,17 @@ def _ledger_lister(session: StoreSession, cluster_id: str) -> ListLedgers:
         return await LedgerStore(session).ids()
 
     return list_ledgers
+
+
+async def _close_journal(runner: NodeRunner, starts: DirectoryStarts) -> None:
+    """Then note its end."""
+    await runner.close()
+    await starts.note(runner.journal.synced_end)
+
+
+def _superseded(message: str) -> None:
+    logger.critical(message)
+    end_now(ExitCode.FAILED)
 
 
 def _end(error: JournalFailed) -> None:

@@ -5,6 +5,7 @@
     /owners/<incarnation>                    ephemeral
     /storage/<incarnation>                   ephemeral
     /storage_cookies/<incarnation>           lasting: every directory that ever joined
+    /storage_ends/<incarnation>              the newest start of a storage node, and up to where its journal is synced
     /metadata/<n>                            ephemeral, sequential
     /policies/cluster                        policies of the cluster, once any is set
     /policies/namespaces/<tenant>            a tenant; it exists if this node exists
@@ -33,6 +34,7 @@ IDS = "/ids"
 OWNERS = "/owners"
 STORAGE = "/storage"
 STORAGE_COOKIES = "/storage_cookies"
+STORAGE_ENDS = "/storage_ends"
 METADATA = "/metadata"
 POLICIES = "/policies"
 CLUSTER_POLICIES = "/policies/cluster"
@@ -52,6 +54,7 @@ FOLDERS = (
     OWNERS,
     STORAGE,
     STORAGE_COOKIES,
+    STORAGE_ENDS,
     METADATA,
     POLICIES,
     NAMESPACES,

@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import flag, number, numbers_by_name, text
 from oncelog.core.ids import Incarnation
@@ -19,7 +20,7 @@ from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration
 from oncelog.stores.json_records import decode_record, encode_record
-from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, Znode, create_or_write
 from oncelog.stores.watch import PathsWatch
 
 
@@ -98,6 +99,22 @@ class StorageCookie:
     own_filesystem: bool = False
 
 
+class JournalEnd(NamedTuple):
+    """A place in a node's journal. Segments ascend, so the pair does."""
+
+    segment_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorageEnd:
+    """The newest start of a directory, and up to where its journal is synced; see `log_storage.directory_starts`."""
+
+    starts: int
+    start_id: str
+    end: JournalEnd
+
+
 class Registry:
     """One per process. Records are listed and watched by `owners`, `storage_nodes` and `metadata`."""
 
@@ -174,6 +191,25 @@ class Registry:
             except CorruptEntry:
                 continue  # counted and logged; the cookie before it stays valid
 
+    async def read_end(self, incarnation: Incarnation) -> Versioned[StorageEnd] | None:
+        """Raises StoreUnavailable, CorruptEntry."""
+        return _stored_end(await self._session.read(f"{paths.STORAGE_ENDS}/{incarnation}"))
+
+    async def read_end_unsynced(self, incarnation: Incarnation) -> Versioned[StorageEnd] | None:
+        """Possibly an older one. Raises StoreUnavailable, CorruptEntry."""
+        return _stored_end(await self._session.read_unsynced(f"{paths.STORAGE_ENDS}/{incarnation}"))
+
+    async def write_end(self, incarnation: Incarnation, end: StorageEnd, *, version: int) -> WriteResult:
+        """One compare-and-set; ABSENT_VERSION creates, also the folder, which an older cluster lacks.
+
+        Raises StoreUnavailable.
+        """
+        if version == ABSENT_VERSION:
+            await self._session.ensure_path(paths.STORAGE_ENDS)
+        fields = {"starts": end.starts, "start_id": end.start_id, **end.end._asdict()}
+        path = f"{paths.STORAGE_ENDS}/{incarnation}"
+        return await create_or_write(self._session, path, encode_record(fields), version=version)
+
     async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
         return await self._session.delete(f"{paths.STORAGE_COOKIES}/{incarnation}", version=version)
 
@@ -189,6 +225,20 @@ class Registry:
                 if stored is not None:
                     found[stored.value.incarnation] = stored.value
         return found
+
+
+def _stored_end(node: Znode | None) -> Versioned[StorageEnd] | None:
+    return None if node is None else Versioned(_decode_end(node.data), node.version)
+
+
+def _decode_end(data: bytes) -> StorageEnd:
+    return decode_record(
+        data,
+        "the end of a storage node's journal",
+        lambda f: StorageEnd(
+            number(f, "starts"), text(f, "start_id"), JournalEnd(number(f, "segment_id"), number(f, "offset"))
+        ),
+    )
 
 
 def _encode_owner(owner: LiveOwner) -> bytes:

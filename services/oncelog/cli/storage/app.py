@@ -1,4 +1,4 @@
-"""The commands of `oncelog storage`: they read the directory of a stopped storage node, and change nothing."""
+"""The commands of `oncelog storage`: for the directory of a stopped storage node. Only mark-restored changes it."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from oncelog.cli.failures import EXIT_CODES, Exit, explain
 from oncelog.cli.options import Output, OutputOption
 from oncelog.core.errors import OncelogError
 
-_HELP = f"""Look into the directory of a stopped storage node. Nothing is changed.
+_HELP = f"""Look into the directory of a stopped storage node. Only mark-restored changes it.
 
 A running process holds the lock of its directory: stop it first, or work on a copy of the directory.
 
@@ -21,6 +21,8 @@ A running process holds the lock of its directory: stop it first, or work on a c
     oncelog storage fsck /var/lib/oncelog
 
     oncelog storage dump /var/lib/oncelog --ledger 17
+
+    oncelog storage mark-restored /var/lib/oncelog
 
 A storage node with damage starts all the same: it is in limbo for the ledgers that existed then, serves what is sound,
 and gets the rest back by repair. `oncelog admin storage` shows that in the running cluster.
@@ -49,6 +51,16 @@ _DUMP_HELP = f"""Print the records of one ledger, one line each, in the order of
 live: whether this copy of the entry is used. With -o json, each line is a JSON object.
 
     oncelog storage dump /var/lib/oncelog --ledger 17
+
+{EXIT_CODES}"""
+
+_MARK_RESTORED_HELP = f"""Mark a directory that was restored from a backup, a snapshot or a copy.
+
+It may lack what was stored since. Mark it before its first start: the node then starts in limbo, serves what it has,
+says of nothing that it is missing, and gets the rest by repair. A node recognizes an older directory by itself, except
+one that lacks no more than the last second before a crash. To mark a directory that lacks nothing loses nothing.
+
+    oncelog storage mark-restored /var/lib/oncelog
 
 {EXIT_CODES}"""
 
@@ -115,6 +127,21 @@ def dump(
                 print(json.dumps(record))
             else:
                 print("  ".join(f"{name}={value}" for name, value in record.items()))
+        return Exit.OK
+
+    _run(run)
+
+
+@storage.command("mark-restored", help=_MARK_RESTORED_HELP)
+def mark_restored(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
+    def run() -> Exit:
+        from oncelog.log_storage import offline
+
+        offline.mark_restored(directory)
+        if output is Output.JSON:
+            print(json.dumps({"path": str(directory), "marked": True}))
+        else:
+            print(f"{directory}: marked. Start the node: it begins in limbo, and repair restores what it lacks")
         return Exit.OK
 
     _run(run)
