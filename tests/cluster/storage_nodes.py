@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION, CounterRecord
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
@@ -26,6 +27,7 @@ from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import Registry
 from oncelog.stores.zookeeper import ZooKeeperSession
@@ -123,6 +125,7 @@ class StorageCluster:
         self.zookeeper = zookeeper
         self.registry = Registry(session)
         self.ledgers = LedgerStore(session)
+        self.counter = CounterStore(session, Counter.LEDGER)
         self._tmp_path = tmp_path
         self.nodes: list[StorageNodeProcess] = []
 
@@ -159,7 +162,15 @@ class StorageCluster:
             len(members) // 2 + 1,
         )
         assert await self.ledgers.create(metadata) is WriteStatus.OK
+        await self.claim(ledger_id)
         return metadata
+
+    async def claim(self, ledger_id: int) -> None:
+        """Let the counter of ledger ids be above it, as it is before an id is used."""
+        stored = await self.counter.read()
+        if stored is None or stored.value.next <= ledger_id:
+            version = ABSENT_VERSION if stored is None else stored.version
+            await self.counter.write(CounterRecord(ledger_id + 1, Incarnation("t" * 32), "t"), version=version)
 
 
 async def append_until_lost(

@@ -79,6 +79,7 @@ async def test_killed_node_keeps_acknowledged_entries_and_fences(one: StorageClu
     assert node.incarnation == before
     assert acked.items() <= (await held_by(node, metadata.ledger_id, 400)).items()
     assert await fence(node, metadata.ledger_id) is ReadStatus.OK
+    await one.claim(77)
     assert await fence(node, LedgerId(77)) is ReadStatus.OK
     node.kill()
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES, peek_header
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState, ReadStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.ledgers.read_watch import HEDGE_AFTER_S_MAX, HEDGES_MAX, ReadWatch
@@ -165,6 +166,17 @@ async def test_damaged_bytes_are_detected_by_the_reader() -> None:
     swapped.entries = {entry_id: ENTRIES[EntryId(19 - entry_id)] for entry_id in ENTRIES}
     async with three(spoilt, swapped, Member()) as links:
         assert await read_all(links) == ENTRIES
+
+
+@pytest.mark.hazard(84)
+@pytest.mark.asyncio
+@pytest.mark.parametrize("headers_only", [False, True])
+async def test_entries_of_another_topic_are_not_returned(headers_only: bool) -> None:
+    """Their ledger had the same id before ZooKeeper was restored."""
+    other = replace(METADATA, topic_id=TopicId("f0" * 16))
+    async with three(Member(), Member(), Member()) as links:
+        with pytest.raises(UnreadableEntry, match="belongs to topic"):
+            await read_entry(links, other, EntryId(0), headers_only=headers_only)
 
 
 @pytest.mark.asyncio

@@ -38,8 +38,9 @@ def checksum(data: Buffer, value: int) -> int:
 
 
 def entry(
-    entry_id: int, *, last_add_confirmed: int = -1, ledger_id: LedgerId = LEDGER, body: bytes = b"0123456789"
-) -> bytes:
+    entry_id: int, *, last_add_confirmed: int = -1, ledger_id: LedgerId = LEDGER, body: bytes = b"0123456789",
+    topic_id: TopicId = TOPIC,
+) -> bytes:  # fmt: skip
     """One valid entry of ten bytes a body, so that the cumulative length is ten per entry."""
     header = EntryHeader(
         kind=EntryKind.MESSAGES,
@@ -53,7 +54,7 @@ def entry(
         skip_first=0,
         count=1,
         body_bytes=len(body),
-        topic_id=TOPIC,
+        topic_id=topic_id,
     )
     return encode_header(header, body, checksum) + body
 

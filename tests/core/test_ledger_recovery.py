@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     FenceMember,
@@ -249,6 +249,15 @@ def test_copies_that_differ_fail_the_recovery() -> None:
     world = World({A: {0: E0}, B: {0: entry(0, body=b"9876543210")}, C: {}})
     Run(world).finish()
     assert "two valid copies of entry 7:0 differ" in failure(world)
+
+
+@pytest.mark.hazard(84)
+def test_entries_of_another_topic_are_not_recovered() -> None:
+    """Their ledger had the same id before ZooKeeper was restored. What they hide is unknown, so nothing is ended."""
+    foreign = entry(0, topic_id=TopicId("f0" * 16))
+    world = World({A: {0: foreign}, B: {0: foreign}, C: {}})
+    Run(world).finish()
+    assert "belongs to topic" in failure(world)
 
 
 def test_acknowledged_entry_on_no_member_fails_the_recovery() -> None:

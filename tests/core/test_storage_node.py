@@ -3,7 +3,7 @@
 import pytest
 
 from oncelog.core.formats.entry import peek_header
-from oncelog.core.ids import EntryId
+from oncelog.core.ids import EntryId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
@@ -65,6 +65,20 @@ def test_different_bytes_under_the_same_id_are_refused() -> None:
     assert disk.handle(append(4, forged)) == [answer(4, AppendStatus.CONFLICTING, 1)]
     assert disk.handle(append(5, forged, recovery=True)) == [answer(5, AppendStatus.CONFLICTING, 1)]
     assert disk.index.held[LEDGER][1] == E1
+
+
+@pytest.mark.hazard(84)
+def test_ledger_holds_the_entries_of_one_topic() -> None:
+    """A ledger id that was given twice: every kind of add of the second topic is refused, also after a restart."""
+    disk = writable()
+    disk.handle(append(2, E1))
+    disk.sync()
+    foreign = entry(2, topic_id=TopicId("f0" * 16))
+    assert disk.handle(append(3, foreign)) == [answer(3, AppendStatus.CONFLICTING, 2)]
+    assert disk.handle(append(4, foreign, recovery=True)) == [answer(4, AppendStatus.CONFLICTING, 2)]
+    disk.start()
+    assert disk.handle(append(5, foreign)) == [answer(5, AppendStatus.CONFLICTING, 2)]
+    assert disk.handle(append(6, entry(2))) == []
 
 
 def test_damaged_copy_is_replaced_by_a_repeated_add() -> None:

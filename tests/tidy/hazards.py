@@ -389,6 +389,12 @@ HAZARDS = {
         "A copy of a directory is started beside the original. Both serve under one identity.",
         "Each start writes its id into ZooKeeper by compare-and-set. A process that finds another id there ends.",
     ),
+    84: Hazard(
+        "ZooKeeper is restored from an older backup and gives the id of a ledger again. A topic serves the messages of "
+        "another one.",
+        "Nodes, readers, recovery, replay and repair compare the topic of each entry. A node that holds a ledger at or "
+        "above the counter does not register.",
+    ),
     87: Hazard(
         "Dead letters are requested together, above the limit of the receiver. The request is repeated for ever, and "
         "everything behind it waits.",

@@ -43,7 +43,7 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import decode_entry, peek_header
+from oncelog.core.formats.entry import decode_entry, peek_header, require_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -399,8 +399,10 @@ class _EntryReading:
 
     def _verify(self, data: Buffer, entry_id: EntryId) -> None:
         if not self.headers_only:
-            decode_entry(data, ledger_id=self.ledger_id, entry_id=entry_id, checksum=crc32c)
+            topic_id = self.metadata.topic_id
+            decode_entry(data, ledger_id=self.ledger_id, entry_id=entry_id, checksum=crc32c, topic_id=topic_id)
             return
         header = peek_header(data)
+        require_topic(header, self.metadata.topic_id)
         if (header.ledger_id, header.entry_id) != (self.ledger_id, entry_id):
             raise CorruptEntry(f"the bytes are entry {header.ledger_id}:{header.entry_id}")

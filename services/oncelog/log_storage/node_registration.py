@@ -15,13 +15,13 @@ Rules
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.registry import Decommission, LiveStorageNode, Registry, StorageCookie
 
@@ -44,9 +44,11 @@ class NodeRegistration:
         address_is_chosen: bool,
         own_filesystem: bool = False,
         replace_delay_ms: int = 0,
+        refuse_older: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """address_is_chosen: host and port were configured, so the process that had them before is gone.
-        own_filesystem: that of the directory; see `volume_mount`. replace_delay_ms: see hazard 74."""
+        own_filesystem: that of the directory; see `volume_mount`. replace_delay_ms: see hazard 74.
+        refuse_older: raises if ZooKeeper is older than the data of this node (hazard 84); awaited in each session."""
         self._registry = registry
         self._node = node
         self._address_is_chosen = address_is_chosen
@@ -58,6 +60,7 @@ class NodeRegistration:
         self._disk_full = node.read_only
         self._requested = False
         self._registration = registry.register_storage_node(node)
+        self._registration.before = refuse_older
 
     async def join(self) -> None:
         """Return once the live record exists, and the cookie unless the node is joining. Raises StoreUnavailable."""
@@ -196,4 +199,22 @@ async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: 
             f"again; to join with this disk as a new, empty node, delete the content first: find {path} -mindepth 1 "
             "-delete",
             incarnation=incarnation,
+        )
+
+
+async def refuse_older_zookeeper(
+    path: Path, newest: Callable[[], LedgerId | None], ledger_counter: Callable[[], Awaitable[LedgerId]]
+) -> None:
+    """A ledger that this node holds or has fenced has an id, so the counter of ledger ids was above it (hazard 84).
+
+    newest: the highest such id. Raises StorageDirectoryRefused, StoreUnavailable.
+    """
+    held, following = newest(), await ledger_counter()
+    if held is not None and held >= following:
+        raise StorageDirectoryRefused(
+            f"{path}: ZooKeeper is older than the data: it would give ledger id {following} next, and this directory "
+            f"has ledger {held} already. It was restored from an older backup, or is another one: a topic would get "
+            "the ledgers of another one. Stop the cluster, keep all directories as they are, and restore a ZooKeeper "
+            "that is not older than they are",
+            ledger_id=held,
         )

@@ -202,6 +202,10 @@ class NodeRunner:
         """Ledgers with an entry on this node."""
         return sum(1 for _ in self.index.entries.ledgers())
 
+    def newest_ledger(self) -> LedgerId | None:
+        """The highest id of a ledger with an entry or a fence on this node."""
+        return max(map(LedgerId, {*self.index.entries.ledgers(), *self.journal.control.fences}), default=None)
+
     async def close(self) -> None:
         """Sync and confirm all records, end the journal. Requests that still wait get no answer."""
         self._checks.cancel()

@@ -13,6 +13,7 @@ import logging
 import sys
 from collections.abc import Collection
 from contextlib import AsyncExitStack
+from functools import partial
 
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import Incarnation, LedgerId
@@ -21,7 +22,7 @@ from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.directory_starts import DirectoryStarts
 from oncelog.log_storage.free_space import FreeSpace
 from oncelog.log_storage.node_metrics import observe
-from oncelog.log_storage.node_registration import NodeRegistration, refuse_decommissioned
+from oncelog.log_storage.node_registration import NodeRegistration, refuse_decommissioned, refuse_older_zookeeper
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.scrubber import Scrubber
@@ -124,6 +125,9 @@ class StorageProcess:
                 address_is_chosen=self._address_is_chosen,
                 own_filesystem=mounted,
                 replace_delay_ms=settings.replace_delay_ms,
+                refuse_older=partial(
+                    refuse_older_zookeeper, directory.path, runner.newest_ledger, lookup.ledger_counter
+                ),
             )
             debt = StartDebt(
                 runner.incarnation,

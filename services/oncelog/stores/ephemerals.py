@@ -11,7 +11,7 @@ Rules
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Generic, TypeVar
 
 from oncelog.core.errors import CorruptEntry, StoreUnavailable
@@ -76,6 +76,9 @@ class Registration(Generic[T]):
         self._encode = encode
         self._sequential = sequential
         self._established_in: int | None = None
+        self._registered_in: int | None = None
+        #: awaited before the record is written in a new session; may raise
+        self.before: Callable[[], Awaitable[None]] | None = None
         #: Two attempts at the same time could create two numbered nodes.
         self._one_at_a_time = asyncio.Lock()
 
@@ -148,6 +151,9 @@ class Registration(Generic[T]):
         """One attempt. The read at its end decides, whatever the write returned."""
         session_id = self._session.session_id
         data = self._encode(self._record)
+        if self.before is not None and self._registered_in != session_id:
+            await self.before()
+        self._registered_in = session_id
         node = await self._own()
         if node is None:
             await self._create(data)

@@ -114,9 +114,15 @@ def peek_header(data: Buffer) -> EntryHeader:
     )  # fmt: skip
 
 
-def decode_entry(data: Buffer, *, ledger_id: LedgerId, entry_id: EntryId, checksum: Checksum) -> EntryHeader:
-    """Read and verify one whole entry. Raises CorruptEntry unless it is intact and the expected one."""
+def decode_entry(
+    data: Buffer, *, ledger_id: LedgerId, entry_id: EntryId, checksum: Checksum, topic_id: TopicId | None = None
+) -> EntryHeader:
+    """Read and verify one whole entry. topic_id: None: of any topic.
+
+    Raises CorruptEntry unless it is intact and the expected one.
+    """
     header = peek_header(data)
+    require_topic(header, topic_id)
     if header.ledger_id != ledger_id or header.entry_id != entry_id:
         raise CorruptEntry(
             f"expected entry {ledger_id}:{entry_id}, got the bytes of {header.ledger_id}:{header.entry_id}",
@@ -131,6 +137,18 @@ def decode_entry(data: Buffer, *, ledger_id: LedgerId, entry_id: EntryId, checks
     if checksum_of(data, checksum) != crc:
         raise CorruptEntry(f"entry {ledger_id}:{entry_id}: checksum mismatch", ledger_id=ledger_id, entry_id=entry_id)
     return header
+
+
+def require_topic(header: EntryHeader, topic_id: TopicId | None) -> None:
+    """An older ZooKeeper may give a ledger id again: the entries of another topic are never taken for those of this one
+    (hazard 84). Raises CorruptEntry."""
+    if topic_id is not None and header.topic_id != topic_id:
+        raise CorruptEntry(
+            f"entry {header.position} belongs to topic {header.topic_id}, and not to {topic_id}: its ledger id was "
+            "given twice, so ZooKeeper is older than the data",
+            ledger_id=header.ledger_id,
+            entry_id=header.entry_id,
+        )
 
 
 def body_of(data: Buffer) -> memoryview:

@@ -126,9 +126,11 @@ class RecoveryRange:
             self._decide()
 
     def _take_copy(self, slot: _EntryCopies, member: Incarnation, entry_id: EntryId, data: bytes) -> None:
-        ledger_id = self._metadata.ledger_id
+        ledger_id, topic_id = self._metadata.ledger_id, self._metadata.topic_id
         try:
-            header = decode_entry(data, ledger_id=ledger_id, entry_id=entry_id, checksum=self._checksum)
+            header = decode_entry(
+                data, ledger_id=ledger_id, entry_id=entry_id, checksum=self._checksum, topic_id=topic_id
+            )
         except CorruptEntry as error:
             slot.unknowns += 1
             slot.answers.append((member, error.message))

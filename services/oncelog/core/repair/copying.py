@@ -166,8 +166,9 @@ class CopyPass:
                 best = (source, held)
         if best is not None:
             self._copying[target] = tuple(best[1])
-            ledger_id, bytes_max = self._record.ledger_id, self._limits.bytes_max
-            self._emit(CopyEntries(best[0], target, ledger_id, self._copying[target], bytes_max))
+            record, bytes_max = self._record, self._limits.bytes_max
+            ids = self._copying[target]
+            self._emit(CopyEntries(best[0], target, record.ledger_id, ids, bytes_max, record.topic_id))
 
     def _entries_copied(self, event: EntriesCopied) -> None:
         requested = self._copying.pop(event.target, ())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.store_status import WriteStatus
@@ -182,6 +182,7 @@ class CopyEntries:
     ledger_id: LedgerId
     ids: tuple[EntryId, ...]
     bytes_max: int
+    topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)

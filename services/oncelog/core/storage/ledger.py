@@ -196,6 +196,10 @@ class StorageLedger:
             if crc is None:
                 result.corrupt.append(entry_id)
                 continue
+            topic_id = header.topic_id if self.origin is None else self.origin.topic_id
+            if header.topic_id != topic_id:
+                result.conflicting.append(entry_id)  # the ledger id was given twice (hazard 84)
+                continue
             first = pending.get(entry_id)
             if first is not None:
                 synced = False

@@ -220,9 +220,11 @@ class AckReplay:
             return
         self.unavailable = None
         for _, data in event.entries:
-            ledger_id = metadata.ledger_id
+            ledger_id, topic_id = metadata.ledger_id, metadata.topic_id
             try:
-                header = decode_entry(data, ledger_id=ledger_id, entry_id=following, checksum=self._checksum)
+                header = decode_entry(
+                    data, ledger_id=ledger_id, entry_id=following, checksum=self._checksum, topic_id=topic_id
+                )
                 self.fold.fold(header, body_of(data))
             except (CorruptEntry, LogHole) as error:
                 reason = f"entry {ledger_id}:{following} of the ack chain cannot be replayed: {error.message}"

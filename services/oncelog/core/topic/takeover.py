@@ -295,7 +295,10 @@ class Takeover:
     def _snapshot_entries(self, metadata: LedgerMetadata, reader: SnapshotReader, event: EntriesRead) -> None:
         try:
             for entry_id, data in event.entries:
-                header = decode_entry(data, ledger_id=metadata.ledger_id, entry_id=entry_id, checksum=self.checksum)
+                header = decode_entry(
+                    data, ledger_id=metadata.ledger_id, entry_id=entry_id, checksum=self.checksum,
+                    topic_id=metadata.topic_id,
+                )  # fmt: skip
                 reader.feed(entry_id, header.kind, body_of(data))
         except CorruptEntry:
             # The snapshots that are complete before it count; without one, an older base and a longer replay.

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import decode_entry
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -128,7 +128,7 @@ class Copying:
                 held |= zip(frame.entry_ids, frame.entries, strict=True)
         found: list[Buffer] = []
         for entry_id in map(EntryId, range(first, first + count)):
-            if entry_id not in held or not _sound(held[entry_id], effect.ledger_id, entry_id):
+            if entry_id not in held or not _sound(held[entry_id], effect, entry_id):
                 break
             found.append(held[entry_id])
         return found
@@ -146,9 +146,9 @@ class Copying:
         return found
 
 
-def _sound(data: Buffer, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+def _sound(data: Buffer, effect: CopyEntries, entry_id: EntryId) -> bool:
     try:
-        decode_entry(data, ledger_id=ledger_id, entry_id=entry_id, checksum=crc32c)
+        decode_entry(data, ledger_id=effect.ledger_id, entry_id=entry_id, checksum=crc32c, topic_id=effect.topic_id)
     except InvariantViolated:
         raise
     except OncelogError:
