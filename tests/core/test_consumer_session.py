@@ -129,6 +129,22 @@ def test_room_of_an_acknowledged_message_of_the_former_stream_is_reported() -> N
     assert flow(reported(session, AnswerAck(c2, 1))) == FlowReported(c2, 0, WINDOW, ranges((1, 4)))
 
 
+@pytest.mark.hazard(90)
+def test_message_whose_acknowledgement_is_in_flight_is_not_available() -> None:
+    """It was delivered again meanwhile. Whoever waits for messages would be woken for ever, and get none."""
+    session = attached()
+    reported(session, frame(0, 4))
+    taken(session)
+    session.handle(AckWanted(1, EPOCH0, ranges((0, 2))))
+    session.handle(AckWanted(2, EPOCH0, ranges((4, 4))))
+    reported(session, frame(0, 4, counts=dict.fromkeys(range(5), 2)))
+    assert session.available == 1
+    assert taken(session) == [3]
+    assert (session.available, taken(session)) == (0, [])
+    reported(session, AnswerAck(C1, 1))
+    assert (session.available, session.messages.waiting.count) == (0, 1)
+
+
 @pytest.mark.hazard(27)
 def test_reconnection_presents_exactly_what_is_held_and_begun() -> None:
     """Acknowledged messages are not presented; those whose acknowledgement is in flight are, because it may be lost."""

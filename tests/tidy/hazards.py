@@ -405,6 +405,11 @@ HAZARDS = {
         "The event time of one message raises an error in a handler. All dead letters behind it wait.",
         "What a message of a producer causes costs this message alone.",
     ),
+    90: Hazard(
+        "Messages are delivered again while their acknowledgement is in flight. A call that waits for messages returns "
+        "at once without any, again and again, and the event loop stands still.",
+        "What is withheld does not count as there, so the call waits.",
+    ),
     93: Hazard(
         "A role opens a producer under a name that the services will use, and stores ids. The letters of the services "
         "with the same ids count as stored.",

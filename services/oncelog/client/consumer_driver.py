@@ -137,7 +137,7 @@ class ConsumerDriver:
     @property
     def waiting(self) -> int:
         """How many messages `take` returns at most."""
-        return 0 if self.names.missing else self.core.messages.waiting.count
+        return 0 if self.names.missing else self.core.available
 
     @property
     def is_full(self) -> bool:

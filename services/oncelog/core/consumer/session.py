@@ -324,6 +324,13 @@ class ConsumerSession:
         self._hungry = False
         return [MessagesReady()]
 
+    @property
+    def available(self) -> int:
+        """How many messages wait for the application. One whose acknowledgement is in flight is withheld, and does not
+        count: a caller that waits for messages would be woken for ever by what it cannot get (hazard 90)."""
+        withheld = (part for first, last in self.messages.waiting for part in self.requests.covered(first, last))
+        return self.messages.waiting.count - sum(part.last - part.first + 1 for part in withheld)
+
     # --- handing out --------------------------------------------------------------------------------------------------
 
     def _hand_out(self, count_max: int) -> list[ConsumerEffect]:
