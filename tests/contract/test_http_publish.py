@@ -9,7 +9,9 @@ import pytest
 import pytest_asyncio
 
 from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
-from oncelog.core.errors import CorruptEntry, OncelogError
+from oncelog.core.errors import CorruptEntry, IdempotencyKeyReused, OncelogError
+from oncelog.core.names import parse_topic
+from oncelog.metadata.http_publish.publish_body import PublishBody, read_messages
 from oncelog.metadata.http_publish.routes import REPLAYED
 from oncelog.rpc.owner_codec import OpenRequest
 from tests.cluster.until import until
@@ -171,6 +173,21 @@ async def test_repeated_key_gets_the_original_answer_at_every_replica(world: Pub
         again = await replica.post("a", "b", key=key)
         assert (again.json(), again.headers[REPLAYED]) == (first.json(), "true")
     assert world.values() == ["a", "b"]
+
+
+async def test_key_belongs_to_the_role_that_used_it_first(world: PublishWorld) -> None:
+    """Another one gets neither its answer nor the place of its messages. Its own keys are as good."""
+    replica = await world.replica()
+    limits = replica.publisher.limits
+    messages = read_messages(PublishBody.model_validate({"messages": [{"value": "a"}]}), limits)
+    orders = parse_topic("orders")
+    first, replayed = await replica.publisher.publish_keyed(orders, "key", messages, "importer")
+    assert not replayed
+    with pytest.raises(IdempotencyKeyReused, match="another role"):
+        await replica.publisher.publish_keyed(orders, "key", messages, "auditor")
+    assert await replica.publisher.publish_keyed(orders, "key", messages, "importer") == (first, True)
+    assert not (await replica.publisher.publish_keyed(orders, "other", messages, "auditor"))[1]
+    assert world.values() == ["a", "a"]
 
 
 async def test_other_messages_with_a_used_key_are_refused(world: PublishWorld) -> None:

@@ -93,6 +93,15 @@ def test_other_messages_under_the_same_key_are_refused(answer: str | None) -> No
     assert isinstance(refusal(effects).error, IdempotencyKeyReused)
 
 
+def test_record_without_a_role_is_taken_from_an_older_service() -> None:
+    """A repeat during an update gets its answer, and is not stored again."""
+    record = KeyRecord("body", CLAIM, "it is stored")
+    effects = KeyedPublish("role and body", without_role="body").handle(
+        KeyRead(FoundKey(record, encode_key_record(record)))
+    )
+    assert effects == [ReturnAnswer("it is stored", replayed=True)]
+
+
 def test_pending_key_with_a_live_holder_is_in_progress() -> None:
     """A process that still works on the key is not fenced."""
     core = KeyedPublish("body")

@@ -235,8 +235,11 @@ class KeyedPublishState(Enum):
 class KeyedPublish:
     """One request. Each list of effects has at most one that has a completion."""
 
-    def __init__(self, fingerprint: str) -> None:
+    def __init__(self, fingerprint: str, *, without_role: str = "") -> None:
+        """fingerprint: of the messages and the caller's role. without_role: of the messages alone, as older services
+        wrote it; a record that has it belongs to no role."""
         self.fingerprint = fingerprint
+        self._known_as = (fingerprint, without_role or fingerprint)
         self.state = KeyedPublishState.READING
         #: the record as last read or written; this request's next write replaces it
         self.found: FoundKey | None = None
@@ -278,8 +281,10 @@ class KeyedPublish:
         self.found = found
         if found is None:
             return self._reserve()
-        if found.record.fingerprint != self.fingerprint:
-            message = "this idempotency key was used for other messages: use a new key for a new publish"
+        if found.record.fingerprint not in self._known_as:
+            message = (
+                "this idempotency key was used for other messages, or by another role: use a new key for a new publish"
+            )
             return self._reject(IdempotencyKeyReused(message, field="Idempotency-Key"))
         if found.record.answer is not None:
             self.state = KeyedPublishState.ENDED

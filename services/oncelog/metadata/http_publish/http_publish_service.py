@@ -91,12 +91,14 @@ class HttpPublishService:
             answer.warning = _UNVERIFIED
         return answer
 
-    async def publish_keyed(self, topic: TopicName, key: str, messages: Messages) -> tuple[PublishAnswer, bool]:
+    async def publish_keyed(
+        self, topic: TopicName, key: str, messages: Messages, role: str = ""
+    ) -> tuple[PublishAnswer, bool]:
         """Returns (answer, whether it was given before). Raises the errors of `core.http_publish.idempotency`."""
         if self._keyed is None:
             raise IdempotencyUnavailable(_NO_KEYS)
         try:
-            answer = await self._with_timeout(self._keyed.publish(topic, key, messages), "the same key")
+            answer = await self._with_timeout(self._keyed.publish(topic, key, messages, role), "the same key")
         except OncelogError:
             self._count("refused")
             raise

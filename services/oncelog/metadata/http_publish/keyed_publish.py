@@ -75,21 +75,24 @@ class KeyedPublishes:
         self.policies = policies
         self.settled = settled
 
-    async def publish(self, topic: TopicName, key: str, messages: Messages) -> KeyedAnswer:
-        """Raises the errors of `core.http_publish.idempotency`, and those of opening a producer on the topic."""
+    async def publish(self, topic: TopicName, key: str, messages: Messages, role: str) -> KeyedAnswer:
+        """role: of the caller, to whom the key belongs; empty without authentication.
+
+        Raises the errors of `core.http_publish.idempotency`, and those of opening a producer on the topic.
+        """
         topic_id = await self.producers.topic_id(topic)
-        return await _KeyedRequest(self, topic, topic_id, key, messages).run()
+        return await _KeyedRequest(self, topic, topic_id, key, messages, role).run()
 
 
 class _KeyedRequest:
     def __init__(
-        self, shared: KeyedPublishes, topic: TopicName, topic_id: TopicId, key: str, messages: Messages
+        self, shared: KeyedPublishes, topic: TopicName, topic_id: TopicId, key: str, messages: Messages, role: str
     ) -> None:
         self._shared = shared
         self._topic = (topic, topic_id)
         self._key = f"{topic_id}:{hashlib.sha256(key.encode()).hexdigest()}"
         self._messages = messages
-        self._core = KeyedPublish(messages.fingerprint)
+        self._core = KeyedPublish(_fingerprint(messages, role), without_role=messages.fingerprint)
         #: the producer whose lock this request holds
         self._reserved: OpenKeyedProducer | None = None
         #: the producer that is publishing this request's claim
@@ -208,3 +211,8 @@ class _KeyedRequest:
 
 def _ids(claim: Claim) -> range:
     return range(claim.first, claim.last + 1)
+
+
+def _fingerprint(messages: Messages, role: str) -> str:
+    """The key belongs to the role that used it first: another one does not get its answer."""
+    return hashlib.sha256(f"{role}\n{messages.fingerprint}".encode()).hexdigest() if role else messages.fingerprint

@@ -71,7 +71,7 @@ def routes(publisher: HttpPublishService | None) -> APIRouter:
                 raise InvalidArgument(
                     f"an Idempotency-Key cannot be combined with {name}: send one of them", field=name
                 )
-        answer, replayed = await publisher.publish_keyed(topic, read_key(idempotency_key), messages)
+        answer, replayed = await publisher.publish_keyed(topic, read_key(idempotency_key), messages, caller.role)
         if replayed:
             response.headers[REPLAYED] = "true"
         return answer
