@@ -421,6 +421,17 @@ async def test_damaged_copies_are_counted_and_reported_to_their_nodes() -> None:
     assert unreadable.reviews == [ReviewLedgerRequest(B, LedgerId(1))]
 
 
+@pytest.mark.hazard(83)
+@pytest.mark.asyncio
+async def test_entry_that_a_member_of_a_whole_ledger_lacks_is_damage() -> None:
+    """The member has read it back before, or the record would not be whole."""
+    lacking = {member: Member({}) for member in (A, B)}
+    whole = replace(METADATA.closed(end=EntryId(19), length=1), whole=True)
+    async with three(lacking[A], lacking[B], Member()) as links:
+        await read_entry(links, whole, EntryId(3))
+        await until(lambda: any(each.reviews for each in lacking.values()), DEADLINE_S, waiting_for="the reports")
+
+
 @pytest.mark.asyncio
 async def test_second_member_is_asked_while_the_first_is_silent() -> None:
     """The first one is not given up: it may just be slow, and whichever answers first counts."""

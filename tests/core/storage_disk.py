@@ -28,6 +28,9 @@ class Index:
     def last_entry(self, ledger_id: LedgerId) -> int | None:
         return max(self.held.get(ledger_id, {}), default=None)
 
+    def entries_count(self, ledger_id: LedgerId) -> int:
+        return len(self.held.get(ledger_id, {}))
+
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
         data = self.held[ledger_id][entry_id]
         return None if (ledger_id, entry_id) in self.damaged else int.from_bytes(bytes(data[4:8]), "little")

@@ -114,9 +114,12 @@ def test_nothing_is_erased_while_an_older_process_is_registered(metadata: Ledger
     assert disk.unsynced == []
 
 
-def test_unknown_ledger_is_not_checked() -> None:
+def test_review_of_an_unknown_ledger_leaves_nothing_behind() -> None:
     """There is nothing to erase."""
-    assert Disk().handle(review(1)) == [reviewed(1, CopyState.ABSENT)]
+    disk = Disk()
+    assert disk.handle(review(1)) == [CheckLedger(LEDGER, 1, None)]
+    assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [reviewed(1, CopyState.ABSENT)]
+    assert LEDGER not in disk.node.ledgers
 
 
 @pytest.mark.hazard(2)
@@ -136,7 +139,7 @@ def test_review_for_another_incarnation_is_refused() -> None:
     "metadata",
     [
         CLOSED,
-        replace(CLOSED, whole=True),
+        replace(OPEN.closed(end=EntryId(0), length=10), whole=True),
         replace(ELSEWHERE, joining=A),
         replace(ELSEWHERE, whole=False),
         replace(ELSEWHERE, frozen=True),

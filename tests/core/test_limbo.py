@@ -264,3 +264,36 @@ def test_damage_found_during_the_review_keeps_the_ledger_in_limbo() -> None:
     disk.handle(DamageFound(LEDGER, (EntryId(0),)))
     assert disk.handle(LedgerVerified(LEDGER, 1)) == [reviewed(2, CopyState.LIMBO)]
     assert disk.node.ledgers.damaged == [LEDGER]
+
+
+# --- what a node has attested before ---------------------------------------------------------------------------------
+
+
+@pytest.mark.hazard(83)
+def test_what_a_whole_ledger_lacks_here_is_damage() -> None:
+    """This node has read everything back, or the record would not be whole. A repair add heals it."""
+    disk = writable()
+    whole = replace(CLOSED, whole=True)
+    disk.handle(review(2))
+    assert disk.handle(LedgerChecked(LEDGER, 2, whole)) == [VerifyLedger(LEDGER, 2, EntryId(1))]
+    assert disk.handle(LedgerVerified(LEDGER, 2, missing=(EntryId(1),))) == [reviewed(2, CopyState.DAMAGED)]
+    assert disk.node.ledgers.damaged == [LEDGER]
+    disk.handle(append(3, E1, repair=True))
+    assert disk.sync() == [answer(3, AppendStatus.OK, 1)]
+    assert disk.node.ledgers.damaged == []
+    disk.handle(review(4))
+    assert disk.handle(LedgerChecked(LEDGER, 3, whole)) == [reviewed(4, CopyState.HELD)]
+
+
+@pytest.mark.hazard(83)
+def test_whole_ledger_of_which_nothing_is_here_is_damaged() -> None:
+    """The damage is kept although nothing else of the ledger is. A copy that is being made has attested nothing."""
+    disk = Disk()
+    disk.handle(review(2))
+    disk.handle(LedgerChecked(LEDGER, 1, replace(CLOSED, whole=True)))
+    both = (EntryId(0), EntryId(1))
+    assert disk.handle(LedgerVerified(LEDGER, 1, missing=both)) == [reviewed(2, CopyState.DAMAGED)]
+    assert disk.node.ledgers.damaged == [LEDGER]
+    disk = Disk()
+    disk.handle(review(2))
+    assert disk.handle(LedgerChecked(LEDGER, 1, CLOSED)) == [reviewed(2, CopyState.ABSENT)]

@@ -94,6 +94,9 @@ class Index:
     def last_entry(self, ledger_id: LedgerId) -> int | None:
         return max(self.entries.get(ledger_id, ()), default=None)
 
+    def entries_count(self, ledger_id: LedgerId) -> int:
+        return len(self.entries.get(ledger_id, ()))
+
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
         data: Buffer | None = self.read(ledger_id, entry_id)
         return None if data is None else int.from_bytes(data[_CRC], "little")

@@ -389,6 +389,12 @@ HAZARDS = {
         "A copy of a directory is started beside the original. Both serve under one identity.",
         "Each start writes its id into ZooKeeper by compare-and-set. A process that finds another id there ends.",
     ),
+    83: Hazard(
+        "A storage node lacks entries of a ledger whose record is whole. They are found missing, and the record stays "
+        "whole: another node counts as replaceable.",
+        "What a member of a whole ledger does not hold is damage. Its own reviews compare its copies with the records, "
+        "and readers and verification let it review a copy. Repair takes `whole` back and fills it.",
+    ),
     84: Hazard(
         "ZooKeeper is restored from an older backup and gives the id of a ledger again. A topic serves the messages of "
         "another one.",

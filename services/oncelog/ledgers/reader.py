@@ -375,7 +375,9 @@ class _EntryReading:
             entry_id = self.following
             data = held.get(entry_id)
             if data is None:
-                if entry_id in missing:
+                if entry_id in missing and self.metadata.whole:
+                    self._damaged(member, "does not hold it, and had read it back before")  # hazard 83
+                elif entry_id in missing:
                     self.refusals[member] = "does not hold it"
                 elif entry_id in unreadable:
                     self._damaged(member, "cannot read it")

@@ -119,6 +119,9 @@ class NodeIndex:
     def last_entry(self, ledger_id: LedgerId) -> int | None:
         return self.entries.last_entry(ledger_id)
 
+    def entries_count(self, ledger_id: LedgerId) -> int:
+        return self.entries.entries_count(ledger_id)
+
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
         """Reads the disk, but only for repeated adds: a recovery sends those, a healthy writer does not."""
         assert self.journal is not None

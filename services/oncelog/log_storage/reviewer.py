@@ -7,8 +7,9 @@ Rules
   ZooKeeper leader that is cut off still answers a sync for a while, without the records created since (hazard 2).
 - An empty ZooKeeper, or the ZooKeeper of another cluster, causes no review.
 - The other ledgers are looked at one after another, at most LOOKS_MAX in an interval. One is reviewed if its record
-  does not name this node, or if the copy is in limbo or damaged and may be complete.
-- In limbo, listed ledgers of which nothing is held are looked at, too: everything of them may have been lost here.
+  does not name this node, if the copy is in limbo or damaged and may be complete, or if its record is whole and the
+  copy is not complete: that is damage (hazard 83).
+- Listed ledgers of which nothing is held are looked at, too, as many: everything of them may have been lost here.
   A start in limbo looks at these first, and all at once. Before that the node does not know which ledgers it lacks: it
   must not report its damage, or another node would count as replaceable.
 """
@@ -54,10 +55,10 @@ class LedgerReviewer:
         self._interval_ms = interval_ms
         #: held here, but without a record in the last listing
         self._missing: set[LedgerId] = set()
-        #: where the next looks go on
-        self._after = LedgerId(-1)
-        #: whether every ledger was looked at since the start
-        self.passed = False
+        #: where the next looks go on: at ledgers that are held, and at others
+        self._after = {True: LedgerId(-1), False: LedgerId(-1)}
+        #: of which all were looked at since the start
+        self._passed: set[bool] = set()
         #: whether this node knows which ledgers it may lack
         self.damage_known = not runner.core.ledgers.limbo.below
 
@@ -68,7 +69,7 @@ class LedgerReviewer:
         Then segments with holes may go (hazard 63).
         """
         ledgers = self._runner.core.ledgers
-        return self.passed and not ledgers.in_limbo and not ledgers.damaged
+        return len(self._passed) == len(self._after) and not ledgers.in_limbo and not ledgers.damaged
 
     async def watch(self) -> None:
         await self.find_lost()
@@ -94,12 +95,11 @@ class LedgerReviewer:
         tombstones = runner.core.ledgers.tombstones.items()
         missing = (held | {ledger_id for ledger_id, origin in tombstones if origin is not None}) - listed
         twice, self._missing = sorted(missing & self._missing), missing
-        limbo = runner.core.ledgers.limbo
-        possible = (held | {ledger_id for ledger_id in listed if limbo.covers(ledger_id)}) & listed
         try:
             for ledger_id in twice:
                 await runner.review(runner.incarnation, ledger_id)
-            await self._look(sorted(possible))
+            await self._look(sorted(held & listed), held=True)
+            await self._look(sorted(listed - held), held=False)
         except OncelogError as error:
             logger.warning("cannot review the ledgers now; will retry: %s", error.message)
 
@@ -127,16 +127,17 @@ class LedgerReviewer:
             if stored is not None and stored.value.names(self._runner.incarnation) and not _is_empty(stored.value):
                 await self._runner.review(self._runner.incarnation, ledger_id)
 
-    async def _look(self, ledgers: list[LedgerId]) -> None:
-        """Read the next records, and review the ledgers that need it."""
-        following = [ledger_id for ledger_id in ledgers if ledger_id > self._after]
+    async def _look(self, ledgers: list[LedgerId], *, held: bool) -> None:
+        """Read the next records, and review the ledgers that need it. held: whether this node has some of them."""
+        following = [ledger_id for ledger_id in ledgers if ledger_id > self._after[held]]
         for ledger_id in following[:LOOKS_MAX]:
             stored = await self._read_unsynced(ledger_id)
             if stored is not None and self._needs_review(stored.value):
                 await self._runner.review(self._runner.incarnation, ledger_id)
-            self._after = ledger_id
+            self._after[held] = ledger_id
         if len(following) <= LOOKS_MAX:
-            self._after, self.passed = LedgerId(-1), True
+            self._after[held] = LedgerId(-1)
+            self._passed.add(held)
 
     def _needs_review(self, metadata: LedgerMetadata) -> bool:
         runner, ledger_id = self._runner, metadata.ledger_id
@@ -144,10 +145,11 @@ class LedgerReviewer:
         closed = metadata.state is LedgerState.CLOSED
         if not metadata.names(runner.incarnation):
             return closed and metadata.whole and runner.index.entries.last_entry(ledger_id) is not None
+        complete = runner.index.entries.entries_count(ledger_id) > metadata.end
         if runner.core.ledgers.limbo.covers(ledger_id):
-            complete = runner.index.entries.entries_count(ledger_id) > metadata.end
             return ledger.named is None or (closed and complete)
-        return closed and bool(ledger.damaged)
+        attested = metadata.whole and not metadata.lost and runner.incarnation in metadata.members
+        return closed and (bool(ledger.damaged) or (attested and not complete))
 
 
 def _is_empty(metadata: LedgerMetadata) -> bool:

@@ -115,6 +115,9 @@ class StorageIndex(Protocol):
     def last_entry(self, ledger_id: LedgerId) -> int | None:
         """The highest entry id held; None if there is no entry."""
 
+    def entries_count(self, ledger_id: LedgerId) -> int:
+        """How many entries are held."""
+
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
         """The CRC32C in the header of a held entry. None if the entry cannot be read and should be stored again."""
 
@@ -161,6 +164,8 @@ class StorageLedger:
     check: int = 0
     #: the check is a review: it also decides what becomes of the copy
     reviewing: bool = False
+    #: the record is whole and names this node, so what the review does not find is damage
+    attested: bool = False
     #: the damaged entries that the review reads again
     examined: dict[EntryId, None] = field(default_factory=dict)
     #: [(call, kind, entries)] that wait for a check, in the order of arrival

@@ -381,7 +381,7 @@ class StorageNode:
         ledger = self.ledgers.get(ledger_id)
         if ledger is None or not ledger.idle:
             return
-        owed = ledger.named and self._in_limbo(ledger)
+        owed = (ledger.named and self._in_limbo(ledger)) or bool(ledger.damaged)
         if ledger.erased or not (owed or self._index.last_entry(ledger_id) is not None):
             del self.ledgers[ledger_id]
 

@@ -3,7 +3,9 @@
     idle --an add needs the record--> READING: CheckLedger            --LedgerChecked--> the queued adds are decided
     idle --ReviewReceived--> READING: CheckLedger                     --LedgerChecked--> one of
 
-        CLOSED, names this node; the copy is in limbo or damaged --> VERIFYING: VerifyLedger reads 0..end from the disk
+        CLOSED, names this node; the copy is in limbo or damaged, or the record is whole and the copy is not complete
+                --> VERIFYING: VerifyLedger reads 0..end from the disk
+            the record is whole: what is missing is damage, because this node has attested it before (hazard 83)
             everything is held and sound --> a fence and LIMBO_CLEARED, synced --> idle, not in limbo, not damaged
             anything else --> idle
         CLOSED and whole, not frozen, does not name this node --> TOUCHING: every call for the ledger is refused
@@ -205,11 +207,10 @@ class LedgerReviews:
     def received(self, event: ReviewReceived) -> list[ReviewEffect]:
         if event.target != self._incarnation:
             return [AnswerReview(event.call, event.ledger_id, CopyState.ABSENT, ReadStatus.WRONG_INCARNATION)]
-        ledger_id = event.ledger_id
-        kept = self._ledgers.tombstones.get(ledger_id)
-        if ledger_id not in self._ledgers and not self._ledgers.limbo.covers(ledger_id) and kept is None:
-            return [AnswerReview(event.call, ledger_id, self.state(ledger_id), ReadStatus.OK)]
-        ledger = self._ledgers.of(ledger_id)
+        ledger_id, tombstones = event.ledger_id, self._ledgers.tombstones
+        if ledger_id in tombstones and tombstones[ledger_id] is None and ledger_id not in self._ledgers:
+            return [AnswerReview(event.call, ledger_id, self.state(ledger_id), ReadStatus.OK)]  # it is deleted
+        ledger = self._ledgers.of(ledger_id)  # also of one that is unknown here: all of it may be lost
         ledger.next_reviews.append(event.call)
         return self.check(ledger)
 
@@ -255,8 +256,11 @@ class LedgerReviews:
         if metadata.state is not LedgerState.CLOSED:
             return self._end(ledger)
         if ledger.named:
-            if not (ledger.damaged or self._in_limbo(ledger)):
+            attested = metadata.whole and not metadata.lost and self._incarnation in metadata.members
+            lacks = attested and self._index.entries_count(ledger.ledger_id) <= metadata.end
+            if not (ledger.damaged or self._in_limbo(ledger) or lacks):
                 return self._end(ledger)
+            ledger.attested = attested
             ledger.examined = dict(ledger.damaged)
             return [VerifyLedger(ledger.ledger_id, ledger.check, metadata.end)]
         if self._may_go(metadata) and event.may_erase and self._holds_entries(ledger):
@@ -284,6 +288,8 @@ class LedgerReviews:
         later = {entry_id: None for entry_id in ledger.damaged if entry_id not in ledger.examined}
         ledger.examined = {}
         ledger.damaged = later | dict.fromkeys(event.unreadable)
+        if ledger.attested:
+            ledger.damaged |= dict.fromkeys(event.missing)
         if event.missing or ledger.damaged or not self._in_limbo(ledger):
             return self._end(ledger)
         self._answers.write_fence(records, ledger)

@@ -10,7 +10,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavaila
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.repair.copies import RangeCopies
-from oncelog.core.repair.events import VerifyCopy
+from oncelog.core.repair.events import ReviewLedger, VerifyCopy
 from oncelog.metadata.repair.copying import Copying
 from oncelog.metadata.repair.storage_calls import StorageCalls
 from oncelog.wire import storage_pb2 as pb
@@ -103,4 +103,8 @@ class StorageReport:
             following = EntryId(span.last + 1)
             if time.monotonic() > ends_s:
                 break
+        if record.whole and not record.lost:
+            # A node that has attested its copy before reviews it, and reports what it lacks as damage (hazard 83).
+            lacking = [node for node in record.members if counts[node].missing]
+            await asyncio.gather(*(self._copying.review(ReviewLedger(node, record.ledger_id)) for node in lacking))
         return VerifiedPart(first, following, differing, counts)
