@@ -78,7 +78,8 @@ async def test_replay_without_a_live_copy_names_the_range_and_goes_on_later(tmp_
         assert shown["members"] == {world.node.incarnation: "is waited for"}
         world.see_the_node()
         await until(lambda: runner.core.phase is Phase.WAITING, DEADLINE_S, waiting_for="the node's answer")
-        assert reason() == "unreadable_entry"
+        # The reason follows the phase with the next look at the topic.
+        await until(lambda: reason() == "unreadable_entry", DEADLINE_S, waiting_for="its reason")
 
 
 @pytest.mark.hazard(79)
