@@ -257,7 +257,7 @@ def test_entries_of_another_topic_are_not_recovered() -> None:
     foreign = entry(0, topic_id=TopicId("f0" * 16))
     world = World({A: {0: foreign}, B: {0: foreign}, C: {}})
     Run(world).finish()
-    assert "belongs to topic" in failure(world)
+    assert "entry 7:0 is neither readable nor certainly missing" in failure(world)
 
 
 def test_acknowledged_entry_on_no_member_fails_the_recovery() -> None:
