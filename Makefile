@@ -1,6 +1,7 @@
 # The commands of this repository; `make help` lists them. Each target sets up what it needs.
 PYTHON ?= python3
 SEEDS ?= 20000
+FIRST ?= 0
 OUT ?= services
 SEED ?= 1
 RETENTION_SECONDS ?= 1800
@@ -75,13 +76,13 @@ tools:
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; } || \
 		{ echo "the tests need programs that are not installed: apt-get install $$missing" >&2; exit 1; }
 
-sim: $(STAMP) ## simulate a cluster under faults, with 2000 seeds
-	$(BIN)/python -m tests.simulation --seeds 2000
-	$(BIN)/python -m tests.simulation --consuming --seeds 2000
+sim: $(STAMP) ## simulate a cluster under faults, with 2000 seeds from FIRST= on: give a new one each time
+	$(BIN)/python -m tests.simulation --seeds 2000 --first $(FIRST)
+	$(BIN)/python -m tests.simulation --consuming --seeds 2000 --first $(FIRST)
 
 sim-long: $(STAMP) ## the same with SEEDS=n seeds
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
-	$(BIN)/python -m tests.simulation --consuming --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m tests.simulation --consuming --seeds $(SEEDS) --first $(FIRST)
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo

@@ -36,6 +36,8 @@ class PlaceHistory:
     counted: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     #: messages that an application has received
     received: set[int] = field(default_factory=set)
+    #: messages that the topic itself has acknowledged, because they expired or were over a quota
+    evicted: set[int] = field(default_factory=set)
     #: {key: its received messages, highest}
     keys: dict[bytes, int] = field(default_factory=dict)
 
@@ -62,6 +64,11 @@ class ConsumptionHistory:
         unasked = sorted(indexes - self.at(place).asked)
         if unasked:
             raise Violation("delivered until acknowledged", f"nobody acknowledged {unasked[:5]} at {place}")
+
+    def evicted(self, place: Place, indexes: set[int]) -> None:
+        """The topic has acknowledged these messages itself. A consumer that was away may still work on one that it had
+        got before: nobody waits for it, so later messages of its key may have been received."""
+        self.at(place).evicted |= indexes
 
     def acknowledged(self, place: Place, ranges: Iterable[IndexRange], moment: int, owner_epoch: int) -> None:
         """A consumer was told that its acknowledgement is durable."""
@@ -111,7 +118,7 @@ class ConsumptionHistory:
         history = self.at(place)
         if key is not None:
             highest = history.keys.get(key, -1)
-            if index < highest and index not in history.received:
+            if index < highest and index not in history.received | history.evicted:
                 raise Violation("order of a key", f"{index} of {key!r} comes first after {highest}, at {place}")
             history.keys[key] = max(highest, index)
         history.received.add(index)

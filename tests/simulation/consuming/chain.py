@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from oncelog.core.formats.columns import encode_keys, encode_values
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import OwnerEpoch, TopicId
-from oncelog.core.subscriptions.changes import Acked, AckedBelow, Change, DeadLettered, Redelivered, SubscriptionCreated
+from oncelog.core.subscriptions.changes import (
+    Acked,
+    AckedBelow,
+    Change,
+    DeadLettered,
+    Evicted,
+    Redelivered,
+    SubscriptionCreated,
+)
 from oncelog.core.subscriptions.events import StoredEntry
 from oncelog.verify.ack_model import AckModel
 from oncelog.verify.consumption import ConsumptionHistory, Place
@@ -87,6 +95,8 @@ class AckChain:
                     self.history.counted(self.place(change.number), index, deliveries, self._moment(), epoch)
             case Acked() | AckedBelow() if known is not None:
                 self.history.recorded(self.place(change.number), known.acked - before)
+            case Evicted() if known is not None:
+                self.history.evicted(self.place(change.number), known.acked - before)
             case DeadLettered() if known is not None and known.dead_letters.get(change.index) is None:
                 raise Violation("dead letters", f"{change} has the number of another message")
 

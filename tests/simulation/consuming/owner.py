@@ -193,7 +193,10 @@ class Ownership:
                 resolved = DeadLetterTopicResolved(effect.number, effect.topic, parts.dead_letters.topic_id)
                 self._later("dead-letter topic", lambda: self.handle(resolved))
             case PublishDeadLetter():
-                subscription_id = self.state.subscriptions[effect.number].subscription_id
+                known = self.state.subscriptions.get(effect.number)
+                if known is None:
+                    return  # deleted in the same step: what is pending of it needs no topic any more
+                subscription_id = known.subscription_id
                 parts.dead_letters.publish(subscription_id, effect.topic_id, effect.sequence, effect.index)
                 stored = DeadLetterStored(effect.number, effect.topic_id, effect.sequence)
                 self.owner.world.count("dead letter")
