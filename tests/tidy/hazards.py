@@ -179,7 +179,7 @@ HAZARDS = {
         "A consumer is told a generation whose write fails, and another consumer gets the same one. Or two "
         "processes of one name depose each other.",
         "A generation is reported when it is durable. The name of a connected consumer is refused with "
-        "ConsumerBusy. A consumer that reconnects resumes as it is.",
+        "ConsumerBusy. A consumer that reconnects resumes as it is; after a takeover, others wait for it for a second.",
     ),
     33: Hazard(
         "A former active consumer wakes and acknowledges everything below 100, also message 60, which the present "

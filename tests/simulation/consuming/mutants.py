@@ -7,10 +7,11 @@ from typing import Any
 
 from oncelog.core.consumer import session as consumer_session
 from oncelog.core.consumer.requests import PendingRequests
-from oncelog.core.errors import StaleSeekEpoch
+from oncelog.core.errors import ConsumerBusy, StaleSeekEpoch
 from oncelog.core.owner_attempts import OwnerAttempts
 from oncelog.core.subscriptions import retention
 from oncelog.core.subscriptions.acknowledging import Acknowledging
+from oncelog.core.subscriptions.attachments import Attachments
 from oncelog.core.subscriptions.credit import Credit
 from oncelog.core.subscriptions.dead_letters import DeadLetters
 from oncelog.core.subscriptions.events import AckRequested, AnswerAck, ConsumerActive, ConsumerOpening
@@ -49,6 +50,7 @@ class ConsumingMutant:
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
 _open, _choose = Subscriptions._open, Grants.choose
 _stream_lost = PendingRequests.stream_lost
+_refusal_to_attach = Attachments._refusal
 
 
 def _answered_at_once(acks: Acknowledging, consumer: Any, event: Any) -> None:
@@ -79,6 +81,11 @@ def _active_at_once(grants: Grants) -> None:
         grants.active, token.consumer.generation = token.consumer, token.generation
         if token.consumer.answered:
             grants._context.step.emit(ConsumerActive(token.consumer.number, token.generation))
+
+
+def _busy_while_it_may_return(attachments: Attachments, opening: ConsumerOpening, former: Any) -> Any:
+    refused = _refusal_to_attach(attachments, opening, former)
+    return ConsumerBusy("its holder may return") if attachments._waits_for_holder(opening) else refused
 
 
 def _with_what_is_in_flight(ownership: Ownership) -> int:
@@ -171,12 +178,15 @@ def _keeps_lower(attempts: OwnerAttempts, owner_epoch: Any) -> bool:
 CONSUMING_MUTANTS = (
     ConsumingMutant("ack answered before it is durable", 25, 0, ((Acknowledging, "append", _answered_at_once),)),
     ConsumingMutant("seek without epoch", 28, 3, ((Acknowledging, "refusal", _any_epoch),)),
-    ConsumingMutant("grant not durable", 32, 20, ((Grants, "choose", _active_at_once),)),
+    ConsumingMutant("grant not durable", 32, 2, ((Grants, "choose", _active_at_once),)),
+    ConsumingMutant(
+        "busy with a holder that may return", 32, 3, ((Attachments, "_refusal", _busy_while_it_may_return),)
+    ),
     ConsumingMutant("delivery counts forgotten", 36, 0, ((Redeliveries, "deliveries", _always(0)),)),
     ConsumingMutant("a key handed over early", 34, 0, ((KeyShared, "_receiver", _any_receiver),)),
     ConsumingMutant("trim from the layer in flight", 25, 5, rules=Rules(trim_bound=_with_what_is_in_flight)),
     ConsumingMutant("trim beside a step back", 29, 11, rules=Rules(trim_bound=_beside_a_step_back)),
-    ConsumingMutant("step back beside a trim", 29, 4, ((Subscriptions, "trim_began", _always(None)),)),
+    ConsumingMutant("step back beside a trim", 29, 35, ((Subscriptions, "trim_began", _always(None)),)),
     ConsumingMutant("retention ignores subscriptions", 29, 160, ((expiry, "trim_of", _whatever_is_needed),)),
     ConsumingMutant("a clock that is ahead decides", 48, 169, rules=Rules(clock_agrees=_always(True))),
     ConsumingMutant("messages expire with the oldest one", 48, 168, ((expiry, "expired_below", _oldest_decides),)),
@@ -199,5 +209,5 @@ CONSUMING_MUTANTS = (
     ConsumingMutant(
         "cumulative ack over an own negative one", 33, 2, ((consumer_session, "refuse_cumulative", _always(None)),)
     ),
-    ConsumingMutant("cumulative ack of a former generation", 33, 40, ((Acknowledging, "refusal", _any_generation),)),
+    ConsumingMutant("cumulative ack of a former generation", 33, 123, ((Acknowledging, "refusal", _any_generation),)),
 )  # fmt: skip

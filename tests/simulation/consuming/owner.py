@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oncelog.core.consumer.events import OwnerReport, OwnerRequest
-from oncelog.core.errors import NotOwner
+from oncelog.core.errors import ConsumerBusy, NotOwner
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber, TopicId
 from oncelog.core.subscriptions.changes import Change, SubscriptionType
 from oncelog.core.subscriptions.events import (
@@ -105,6 +105,7 @@ class ConsumerStream:
         self.stream = stream
         self.reported = reported
         self.call = 0
+        self.subscription = ""
         self.keyed = False
         self.consumers: list[ConsumerNumber] = []
 
@@ -184,6 +185,8 @@ class Ownership:
                     return
                 if isinstance(effect, AnswerSubscribe) and isinstance(effect.result, Subscribed):
                     self._attached(stream, effect.result)
+                elif isinstance(effect.result, ConsumerBusy):
+                    self._check_busy(stream.subscription)
                 self._report(stream, type(effect)(call, effect.result))  # type: ignore[arg-type]
             case MessagesEvicted():
                 self.owner.world.count("evicted", effect.count)
@@ -213,6 +216,11 @@ class Ownership:
         stream.consumers.append(answer.consumer)
         self._numbers[answer.consumer] = answer.number
         self._order(answer.number, answer.seek_epoch).kept(answer.consumer, answer.kept)
+
+    def _check_busy(self, name: str) -> None:
+        """A subscription is busy with a consumer that is connected, never with one that may return."""
+        if not any(each.has_consumers for each in self.core if each.state.name == name):
+            raise Violation("consumer_busy", f"no consumer of {name} is connected")
 
     def _order(self, number: SubscriptionNumber, seek_epoch: int) -> KeyOrder:
         return self._orders.setdefault((number, seek_epoch), KeyOrder(self.parts.log.keys))
@@ -249,6 +257,7 @@ class Ownership:
                 request = _with_call(request, self._calls)
                 if isinstance(request, ConsumerOpening):
                     stream.call, stream.keyed = self._calls, request.type is SubscriptionType.KEY_SHARED
+                    stream.subscription = request.subscription
         self.handle(request)
 
     def stream_broken(self, stream: ConsumerStream) -> None:

@@ -51,9 +51,9 @@ class Activity:
             subscriptions.pop(number, None)
 
     def messages_arrived(self) -> None:
-        """Touch the subscriptions that have consumers."""
+        """Touch the subscriptions that have consumers, or are about to."""
         for number, subscription in list(self._served.items()):
-            if subscription.has_consumers:
+            if subscription.is_served:
                 self._touched[number] = subscription
             else:
                 del self._served[number]

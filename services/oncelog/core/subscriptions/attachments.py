@@ -1,6 +1,8 @@
 """The consumers of one subscription: they attach, come back, are granted, and go.
 
     ConsumerOpening --refused--> answered with an error
+         | exclusive, and the holder of the grant may still return after a takeover: waits, RETURN_WAIT_MS at most
+         |      the holder returns: refused            it does not: as a new request
          | shared, key_shared, failover beside a better consumer, or the holder that returns
          |--> answered, attached
          | exclusive, or the best of failover: ConsumerGranted in flight
@@ -91,17 +93,23 @@ class Attachments:
         self.keys: KeyShared | None = None
         #: until when messages that may be out elsewhere wait; None: none are
         self.returns_until_ms: int | None = None
+        #: requests that wait for the holder of the grant to return or not, in order, with their consumers' numbers
+        self._behind_holder: list[tuple[ConsumerOpening, ConsumerNumber]] = []
         if taken_over and self._state.acks.mark_delete < log.next_index:
             self.returns_until_ms = self._step.now_ms + RETURN_WAIT_MS
             if self.type is SubscriptionType.SHARED:
                 context.deliverable.frontier = log.next_index
 
     def open(self, opening: ConsumerOpening, number: ConsumerNumber) -> OncelogError | None:
-        """A request to attach; returns why it is refused. None: it is answered now, or when its grant is durable."""
+        """A request to attach; returns why it is refused. None: it is answered now, or when its grant is durable, or
+        when it has waited for the holder."""
         former = self._consumers.of_instance(opening.instance_id)
         error = self._refusal(opening, former)
         if error is not None:
             return error
+        if self._waits_for_holder(opening):
+            self._behind_holder.append((opening, number))
+            return None
         consumer = ConnectedConsumer(number, opening, Outstanding(opening.ack_timeout_ms))
         away = self._take_former(former, opening.instance_id)
         returns = opening.type not in SHARED_TYPES and self.grants.is_holder(opening)
@@ -150,7 +158,7 @@ class Attachments:
 
     def _refusal(self, opening: ConsumerOpening, former: ConnectedConsumer | None) -> OncelogError | None:
         others = len(self._consumers) - (former is not None)
-        if others >= CONSUMERS_MAX:
+        if others + len(self._behind_holder) >= CONSUMERS_MAX:
             return TooManyRequests(f"a subscription has at most {CONSUMERS_MAX} consumers", limit=CONSUMERS_MAX)
         if others and opening.type is not self.type:
             return SubscriptionTypeMismatch(
@@ -159,14 +167,23 @@ class Attachments:
         named = self._consumers.named(opening.consumer_name)
         if named is not None and named is not former:
             return ConsumerBusy(f"a consumer named {opening.consumer_name} is connected: choose another name, or wait")
-        if opening.type is not SubscriptionType.EXCLUSIVE:
-            return None
-        if others:
+        if others and opening.type is SubscriptionType.EXCLUSIVE:
             return ConsumerBusy("the subscription is exclusive, and another consumer is connected")
-        held = self._state.type is SubscriptionType.EXCLUSIVE and self._state.generation > 0
-        if held and self.returns_until_ms is not None and not self.grants.is_holder(opening):
-            return ConsumerBusy("the consumer of this exclusive subscription may return within a second")
         return None
+
+    def _waits_for_holder(self, opening: ConsumerOpening) -> bool:
+        """Whether the request has to wait. Refusing it would be wrong: the holder may have closed before the takeover,
+        of which no record is kept."""
+        held = opening.type is SubscriptionType.EXCLUSIVE and self._state.generation > 0
+        return held and self.returns_until_ms is not None and not self.grants.is_holder(opening)
+
+    def _decide_waiting(self) -> None:
+        """The wait for the holder is over."""
+        waiting, self._behind_holder = self._behind_holder, []
+        for opening, number in waiting:
+            error = self.open(opening, number)
+            if error is not None:
+                self._step.emit(AnswerSubscribe(opening.call, error))
 
     def _take_former(self, former: ConnectedConsumer | None, instance_id: bytes) -> BitMap64:
         """End the former stream of the same instance; returns what it held."""
@@ -201,8 +218,14 @@ class Attachments:
         )  # fmt: skip
         self._step.emit(AnswerSubscribe(consumer.opening.call, subscribed))
 
+    @property
+    def any_opening(self) -> bool:
+        """Whether a request waits for the holder, whose consumer is not connected yet."""
+        return bool(self._behind_holder)
+
     def abandon(self, call: int) -> None:
         """The client withdrew a request that is not answered yet."""
+        self._behind_holder = [waiting for waiting in self._behind_holder if waiting[0].call != call]
         for consumer in list(self._consumers.by_number.values()):
             if consumer.opening.call == call and not consumer.answered:
                 self._remove(consumer, lost=False)
@@ -269,9 +292,14 @@ class Attachments:
         if self.returns_until_ms is not None:
             self.returns_until_ms = None
             self._context.deliverable.restart(self._state.acks.mark_delete)
+            if not self._context.closing:  # then `end` answers them
+                self._decide_waiting()
 
     def end(self, error: OncelogError) -> None:
         """Every consumer's stream ends."""
+        for opening, _ in self._behind_holder:
+            self._step.emit(AnswerSubscribe(opening.call, error))
+        self._behind_holder.clear()
         for consumer in list(self._consumers.by_number.values()):
             self._consumers.remove(consumer)
             self._gone(consumer.number)

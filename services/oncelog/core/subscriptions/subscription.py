@@ -149,6 +149,11 @@ class Subscription:
         return bool(len(self._consumers))
 
     @property
+    def is_served(self) -> bool:
+        """Whether new messages may matter to a consumer that is connected, or waits to be."""
+        return self.has_consumers or self.attachments.any_opening
+
+    @property
     def delivered_counts(self) -> tuple[int, int]:
         """Messages sent to consumers by this owner, and those of them that had been delivered before."""
         return self._context.delivered, self._context.redelivered
@@ -270,8 +275,8 @@ class Subscription:
             consumer.out.clear()
             consumer.begun = BitMap64()
         self._consumers.away.clear()
-        self.attachments.returns_until_ms = None
         self._context.deliverable.sought()
+        self.attachments.returns_over()
         if self.attachments.keys is not None:
             self.attachments.keys.restart()
         epoch = self.state.seek_epoch
