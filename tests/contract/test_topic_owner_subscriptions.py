@@ -15,6 +15,7 @@ from oncelog.core.errors import (
     Conflict,
     DeadlineExceeded,
     InvalidArgument,
+    LimitReached,
     NotFound,
     NotOwner,
     ServiceUnavailable,
@@ -23,6 +24,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.subscriptions.changes import SubscriptionType
 from oncelog.core.subscriptions.events import EndConsumer, FlowReported, Subscribed
+from oncelog.core.subscriptions.limits import SUBSCRIPTIONS_MAX
 from oncelog.core.topic.events import ClockChecked
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES
@@ -120,6 +122,23 @@ async def test_statistics_of_many_subscriptions_fit_into_an_answer(tmp_path: Pat
         assert serving is not None
         assert list(subscriptions_of(serving, bytes_max=120_000)) == names[:11]
         assert list(subscriptions_of(serving, count_max=3)) == names[:3]
+
+
+async def test_topic_takes_a_limited_number_of_subscriptions(tmp_path: Path) -> None:
+    """Each keeps its messages for ever. The error names the field and the limit, and a deletion makes room."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        admin = Administrator(channel, runner)
+        names = [f"s{number}" for number in range(SUBSCRIPTIONS_MAX)]
+        await asyncio.gather(*(admin.create(name) for name in names))
+        with pytest.raises(LimitReached, match="1000 subscriptions") as refused:
+            await admin.create("one-more")
+        assert (refused.value.details["field"], refused.value.details["limit"]) == ("subscription", 1_000)
+        client = ConsumeClient(channel, runner)
+        assert isinstance(await client.ask(SubscriptionType.SHARED, subscription="one-more"), LimitReached)
+        assert isinstance(await client.ask(SubscriptionType.SHARED, subscription=names[7]), Subscribed)
+        await admin.change(names[3], delete=pb.DeleteSubscription())
+        await admin.create("one-more")
 
 
 OLDER: dict[str, tuple[str, Callable[[Registry], Registration[Any]]]] = {

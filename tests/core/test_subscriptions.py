@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.core.errors import Conflict, NotOwner, ServiceUnavailable, SubscriptionGone, TooManyRequests
+from oncelog.core.errors import Conflict, LimitReached, NotOwner, ServiceUnavailable, SubscriptionGone, TooManyRequests
 from oncelog.core.ids import SeekEpoch, SubscriptionNumber
 from oncelog.core.subscriptions.attachments import CONSUMERS_MAX
 from oncelog.core.subscriptions.changes import (
@@ -16,11 +16,12 @@ from oncelog.core.subscriptions.events import (
     AnswerAdmin,
     ConsumerOpening,
     ConsumerOpeningAbandoned,
+    CreateRequested,
     DeleteRequested,
     MessagesEvicted,
     SkipRequested,
 )
-from oncelog.core.subscriptions.subscriptions import SUBSCRIPTIONS_MAX
+from oncelog.core.subscriptions.limits import ROLE_SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_MAX
 from tests.core.subscription_fold import fold_changes
 from tests.core.subscription_world import EXCLUSIVE, SHARED, World, ranges
 
@@ -216,7 +217,9 @@ def test_subscription_takes_a_limited_number_of_consumers() -> None:
         name = f"c{call}"
         world.topic.handle(ConsumerOpening(call, "s", SHARED, name, name.encode()))
     world.step.effects.clear()
-    assert isinstance(world.subscribe("one more", SHARED).answer, TooManyRequests)
+    refused = world.subscribe("one more", SHARED).answer
+    assert isinstance(refused, TooManyRequests)
+    assert refused.details == {"field": "consumer_name", "limit": 1_000}
     assert world.reconnect(first).subscribed.consumer > first.number
 
 
@@ -229,5 +232,29 @@ def test_topic_takes_a_limited_number_of_subscriptions() -> None:
     ]
     fold_changes(world.state, created)
     world.take_over()
-    assert isinstance(world.subscribe("a", SHARED, subscription="one more").answer, TooManyRequests)
+    refused = world.subscribe("a", SHARED, subscription="one more").answer
+    assert isinstance(refused, LimitReached)
+    assert refused.details == {"field": "subscription", "limit": 1_000}
+    world.post(CreateRequested(1, "one more", 0))
+    assert [type(answer.error) for answer in world.other(AnswerAdmin)] == [LimitReached]
     assert world.subscribe("a", SHARED, subscription="s7").subscribed.number == 7
+
+
+def test_role_creates_a_limited_number_of_subscriptions_of_a_topic() -> None:
+    """One role cannot use up the subscriptions of a topic: each keeps its messages for ever. Creations in flight
+    count, and another role creates its own."""
+    world = World()
+    created = [
+        SubscriptionCreated(SubscriptionNumber(number), f"{number:032x}", f"s{number}", SHARED, 0, "billing")
+        for number in range(1, ROLE_SUBSCRIPTIONS_MAX)
+    ]
+    fold_changes(world.state, created)
+    world.take_over()
+    last = world.subscribe("a", SHARED, subscription="last", role="billing", written=False)
+    refused = world.subscribe("a", SHARED, subscription="one more", role="billing", written=False).answer
+    assert isinstance(refused, LimitReached)
+    assert refused.details == {"field": "subscription", "limit": 500}
+    assert "role billing" in refused.message
+    other = world.subscribe("a", SHARED, subscription="other", role="audit", written=False)
+    world.write()
+    assert (other.subscribed.number, last.subscribed.number) == (501, 500)

@@ -27,6 +27,7 @@
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── BacklogQuotaExceeded  a subscription has not acknowledged enough; final for this producer
+    │   ├── LimitReached          there are as many as a limit allows; names the field and the limit
     │   ├── ModeMismatch          the name is bound to the other sequence mode
     │   ├── ProducerClosed · ReaderClosed · ConsumerClosed · ClientClosed
     │   ├── ConsumerFenced        another consumer is active since; final for a cumulative acknowledgement
@@ -238,6 +239,11 @@ class ProducerExpired(Fatal):
 
 class BacklogQuotaExceeded(Fatal):
     """A subscription leaves more unacknowledged than the topic's backlog quota allows; details: limit."""
+
+
+class LimitReached(Fatal):
+    """There are as many of something as its limit allows: one must go before another can be created; details: field,
+    limit."""
 
 
 class ModeMismatch(Fatal):

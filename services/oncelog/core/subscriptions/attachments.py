@@ -51,8 +51,8 @@ from oncelog.core.subscriptions.key_shared import KeyShared
 from oncelog.core.subscriptions.outstanding import Outstanding
 from oncelog.core.subscriptions.redelivery import Redeliveries, recall_nothing
 
-#: Consumers of one subscription, as many as a client has at one owner.
-CONSUMERS_MAX = 10_000
+#: Consumers of one subscription.
+CONSUMERS_MAX = 1_000
 #: How long what a lost consumer holds waits for its return.
 AWAY_MS = 1_000
 #: How long what may be out with consumers of the former owner waits after a takeover.
@@ -159,7 +159,8 @@ class Attachments:
     def _refusal(self, opening: ConsumerOpening, former: ConnectedConsumer | None) -> OncelogError | None:
         others = len(self._consumers) - (former is not None)
         if others + len(self._behind_holder) >= CONSUMERS_MAX:
-            return TooManyRequests(f"a subscription has at most {CONSUMERS_MAX} consumers", limit=CONSUMERS_MAX)
+            message = f"the subscription has {CONSUMERS_MAX} consumers, the maximum: close one"
+            return TooManyRequests(message, field="consumer_name", limit=CONSUMERS_MAX)
         if others and opening.type is not self.type:
             return SubscriptionTypeMismatch(
                 f"the subscription has consumers of type {self.type.name.lower()}", type=self.type.name.lower()

@@ -1,8 +1,30 @@
-"""What limits the ack state of a topic, as delivery asks for it."""
+"""What limits the subscriptions of a topic: how many there are, and their ack state, as delivery asks for it."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
+from oncelog.core.errors import LimitReached
 from oncelog.core.subscriptions.state import SubscriptionsState, SubscriptionState
+
+#: Each subscription keeps its messages for ever, and its state is in every snapshot.
+SUBSCRIPTIONS_MAX = 1_000
+#: Of these, the ones that one role has created: the others stay for other roles.
+ROLE_SUBSCRIPTIONS_MAX = 500
+
+
+def refuse_creation(creators: Iterable[str], role: str) -> LimitReached | None:
+    """Why `role` cannot create another subscription; None: it can. creators: the role that created each of the topic's
+    subscriptions. A role is empty without authentication."""
+    roles = list(creators)
+    if len(roles) >= SUBSCRIPTIONS_MAX:
+        message = f"the topic has {len(roles)} subscriptions, and at most {SUBSCRIPTIONS_MAX} are allowed"
+        limit = SUBSCRIPTIONS_MAX
+    elif role and (own := roles.count(role)) >= ROLE_SUBSCRIPTIONS_MAX:
+        message = f"role {role} has {own} subscriptions of this topic, and at most {ROLE_SUBSCRIPTIONS_MAX} are allowed"
+        limit = ROLE_SUBSCRIPTIONS_MAX
+    else:
+        return None
+    return LimitReached(f"{message}: delete one that is not needed", field="subscription", limit=limit)
 
 
 class Judge(Protocol):

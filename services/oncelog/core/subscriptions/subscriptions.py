@@ -61,12 +61,9 @@ from oncelog.core.subscriptions.events import (
     SubscriptionStep,
 )
 from oncelog.core.subscriptions.in_flight import CreateToken, DeleteToken, Routed
-from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
+from oncelog.core.subscriptions.limits import NO_LIMITS, Judge, refuse_creation
 from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.subscriptions.subscription import Subscription
-
-#: Each one is looked at when the policy of a topic changes, and its state is in every base snapshot.
-SUBSCRIPTIONS_MAX = 10_000
 
 
 class Subscriptions:
@@ -207,8 +204,8 @@ class Subscriptions:
             creating.openings.append(opening)
         elif opening.first_index is None:
             error = SubscriptionNotFound(f"the topic has no subscription {opening.subscription}: create it first")
-        elif self._is_full:
-            error = _too_many()
+        elif (full := self._refuse_creation(opening.role)) is not None:
+            error = full
         elif self._trimming is not None and opening.first_index < self._trimming:
             self._behind_trim.append(opening)
         else:
@@ -228,9 +225,9 @@ class Subscriptions:
         self._append(change, token)
         return token
 
-    @property
-    def _is_full(self) -> bool:
-        return len(self._subscriptions) + len(self._creating) >= SUBSCRIPTIONS_MAX
+    def _refuse_creation(self, role: str) -> OncelogError | None:
+        existing = (subscription.state.role for subscription in self._subscriptions.values())
+        return refuse_creation([*existing, *(token.change.role for token in self._creating.values())], role)
 
     def _create_for_admin(self, event: CreateRequested) -> None:
         number = self._state.names.get(event.subscription)
@@ -241,8 +238,8 @@ class Subscriptions:
             error = ServiceUnavailable("a subscription of this name is being deleted: try again")
         elif number is not None or event.subscription in self._creating:
             error = Conflict(f"subscription {event.subscription} exists already")
-        elif self._is_full:
-            error = _too_many()
+        elif (full := self._refuse_creation(event.role)) is not None:
+            error = full
         elif self._trimming is not None and event.first_index < self._trimming:
             self._behind_trim.append(event)
         else:
@@ -488,7 +485,3 @@ def _no_room() -> TooManyRequests:
     return TooManyRequests(
         "too many acknowledgements wait for the ack chain, which cannot be written fast enough: send it again"
     )
-
-
-def _too_many() -> TooManyRequests:
-    return TooManyRequests(f"a topic has at most {SUBSCRIPTIONS_MAX} subscriptions", limit=SUBSCRIPTIONS_MAX)

@@ -56,6 +56,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.SubscriptionTypeMismatch: (409, "Subscription type mismatch"),
     errors.StaleSeekEpoch: (409, "Subscription sought"),
     errors.ClientClosed: (409, "Client closed"),
+    errors.LimitReached: (409, "Limit reached"),
     errors.ModeMismatch: (409, "Sequence mode mismatch"),
     errors.NotFound: (404, "Not found"),
     errors.Conflict: (409, "Conflict"),
