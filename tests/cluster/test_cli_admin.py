@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -367,6 +368,21 @@ def test_wait_goes_on_while_no_metadata_service_answers(rest: RecordingServer) -
     rest.answers[f"{LEDGERS}/7"] = (503, {"code": "service_unavailable", "detail": "not connected"})
     code, _, errors = admin(rest, "storage", "repair", "7", "--wait", "--wait-seconds", "1")
     assert (code, "not connected; will retry" in errors) == (4, True)
+
+
+def test_apply_waits_for_a_cluster_that_does_not_answer(rest: RecordingServer, tmp_path: Path) -> None:
+    """The Job of the chart may run before a metadata service is ready. Without a wait, and at its end, the exit code
+    says that a retry may help."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text("tenants: [public]")
+    rest.answers["/admin/v2/tenants"] = (503, {"code": "service_unavailable", "detail": "not connected"})
+    code, _, errors = admin(rest, "apply", "-f", str(file), "--yes")
+    assert (code, len(rest.asked), "will retry" in errors) == (4, 1, False)
+    code, _, errors = admin(rest, "apply", "-f", str(file), "--yes", "--wait-seconds", "1")
+    assert (code, "not connected; will retry" in errors) == (4, True)
+    assert len(rest.asked) >= 3
+    rest.answers["/admin/v2/tenants"] = (200, ["public"])
+    assert admin(rest, "apply", "-f", str(file), "--yes", "--wait-seconds", "1") == (0, "nothing to change\n", "")
 
 
 def test_may_replace_takes_a_host(rest: RecordingServer) -> None:

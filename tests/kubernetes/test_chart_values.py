@@ -197,7 +197,7 @@ def keys_of_schema(node: Manifest, path: str = "") -> Iterator[str]:
 
 #: Parts that hold Kubernetes' own fields, or a setting each: empty by default.
 _FREE = re.compile(
-    r"(.*\.)?(settings|resources|nodeSelector|commonLabels|commonAnnotations|labels|annotations|pod\w+s|image|podSecurityContext)\..*"
+    r"(.*\.)?(settings|resources|nodeSelector|commonLabels|commonAnnotations|labels|annotations|pod\w+s|image|podSecurityContext|config)\..*"
 )
 
 

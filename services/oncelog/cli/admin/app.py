@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from oncelog.cli.admin.apply import add_apply
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.ledger import ledger
@@ -42,6 +43,8 @@ Write a namespace as `tenant/namespace`, or `namespace` for the tenant public. W
     oncelog admin topics stats public/orders/new -o json
 
     oncelog admin topics unload public/orders/new
+
+    oncelog admin apply -f cluster.yaml --dry-run
 
 Use -o wide for all columns and full ids, and -o json for the REST response. Tables show a prefix of each id, which
 other commands accept, times in UTC or relative, and sizes in KiB, MiB and GiB.
@@ -273,6 +276,7 @@ def clear_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
     return f"storage node {node} is writable"
 
 
+add_apply(admin)
 add_partitions(topics)
 
 

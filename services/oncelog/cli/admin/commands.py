@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -29,7 +30,16 @@ from oncelog.client.addresses import is_proxy_url, speaks_tls
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
 
-Command = Callable[..., Answer]
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A result that people and programs read in different forms: text, or with -o json the answer."""
+
+    text: str
+    answer: Answer
+
+
+Command = Callable[..., Answer | Report]
 
 
 class NegativeAnswer(Exception):
@@ -93,7 +103,9 @@ def admin_place(admin_url: str, url: str) -> str:
     return url if is_proxy_url(url) and admin_url == DEFAULT_ADMIN_URL else admin_url
 
 
-def _print(answer: Answer, output: WideOutput) -> None:
+def _print(answer: Answer | Report, output: WideOutput) -> None:
+    if isinstance(answer, Report):
+        answer = answer.answer if output is WideOutput.JSON else answer.text
     if output is not WideOutput.JSON:
         show(answer, Console(highlight=False), wide=output is WideOutput.WIDE)
     elif not isinstance(answer, str):

@@ -1,26 +1,23 @@
 """`oncelog admin storage`: storage nodes, ledgers and their repair."""
 
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 
 from oncelog.cli.admin.commands import NegativeAnswer, admin_command
 from oncelog.cli.admin.places import ROOT, storage_node
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.core.errors import NotFound, Retriable
+from oncelog.cli.admin.waiting import progress, waited
+from oncelog.core.errors import NotFound
 from oncelog.core.names import check_part, parse_topic
 
 _ROOT = f"{ROOT}/storage"
 #: Ledgers of one page.
 PAGE = 500
-#: Pause between two looks at the progress of a repair.
-WAIT_S = 1.0
 _INCARNATION_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 
 NODE_HELP = "incarnation, a unique prefix of it, or the host that the node advertises."
@@ -96,9 +93,9 @@ def show_repair(
         api.post(f"{_ROOT}/repair/{ledger}")
         if not wait:
             return f"ledger {ledger} is repaired next"
-        return _waited(wait_seconds, lambda: _ledger_progress(api, ledger))
+        return waited(wait_seconds, lambda: _ledger_progress(api, ledger))
     if wait:
-        return _waited(wait_seconds, lambda: _repair_progress(api))
+        return waited(wait_seconds, lambda: _repair_progress(api))
     return api.get(f"{_ROOT}/repair")
 
 
@@ -117,7 +114,7 @@ def verify(api: AdminApi, ledger: LedgerArgument) -> Answer:
         if page["done"]:
             break
         first = _number(page["next_entry"])
-        _progress(f"ledger {ledger}: {first} of {_number(page['last_entry']) + 1} entries verified")
+        progress(f"ledger {ledger}: {first} of {_number(page['last_entry']) + 1} entries verified")
     if total["differing_entry"] is not None or not all(map(_is_complete, _objects(total["copies"]))):
         raise NegativeAnswer(total)
     return total
@@ -148,7 +145,7 @@ def decommission(
     if cancel:
         return f"{names}: stays in the cluster"
     if wait:
-        _waited(wait_seconds, lambda: _drain_progress(api, chosen))
+        waited(wait_seconds, lambda: _drain_progress(api, chosen))
         return f"{names}: removed from the cluster"
     return f"{names}: draining; `oncelog admin storage nodes` shows when it is removed"
 
@@ -181,7 +178,7 @@ def _nodes_at(api: AdminApi, typed: str) -> list[str]:
     here = [each for each in listed if str(each["address"]).rpartition(":")[0].strip("[]") == typed]
     found = [str(each["incarnation"]) for each in here if each["state"] not in ("retired", "removed")]
     if not found:
-        _progress(f"{typed}: no storage node has this host")
+        progress(f"{typed}: no storage node has this host")
     return found
 
 
@@ -200,27 +197,6 @@ def _ledgers(api: AdminApi, limit: int, **query: str | None) -> Answer:
             break
         after = _number(page["next_after"])
     return found
-
-
-def _waited(wait_seconds: int, look: Callable[[], tuple[bool, str, Answer]]) -> Answer:
-    """Look until everything is done: (done, progress, answer)."""
-    ends_s = time.monotonic() + wait_seconds
-    shown = ""
-    while True:
-        try:
-            done, progress, answer = look()
-        except Retriable as error:  # a metadata service may be restarted meanwhile
-            if time.monotonic() >= ends_s:
-                raise
-            done, progress, answer = False, f"{error.message}; will retry", None
-        if progress != shown:
-            _progress(progress)
-            shown = progress
-        if done:
-            return answer
-        if time.monotonic() >= ends_s:
-            raise NegativeAnswer(answer)
-        time.sleep(WAIT_S)
 
 
 def _ledger_progress(api: AdminApi, ledger: int) -> tuple[bool, str, Answer]:
@@ -250,10 +226,6 @@ def _repair_progress(api: AdminApi) -> tuple[bool, str, Answer]:
     running = len(_objects(answer["running"]))
     progress = f"{left} ledgers under-replicated, {running} being repaired, {answer['repaired_ledgers']} repaired"
     return left == 0 and answer["status"] == "idle", progress, answer
-
-
-def _progress(line: str) -> None:
-    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 def _added(total: Mapping[str, object], page: Mapping[str, object]) -> dict[str, object]:
