@@ -21,6 +21,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.registry import Registry
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.zookeeper import ZooKeeperSession
@@ -61,6 +62,10 @@ class Process:
         line = await until(said, DEADLINE_S)
         serving: dict[str, str] = json.loads(line)["serving"]
         return serving
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
 
     async def ended(self) -> int:
         await until(lambda: self.popen.poll() is not None, DEADLINE_S)
@@ -123,9 +128,25 @@ async def look_up(address: str, topic: str = "flights") -> pb.LookupAnswer:
         return await channel.call(LOOKUP, request, timeout_ms=20_000)
 
 
-async def test_first_start_initialises_the_cluster_and_the_next_joins_it(zookeeper: str, tmp_path: Path) -> None:
-    """Several may start at once. SIGTERM ends each cleanly, and removes its registration."""
+@pytest.mark.hazard(85)
+async def test_cluster_is_created_once_on_request_and_services_only_join_it(zookeeper: str, tmp_path: Path) -> None:
+    """Several may request it at once, and again later: all print the same id. Without a request a service waits."""
     async with running(zookeeper, tmp_path) as cluster:
+        waiting = cluster.start_metadata()
+        await until(lambda: "waiting for the cluster's record" in waiting.log.read_text(), DEADLINE_S)
+        assert await ClusterStore(cluster.session).read() is None
+        requests = [cluster.start("oncelog.metadata", "--create-cluster") for _ in range(3)]
+        assert [await request.ended() for request in requests] == [ExitCode.OK] * 3
+        late = cluster.start("oncelog.metadata", "--create-cluster")
+        assert await late.ended() == ExitCode.OK
+        found = {request.output for request in (*requests, late)}
+        assert found == {json.dumps({"cluster_id": (await waiting.serving())["cluster_id"]}) + "\n"}
+
+
+async def test_metadata_services_start_at_once_and_end_cleanly(zookeeper: str, tmp_path: Path) -> None:
+    """SIGTERM ends each cleanly, and removes its registration."""
+    async with running(zookeeper, tmp_path) as cluster:
+        await ClusterStore(cluster.session).establish()
         replicas = [cluster.start_metadata() for _ in range(2)]
         serving = [await replica.serving() for replica in replicas]
         assert serving[0]["cluster_id"] == serving[1]["cluster_id"]

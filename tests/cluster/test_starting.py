@@ -91,16 +91,17 @@ def processes(folder: Path, zookeeper: str) -> Iterator[Any]:
 
 
 async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> None:
-    """Owner and storage node first, then ZooKeeper, then metadata. A waiting process reports what it waits for, stays
-    alive and is not ready. All register their advertised names. If ZooKeeper never returns, the storage node reports
-    that, too."""
+    """Owner, storage node and metadata first, then ZooKeeper, then the cluster. A waiting process reports what it waits
+    for, stays alive and is not ready. All register their advertised names. If ZooKeeper never returns, the storage node
+    reports that, too."""
     port = free_port()
     with processes(tmp_path, f"127.0.0.1:{port}") as start, ExitStack() as stack:
         node = start("log_storage", "--data", str(tmp_path / "node"), ONCELOG_SESSION_TIMEOUT_MS="2000")
-        early = [start("topic_owner"), node]
+        metadata = start("metadata", "--http-port", "0")
+        early = [start("topic_owner"), node, metadata]
         for process in early:
             await until(lambda p=process: p.health("/livez")[0] == 200, DEADLINE_S)  # type: ignore[misc]
-            assert process.health("/readyz") == (503, {"state": "starting"})
+            assert process.health("/readyz")[0] == 503
         hasty = start("topic_owner", ONCELOG_START_TIMEOUT_MS="1")
         assert await hasty.ended() == ExitCode.FAILED
         assert f"no ZooKeeper answered at 127.0.0.1:{port} within" in hasty.log
@@ -109,10 +110,12 @@ async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> N
         stack.enter_context(ZooKeeperServer.running(tmp_path / "zookeeper", port=port))
         for process in early:
             await process.says("waiting for the cluster's record")
-            assert process.health("/readyz") == (503, {"state": "starting"})
-        metadata = start("metadata", "--http-port", "0")
-        owner, storage = [await process.serving() for process in early]
-        for serving in (await metadata.serving(), owner, storage):
+            code, reasons = process.health("/readyz")
+            assert (code, list(reasons)) == (503, ["state"])
+            assert "ZooKeeper has no record of a cluster: if this cluster is new, create it with" in reasons["state"]
+        creation = start("metadata", "--create-cluster")
+        assert await creation.ended() == ExitCode.OK
+        for serving in [await process.serving() for process in early]:
             assert serving["address"].startswith("localhost:")
         session = await ZooKeeperSession.connect(f"127.0.0.1:{port}")
         registry = Registry(session)
@@ -132,8 +135,8 @@ async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> N
         StorageDirectory.open(foreign, "0" * 32, segment_bytes=8 << 20).close()
         stranger = start("log_storage", "--data", str(foreign))
         assert await stranger.ended() == ExitCode.FAILED
-        assert f"belongs to cluster {'0' * 32}, but this process to cluster {cluster_id}" in stranger.log
-        assert "give the process its own directory" in stranger.log
+        assert f"belongs to cluster {'0' * 32}, but ZooKeeper has cluster {cluster_id}" in stranger.log
+        assert "keep this directory" in stranger.log
 
         stack.close()
         reasons = await until(lambda: node.health("/readyz")[1], DEADLINE_S, waiting_for="a node without ZooKeeper")

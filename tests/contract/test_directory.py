@@ -9,7 +9,7 @@ import pytest
 
 import oncelog
 from oncelog.core.errors import StorageDirectoryRefused
-from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.directory import StorageDirectory, cluster_of
 from oncelog.log_storage.identity import NOT_FORMATTED, Identity
 from tests.contract.small_log import CLUSTER, add, as_found, crash_image, examine, replay, segment_files, write_groups
 
@@ -84,10 +84,21 @@ def test_segments_without_an_identity_are_refused(path: Path) -> None:
 
 
 def test_directory_of_another_cluster_is_refused(path: Path) -> None:
-    """The message names the path, both clusters, and what to do."""
+    """The message names the path, both clusters, and what to do: nothing that loses data."""
     open_directory(path).close()
     message = refusal(path, OTHER_CLUSTER)
-    assert all(part in message for part in (str(path), CLUSTER, OTHER_CLUSTER, "wipe"))
+    assert all(part in message for part in (str(path), CLUSTER, OTHER_CLUSTER, "keep this directory"))
+
+
+@pytest.mark.hazard(85)
+def test_directory_names_its_cluster(tmp_path: Path) -> None:
+    """What a storage node answers: nothing for an absent or new directory, also on a fresh volume."""
+    path = tmp_path / "node"
+    assert cluster_of(path) == ""
+    (path / "lost+found").mkdir(parents=True)
+    assert cluster_of(path) == ""
+    StorageDirectory.open(path, CLUSTER, segment_bytes=8 << 20).close()
+    assert cluster_of(path) == CLUSTER == json.loads((path / "identity.json").read_text())["cluster_id"]
 
 
 def test_newer_format_is_refused(path: Path) -> None:

@@ -10,8 +10,8 @@ from oncelog.core.errors import NotFound, OncelogError, StoreUnavailable, Unauth
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import ProcessSettings
 from oncelog.stores import paths
-from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.joining import ATTEMPT_TIMEOUT_MS, JoinedCluster, join_cluster
+from oncelog.stores.cluster_store import ClusterRecord, ClusterStore
+from oncelog.stores.joining import ATTEMPT_TIMEOUT_MS, Find, JoinedCluster, join_cluster
 from oncelog.stores.store_session import Fired, StoreSession, Znode
 from tests.cluster.until import until
 from tests.contract.memory_store import MemorySession, MemoryTree
@@ -97,21 +97,21 @@ async def test_wait_for_the_record_is_logged_rarely(caplog: pytest.LogCaptureFix
     assert caplog.messages.count("waiting for the cluster's record") == 1
 
 
-@pytest.mark.parametrize("establish", [False, True])
-async def test_start_waits_for_zookeeper_that_goes_away_again(*, establish: bool) -> None:
+@pytest.mark.parametrize("find", [ClusterStore.require, ClusterStore.establish])
+async def test_start_waits_for_zookeeper_that_goes_away_again(find: Find) -> None:
     """It was reached and lost again before the record was read, as happens when a whole cluster starts at once."""
     store = Store(reads=away(2))
     await store.make_cluster()
-    joined = await join_cluster(PATIENT, Shutdown(), establish=establish, connect=store.connect)
+    joined = await join_cluster(PATIENT, Shutdown(), find=find, connect=store.connect)
     assert joined is not None
     assert len(store.sessions) == 1
     await joined.session.close()
 
 
-async def test_process_that_may_create_the_cluster_waits_only_for_zookeeper() -> None:
-    """The first metadata service creates the record."""
+async def test_process_that_creates_the_cluster_waits_only_for_zookeeper() -> None:
+    """`--create-cluster` on an empty ZooKeeper."""
     store = Store(*away(1))
-    joined = await join_cluster(PATIENT, Shutdown(), establish=True, connect=store.connect)
+    joined = await join_cluster(PATIENT, Shutdown(), find=ClusterStore.establish, connect=store.connect)
     assert joined is not None
     assert joined.cluster == await ClusterStore(joined.session).require()
     await joined.session.close()
@@ -124,20 +124,43 @@ async def test_deadline_without_zookeeper_names_the_address_and_its_setting() ->
         await join_cluster(HASTY, Shutdown(), connect=store.connect)
     assert set(store.timeouts_ms) == {1}, "an attempt is no longer than what is left"
     store = Store(*away(1))
-    joined = await join_cluster(PATIENT, Shutdown(), establish=True, connect=store.connect)
+    joined = await join_cluster(PATIENT, Shutdown(), find=ClusterStore.establish, connect=store.connect)
     assert joined is not None
     assert set(store.timeouts_ms) == {ATTEMPT_TIMEOUT_MS}, "nor as long as all that is left: the log would be silent"
     await joined.session.close()
 
 
-async def test_deadline_without_a_cluster_names_the_service_that_creates_it() -> None:
-    """The wrong ZooKeeper, or no metadata service. The session is closed."""
+@pytest.mark.hazard(85)
+async def test_deadline_without_a_cluster_names_both_possible_causes() -> None:
+    """A cluster that was not created yet, or a ZooKeeper that has lost its data: nothing is created. The reason is also
+    given while the start waits. The session is closed."""
     store = Store()
-    with pytest.raises(
-        NotFound, match="start a metadata service, which creates it, or correct ONCELOG_ZOOKEEPER_HOSTS"
-    ):
-        await join_cluster(HASTY, Shutdown(), connect=store.connect)
+    reasons: list[str] = []
+    with pytest.raises(NotFound, match=r"ONCELOG_ZOOKEEPER_HOSTS.*--create-cluster.*has lost its data") as raised:
+        await join_cluster(HASTY, Shutdown(), on_waiting=reasons.append, connect=store.connect)
+    assert "keep the data of all storage nodes" in raised.value.message
     assert store.sessions[0].closed
+    assert await ClusterStore(MemorySession(store.tree, root="/oncelog")).read() is None
+    patient = asyncio.create_task(join_cluster(PATIENT, Shutdown(), on_waiting=reasons.append, connect=store.connect))
+    await waiting(patient, lambda: bool(reasons))
+    assert "ZooKeeper has no record of a cluster" in reasons[0]
+    patient.cancel()
+    await asyncio.wait((patient,))
+
+
+async def test_reason_that_changes_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The next log line of the same reason comes much later."""
+    reasons = iter(("first", "second"))
+
+    async def find(store: ClusterStore) -> ClusterRecord:
+        if (reason := next(reasons, None)) is not None:
+            raise NotFound(reason)
+        return await store.establish()
+
+    joined = await join_cluster(PATIENT, Shutdown(), find=find, connect=Store().connect)
+    assert joined is not None
+    await joined.session.close()
+    assert caplog.messages.count("waiting for the cluster's record") == 2
 
 
 async def test_error_that_waiting_cannot_solve_ends_the_start_at_once() -> None:

@@ -401,6 +401,12 @@ HAZARDS = {
         "Nodes, readers, recovery, replay and repair compare the topic of each entry. A node that holds a ledger at or "
         "above the counter does not register.",
     ),
+    85: Hazard(
+        "ZooKeeper has lost its data, and all services restart. A new cluster is created beside the storage nodes of "
+        "the former one.",
+        "A cluster is created only on request, or when all storage nodes have answered that their directories are "
+        "empty. No message advises to delete data.",
+    ),
     87: Hazard(
         "Dead letters are requested together, above the limit of the receiver. The request is repeated for ever, and "
         "everything behind it waits.",

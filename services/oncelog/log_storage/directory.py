@@ -6,7 +6,7 @@
                      spare: space that is given up for the next segment when the disk is full (hazard 77)
 
 Rules
-1. A wiped directory is a new node, at any address.
+1. An emptied directory is a new node, at any address.
 2. Only an absent or empty directory is formatted: an identity with first_segment_id 0, then the first segment, then the
    identity with 1. While it is 0, nothing was ever stored, and the next start continues the formatting. A directory
    with files but no identity is refused, because it may hold someone's data.
@@ -38,8 +38,8 @@ from oncelog.log_storage.holes import WHOLE_FILE, Hole, decode_holes, encode_hol
 from oncelog.log_storage.identity import (
     IDENTITY,
     NOT_FORMATTED,
+    REPLACE,
     TEMPORARY,
-    WIPE,
     Identity,
     sync_directory,
     write_identity,
@@ -66,6 +66,18 @@ SEGMENT_BYTES = 256 * 1024 * 1024
 #: Numbers left out after damage: a lost file that returns later may hold higher ones than the scan has found.
 NUMBERS_LEFT_OUT = 1 << 32
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})\.seg")
+
+
+def cluster_of(path: Path) -> str:
+    """The cluster that the directory belongs to; "" if it is absent or empty. Raises StorageDirectoryRefused."""
+    try:
+        if not path.exists():
+            return ""
+        refuse_foreign(path)
+        identity = path / IDENTITY
+        return Identity.decode(identity.read_bytes(), identity).cluster_id if identity.exists() else ""
+    except OSError as error:
+        raise StorageDirectoryRefused(f"{path}: {error}; check the path, its permissions and the disk") from error
 
 
 class StorageDirectory:
@@ -126,9 +138,10 @@ class StorageDirectory:
                 identity = Identity.decode((path / IDENTITY).read_bytes(), path / IDENTITY)
             if identity.cluster_id != cluster_id:
                 raise StorageDirectoryRefused(
-                    f"{path}: belongs to cluster {identity.cluster_id}, but this process to cluster {cluster_id}; "
-                    f"give the process its own directory, or the address of the directory's cluster, {WIPE}; "
-                    f"`oncelog storage inspect {path}` shows what the directory holds",
+                    f"{path}: belongs to cluster {identity.cluster_id}, but ZooKeeper has cluster {cluster_id}: the "
+                    "address or path of ZooKeeper is wrong, or it has lost its data and another cluster was created; "
+                    f"keep this directory, and correct the address, or restore ZooKeeper's data; `oncelog storage "
+                    f"inspect {path}` shows what the directory holds",
                     directory_cluster_id=identity.cluster_id,
                     cluster_id=cluster_id,
                 )
@@ -436,7 +449,7 @@ class StorageDirectory:
         if not found:
             raise StorageDirectoryRefused(
                 f"{segments}: holds no segment, but the node had segment {first:016x} and perhaps more; check that the "
-                f"volume is mounted, or restore the files, {WIPE}: its ledgers are then one copy short",
+                f"volume is mounted, or restore the files; if they are lost, {REPLACE}",
                 missing=first,
             )
         for segment_id in found:
@@ -458,7 +471,7 @@ class StorageDirectory:
         if owner != wanted:
             raise StorageDirectoryRefused(
                 f"{path}: belongs to (cluster, node incarnation, segment) {owner}, expected {wanted}: "
-                f"it is a file of another directory; restore the right one, {WIPE}"
+                f"it is a file of another directory; restore the right one; if it is lost, {REPLACE}"
             )
         return header
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from oncelog.core.errors import StorageDirectoryRefused
-from oncelog.log_storage.identity import IDENTITY, TEMPORARY, WIPE, sync_directory
+from oncelog.log_storage.identity import IDENTITY, REPLACE, TEMPORARY, sync_directory
 
 LOCK = "lock"
 #: What a directory without identity may hold: our own first files, and what the file system puts into a volume's root.
@@ -25,7 +25,8 @@ def refuse_foreign(path: Path) -> None:
     if names:
         raise StorageDirectoryRefused(
             f"{path}: not empty ({', '.join(names[:5])}{' …' if len(names) > 5 else ''}), but without {IDENTITY}: not "
-            f"a storage node's directory, or a damaged one; give an empty directory, or restore {IDENTITY}, {WIPE}"
+            f"a storage node's directory, or a damaged one; correct the path, or restore {IDENTITY}; if it is lost, "
+            f"{REPLACE}"
         )
 
 

@@ -21,7 +21,11 @@ IDENTITY = "identity.json"
 TEMPORARY = ".tmp"
 #: first_segment_id of a directory whose first segment is still being created.
 NOT_FORMATTED = 0
-WIPE = "or wipe the directory to make it a new node"
+#: What to do if files of a directory are lost: "Replacing a disk" in OPERATIONS.md.
+REPLACE = (
+    "keep this directory, and start the node with another, empty one once `oncelog admin storage may-replace` allows "
+    "it: repair copies its ledgers from other nodes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,14 @@ class Identity:
             identity = cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StorageDirectoryRefused(
-                f"{path}: not a valid identity ({error}); restore it, {WIPE}; {look}"
+                f"{path}: not a valid identity ({error}); restore it; if it is lost, {REPLACE}; {look}"
             ) from error
         if form != FORMAT:
             raise StorageDirectoryRefused(
                 f"{path}: has format {form}, but this version reads format {FORMAT}; start a version of that format"
             )
         if checksum != crc32c(json.dumps(fields | {"format": form}, sort_keys=True).encode()):
-            raise StorageDirectoryRefused(f"{path}: wrong checksum; restore the file, {WIPE}; {look}")
+            raise StorageDirectoryRefused(f"{path}: wrong checksum; restore the file; if it is lost, {REPLACE}; {look}")
         return identity
 
 

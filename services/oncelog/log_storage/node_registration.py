@@ -7,7 +7,7 @@ Rules
   repeats it, so that it wakes every owner. The node still accepts adds to its open ledgers: the owners roll to other
   nodes.
 - A directory that registers for the first time under the address of another directory has replaced it: the disk was
-  wiped. The other cookie is retired, so that no new ledger waits for it (hazard 8). This does not hold for addresses
+  replaced. The other cookie is retired, so that no new ledger waits for it (hazard 8). This does not hold for addresses
   that are assigned at random.
 - It replaces the other directory only after that was unregistered for a while: perhaps its volume is only not mounted
   (hazard 74). Until then it is registered as joining, has no cookie, and gets no data.
@@ -20,9 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
-from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
+from oncelog.core.errors import NotFound, StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.store_status import WriteStatus
+from oncelog.stores.cluster_store import RESTORE, ClusterRecord, ClusterStore
 from oncelog.stores.registry import Decommission, LiveStorageNode, Registry, StorageCookie
 
 logger = logging.getLogger(__name__)
@@ -187,6 +188,22 @@ class NodeRegistration:
                 logger.warning("this node replaces another node, whose directory is gone", extra={"fields": fields})
 
 
+async def find_cluster_of(path: Path, cluster_id: str, store: ClusterStore) -> ClusterRecord:
+    """The record of any cluster, which `StorageDirectory.open` compares with the directory's.
+
+    A directory that belongs to a cluster proves that one was created, so ZooKeeper without a record has lost its data
+    (hazard 85). Raises NotFound, StoreUnavailable.
+    """
+    record = await store.read()
+    if record is None:
+        raise NotFound(
+            f"ZooKeeper has no record of a cluster, but {path} has data of cluster {cluster_id}: ZooKeeper has lost "
+            f"its data, or its address or path is wrong; {RESTORE}",
+            cluster_id=cluster_id,
+        )
+    return record
+
+
 async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: Registry) -> None:
     """The content of a decommissioned directory was moved to other nodes, and may be deleted since (hazard 76).
 
@@ -196,8 +213,7 @@ async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: 
     if stored is not None and stored.value.decommission is Decommission.DONE:
         raise StorageDirectoryRefused(
             f"{path}: this storage node was decommissioned: its ledgers are on other nodes, and it must not serve them "
-            f"again; to join with this disk as a new, empty node, delete the content first: find {path} -mindepth 1 "
-            "-delete",
+            "again; to add a storage node, start it with another directory, which is empty",
             incarnation=incarnation,
         )
 

@@ -18,11 +18,16 @@ from functools import partial
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.log_storage.compactor import Compactor
-from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.directory import StorageDirectory, cluster_of
 from oncelog.log_storage.directory_starts import DirectoryStarts
 from oncelog.log_storage.free_space import FreeSpace
 from oncelog.log_storage.node_metrics import observe
-from oncelog.log_storage.node_registration import NodeRegistration, refuse_decommissioned, refuse_older_zookeeper
+from oncelog.log_storage.node_registration import (
+    NodeRegistration,
+    find_cluster_of,
+    refuse_decommissioned,
+    refuse_older_zookeeper,
+)
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.scrubber import Scrubber
@@ -78,16 +83,21 @@ class StorageProcess:
             security.observe(telemetry)
             health = Health(telemetry.metrics_text)
             health.ready_when("state", lambda: self._unready)
+            belongs_to = cluster_of(settings.data_directory)
+            health.serve_value("/directory", lambda: {"cluster_id": belongs_to or None})
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
-            joined = await join_cluster(settings, shutdown)
+            find = partial(find_cluster_of, settings.data_directory, belongs_to) if belongs_to else ClusterStore.require
+            joined = await join_cluster(settings, shutdown, find=find, on_waiting=self._waits)
             if joined is None:
                 return
             session = joined.session
+            self._unready = "starting"
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", _absence(session, settings).reason)
             await self._refuse_unmounted(Registry(session))
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
+            belongs_to = directory.identity.cluster_id
             incarnation = Incarnation(directory.identity.incarnation)
             await refuse_decommissioned(directory.path, incarnation, Registry(session))
             starts = DirectoryStarts(directory.path, incarnation, Registry(session), on_superseded=_superseded)
@@ -160,6 +170,9 @@ class StorageProcess:
                 for task in lasting:
                     task.cancel()
             await registration.leave()
+
+    def _waits(self, reason: str) -> None:
+        self._unready = reason
 
     @property
     def _address_is_chosen(self) -> bool:

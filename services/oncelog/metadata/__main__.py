@@ -1,13 +1,25 @@
-"""`python -m oncelog.metadata`: one metadata service."""
+"""`python -m oncelog.metadata`: one metadata service, or with --create-cluster the creation of a cluster."""
 
 import argparse
+import json
 import os
 import sys
+from functools import partial
 
+from oncelog.metadata.new_cluster import creator
 from oncelog.metadata.service import MetadataService
 from oncelog.runtime.logs import set_up_logs
-from oncelog.runtime.process import run
+from oncelog.runtime.process import Shutdown, run
 from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.stores.joining import join_cluster
+
+
+async def create_cluster(settings: MetadataSettings, shutdown: Shutdown) -> None:
+    """Print the id of the cluster, which is created if there is none."""
+    joined = await join_cluster(settings, shutdown, find=creator(settings))
+    if joined is not None:
+        await joined.session.close()
+        print(json.dumps({"cluster_id": joined.cluster.cluster_id}), flush=True)
 
 
 def main() -> int:
@@ -16,7 +28,13 @@ def main() -> int:
     parser.add_argument(
         "--zookeeper",
         dest="zookeeper_hosts",
-        help="ZooKeeper servers, host:port[,host:port...]; the first start initialises the cluster",
+        help="ZooKeeper servers, host:port[,host:port...]",
+    )
+    parser.add_argument(
+        "--create-cluster",
+        action="store_true",
+        help="create the cluster in ZooKeeper, print its id, and exit; change nothing if it exists. Use it once, for a "
+        "new cluster, and never for one whose ZooKeeper has lost its data",
     )
     parser.add_argument("--host", dest="listen_host", help="address to listen on")
     parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port, usually 6650; 0: any free port")
@@ -26,8 +44,12 @@ def main() -> int:
     parser.add_argument(
         "--advertised-port", type=int, help="gRPC port at which others reach this service; 0: the listening port"
     )
-    settings = load(MetadataSettings, os.environ, **vars(parser.parse_args()))
+    arguments = vars(parser.parse_args())
+    creates = arguments.pop("create_cluster")
+    settings = load(MetadataSettings, os.environ, **arguments)
     set_up_logs(settings.log_level)
+    if creates:
+        return run(partial(create_cluster, settings), drain_timeout_ms=settings.drain_timeout_ms)
     return run(MetadataService(settings).run, drain_timeout_ms=settings.drain_timeout_ms)
 
 

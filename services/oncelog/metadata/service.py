@@ -17,6 +17,7 @@ from oncelog.metadata.dead_letters import DeadLetterService
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_publish.http_publish_service import Reaching, key_server, new_publisher, own_client
+from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.connections import ConnectionLimits
@@ -29,6 +30,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.ephemerals import Registration
 from oncelog.stores.idempotency_keys import DatasetStore
 from oncelog.stores.joining import join_cluster
@@ -62,10 +64,12 @@ class MetadataService:
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
-            joined = await join_cluster(settings, shutdown, establish=True)
+            joined = await join_cluster(settings, shutdown, find=finder(settings), on_waiting=self._waits)
             if joined is None:
                 return
             session, cluster = joined
+            self._unready = "starting"
+            await ClusterStore(session).complete()
             keys = key_server(settings, cluster.cluster_id)
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
@@ -122,6 +126,9 @@ class MetadataService:
             await registration.leave()
             rest.stop()
             await serving_rest
+
+    def _waits(self, reason: str) -> None:
+        self._unready = reason
 
     async def _start_coordination(self, coordination: Coordination, gateway: Gateway, start: Start) -> None:
         await coordination.owners.refresh()

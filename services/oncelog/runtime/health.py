@@ -1,4 +1,4 @@
-"""A minimal HTTP server for orchestrators and Prometheus: GET /livez, /readyz and /metrics.
+"""A minimal HTTP server for orchestrators and Prometheus: GET /livez, /readyz and /metrics, and values of the process.
 
     health = Health(telemetry.metrics_text)
     health.live_when("journal", lambda: journal.failure)       # None: fine, else the reason
@@ -41,6 +41,7 @@ class Health:
         self._metrics_text = metrics_text
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
+        self._values: dict[bytes, Callable[[], object]] = {}
         self._server: asyncio.Server | None = None
         #: open connections, the oldest first
         self._open: dict[asyncio.StreamWriter, None] = {}
@@ -52,6 +53,10 @@ class Health:
     def ready_when(self, name: str, check: Check) -> None:
         """The process must get no new work while `check` returns a reason."""
         self._ready[name] = check
+
+    def serve_value(self, path: str, value: Callable[[], object]) -> None:
+        """Answer GET `path` with the value as JSON."""
+        self._values[path.encode()] = value
 
     async def start(self, *, host: str, port: int) -> int:
         """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be used."""
@@ -106,6 +111,8 @@ class Health:
                 return _verdict(self._live | self._ready)
             case b"/metrics":
                 return _Answer(HTTPStatus.OK, self._metrics_text(), METRICS_CONTENT_TYPE)
+            case _ if path in self._values:
+                return _Answer(HTTPStatus.OK, json.dumps(self._values[path]()).encode())
             case _:
                 return _Answer(HTTPStatus.NOT_FOUND, b'{"status": "not found; try /livez, /readyz or /metrics"}')
 

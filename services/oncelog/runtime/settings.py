@@ -206,6 +206,9 @@ class MetadataSettings(ProcessSettings):
     repair_absent_delay_ms: int = 600_000
     #: how often the elected replica looks for ledgers to repair
     repair_interval_ms: int = 2_000
+    #: path of a file with host:health_port of each storage node, one in each line: if ZooKeeper has no cluster, a
+    #: metadata service creates it once all of them have answered that their directories are empty; empty: never
+    new_cluster_nodes_file: str = ""
     #: whether no other program uses the ZooKeeper ensemble: then the nodes above the cluster's are protected, too
     zookeeper_exclusive: bool = False
     #: connections at the REST port, in all and of one address; a new one replaces the oldest idle one

@@ -2,6 +2,8 @@
 
 Rules
 - A cluster is created in one transaction together with its record, so there is no half-created cluster.
+- It is created only on an explicit request, or after proof that it is the first one (`metadata/new_cluster.py`). Any
+  other process that finds no record waits: a ZooKeeper that has lost its data looks like a new one (hazard 85).
 - A directory or a client of another cluster, and a cluster of another format, are refused.
 """
 
@@ -19,6 +21,13 @@ from oncelog.stores.store_session import CreateStep, Step, StoreSession
 
 #: Format of the whole tree below the root. Each record in it has a format of its own.
 LAYOUT_FORMAT = 1
+#: What to do when a cluster existed, but ZooKeeper has no record of it.
+RESTORE = "keep the data of all storage nodes, and restore ZooKeeper's data"
+#: What to do when nothing shows whether a cluster existed.
+CREATE_OR_RESTORE = (
+    "if this cluster is new, create it with `python -m oncelog.metadata --create-cluster`; if it existed before, then "
+    f"ZooKeeper has lost its data, or the address or path is wrong: do not create another one, {RESTORE}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +52,13 @@ class ClusterStore:
         while True:
             record = await self.read()
             if record is not None:
-                _checked(record, cluster_id)
-                # A cluster of an older version lacks these folders.
-                await self._session.ensure_path(paths.DELETIONS)
-                await self._session.ensure_path(paths.TOMBSTONES)
-                return record
+                return _checked(record, cluster_id)
             await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
+
+    async def complete(self) -> None:
+        """Create the folders that a cluster of an older version lacks. Raises StoreUnavailable."""
+        await self._session.ensure_path(paths.DELETIONS)
+        await self._session.ensure_path(paths.TOMBSTONES)
 
     async def read(self) -> ClusterRecord | None:
         """None if there is no cluster at this root. Raises WrongCluster for one of another format."""
@@ -59,7 +69,7 @@ class ClusterStore:
         """The record of a cluster that must exist, with this id unless None. Raises NotFound, WrongCluster."""
         record = await self.read()
         if record is None:
-            raise NotFound("no cluster exists at this root of ZooKeeper: start a metadata service first")
+            raise NotFound(f"ZooKeeper has no record of a cluster: {CREATE_OR_RESTORE}")
         return _checked(record, cluster_id)
 
 

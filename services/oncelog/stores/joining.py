@@ -2,6 +2,7 @@
 
 The process waits, logs what it waits for and for how much longer, and fails at a deadline with advice. Errors that
 waiting cannot solve (wrong credentials, another format) end the start at once. A shutdown request ends it, too.
+A process waits for the record of a cluster and does not create it, unless its `find` does so.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ RETRY_PAUSE_MS = 250
 LOG_PAUSE_MS = 10_000
 
 Connect = Callable[[int], Awaitable[StoreSession]]
+#: Returns the cluster's record; raises NotFound while there is none, with the reason.
+Find = Callable[[ClusterStore], Awaitable[ClusterRecord]]
 
 
 class JoinedCluster(NamedTuple):
@@ -42,14 +45,20 @@ class JoinedCluster(NamedTuple):
 
 
 async def join_cluster(
-    settings: ProcessSettings, shutdown: Shutdown, *, establish: bool = False, connect: Connect | None = None
+    settings: ProcessSettings,
+    shutdown: Shutdown,
+    *,
+    find: Find = ClusterStore.require,
+    on_waiting: Callable[[str], None] | None = None,
+    connect: Connect | None = None,
 ) -> JoinedCluster | None:
     """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
-    establish: create the cluster if there is none. connect(timeout_ms): opens a session; the default opens ZooKeeper's.
+    on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
+    ZooKeeper's.
     Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied, WrongCluster.
     """
-    joining = asyncio.ensure_future(_Start(settings, connect).join(establish=establish))
+    joining = asyncio.ensure_future(_Start(settings, find, on_waiting, connect).join())
     stopping = asyncio.ensure_future(shutdown.wait())
     try:
         await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -66,7 +75,15 @@ async def join_cluster(
 class _Start:
     """One start and its deadline."""
 
-    def __init__(self, settings: ProcessSettings, connect: Connect | None) -> None:
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        find: Find,
+        on_waiting: Callable[[str], None] | None,
+        connect: Connect | None,
+    ) -> None:
+        self._find = find
+        self._on_waiting = on_waiting
         self._hosts = settings.zookeeper_hosts
         users = (
             read_users(Path(path), variable("zookeeper_auth_file")) if (path := settings.zookeeper_auth_file) else ()
@@ -77,10 +94,10 @@ class _Start:
         self._deadline_s = _now_s() + settings.start_timeout_ms / 1000
         self._connect = connect or self._connect_to_zookeeper
 
-    async def join(self, *, establish: bool) -> JoinedCluster:
+    async def join(self) -> JoinedCluster:
         session = await self._session()
         try:
-            return JoinedCluster(session, await self._cluster(ClusterStore(session), establish=establish))
+            return JoinedCluster(session, await self._cluster(ClusterStore(session)))
         except BaseException:
             await session.close()
             raise
@@ -107,22 +124,25 @@ class _Start:
                 self._log_waiting("ZooKeeper", error)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
-    async def _cluster(self, store: ClusterStore, *, establish: bool) -> ClusterRecord:
+    async def _cluster(self, store: ClusterStore) -> ClusterRecord:
         logged_s: float | None = None
+        logged = ""
         while True:
             try:
-                return await (store.establish() if establish else store.require())
+                return await self._find(store)
             except (StoreUnavailable, NotFound) as error:
                 if self._left_ms <= 0:
                     raise _too_late(error, self._hosts, self._timeout_ms) from error
-                if logged_s is None or _now_s() - logged_s >= LOG_PAUSE_MS / 1000:
-                    logged_s = _now_s()
+                if logged_s is None or _now_s() - logged_s >= LOG_PAUSE_MS / 1000 or error.message != logged:
+                    logged_s, logged = _now_s(), error.message
                     self._log_waiting("the cluster's record", error)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
     def _log_waiting(self, awaited: str, error: OncelogError) -> None:
         fields = {"reason": error.message, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}
         logger.warning("waiting for %s", awaited, extra={"fields": fields})
+        if self._on_waiting is not None:
+            self._on_waiting(f"waiting for {awaited}: {error.message}")
 
     @property
     def _left_ms(self) -> int:
@@ -156,8 +176,8 @@ def server_tls(settings: ProcessSettings) -> ServerTls | None:
 def _too_late(error: OncelogError, hosts: str, timeout_ms: int) -> OncelogError:
     if isinstance(error, NotFound):
         return NotFound(
-            f"no cluster exists in the ZooKeeper at {hosts} after {timeout_ms / 1000:g} s: start a metadata "
-            f"service, which creates it, or correct {variable('zookeeper_hosts')}",
+            f"no cluster found at {hosts} ({variable('zookeeper_hosts')}) within {timeout_ms / 1000:g} s: "
+            f"{error.message}",
             hosts=hosts,
         )
     return StoreUnavailable(

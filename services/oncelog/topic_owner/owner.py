@@ -134,10 +134,11 @@ class Owner:
             health.ready_when("state", lambda: self._unready)
             stack.push_async_callback(health.stop)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
-            joined = await join_cluster(settings, shutdown)
+            joined = await join_cluster(settings, shutdown, on_waiting=self._waits)
             if joined is None:
                 return
             session, cluster = joined
+            self._unready = "starting"
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             registry = Registry(session)
@@ -190,6 +191,9 @@ class Owner:
                 task.cancel()
             await asyncio.wait(running)
             await registration.leave()
+
+    def _waits(self, reason: str) -> None:
+        self._unready = reason
 
     def _record(self, port: int, health_port: int) -> LiveOwner:
         """The registration of this owner, which listens on these ports."""

@@ -48,6 +48,11 @@ class ClusterPlan:
         return self.data / "zookeeper"
 
     @property
+    def storage_directories(self) -> list[Path]:
+        """Those that a storage node has written to, also in an earlier run with more nodes."""
+        return [path for path in sorted(self.data.glob(f"{Role.STORAGE}-*")) if path.is_dir() and any(path.iterdir())]
+
+    @property
     def status_path(self) -> Path:
         return self.data / "standalone.json"
 
@@ -69,6 +74,11 @@ def quorums(storage_node_count: int) -> tuple[int, int]:
     if storage_node_count >= 3:
         return 3, 2
     return storage_node_count, storage_node_count
+
+
+def creation(zookeeper: str) -> tuple[str, ...]:
+    """The command that creates the cluster in ZooKeeper, unless it exists."""
+    return (sys.executable, "-m", "oncelog.metadata", "--zookeeper", zookeeper, "--create-cluster")
 
 
 def metadata_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:

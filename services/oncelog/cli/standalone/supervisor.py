@@ -1,14 +1,15 @@
 """Starts, supervises and drains all processes of a standalone cluster.
 
-Start order: ZooKeeper; the metadata services, of which the first initialises a new cluster; then storage nodes and
-owners together. Stop order: owners first, because closing a topic needs storage nodes and ZooKeeper; then metadata
-services, storage nodes and ZooKeeper. Each step has a deadline. If the supervisor is killed, its processes stop, too
-(`orphan_guard`).
+Start order: ZooKeeper; a command that creates the cluster, only if the directory has no data of any storage node; the
+metadata services; then storage nodes and owners together. Stop order: owners first, because closing a topic needs
+storage nodes and ZooKeeper; then metadata services, storage nodes and ZooKeeper. Each step has a deadline. If the
+supervisor is killed, its processes stop, too (`orphan_guard`).
 """
 
 import asyncio
 import contextlib
 import os
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from oncelog.cli.standalone import cluster_plan as plans
@@ -17,6 +18,7 @@ from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_st
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from oncelog.cli.standalone.zookeeper_process import ZooKeeperProcess
 from oncelog.core.errors import Fatal
+from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
 
@@ -57,8 +59,16 @@ class Supervisor:
         Raises StandaloneFailed, EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed.
         """
         steps = (plans.metadata_processes, _storage_and_owners) if roles is None else roles
+        used = self.plan.storage_directories
+        if used and not self._zookeeper.has_data:
+            raise StandaloneFailed(
+                f"{used[0]} has data of a cluster, but {self.plan.zookeeper_data} has none: ZooKeeper's data was lost. "
+                f"No cluster is created: keep {self.plan.data}, and restore {self.plan.zookeeper_data}"
+            )
         await self._zookeeper.start()
         try:
+            if not used:
+                await self._create_cluster()
             async with asyncio.TaskGroup() as tasks:
                 keeper = tasks.create_task(self._zookeeper.keep())
                 try:
@@ -73,6 +83,21 @@ class Supervisor:
         finally:
             self._claims.close()
             await self._zookeeper.stop()
+
+    async def _create_cluster(self) -> None:
+        """Raises StandaloneFailed."""
+        command = plans.creation(self._zookeeper.address)
+        creating = await asyncio.create_subprocess_exec(
+            *guarded(command), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=self._environment, start_new_session=True
+        )
+        try:
+            _, log = await creating.communicate()
+        except BaseException:
+            creating.kill()
+            await creating.wait()
+            raise
+        if creating.returncode != 0:
+            raise StandaloneFailed(f"the cluster could not be created: {log.decode(errors='replace')}")
 
     def status(self) -> ClusterStatus:
         server = self._zookeeper

@@ -41,6 +41,11 @@ class ZooKeeperProcess:
     def serving(self) -> Addresses:
         return {} if self._server is None else {"address": self._server.address}
 
+    @property
+    def has_data(self) -> bool:
+        """Whether an earlier server has stored anything."""
+        return any((self._data / "state").glob("version-2/*"))
+
     async def start(self) -> None:
         """Return when the server is ready. Raises EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed."""
         ends_at = time.monotonic() + PREDECESSOR_GONE_S

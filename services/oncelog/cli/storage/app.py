@@ -42,8 +42,8 @@ Bytes of a torn write at the end of the last segment are no damage: they were ne
 
     oncelog storage fsck /var/lib/oncelog
 
-To repair damage, start the node: repair copies what it lacks from other nodes. Do not wipe the directory before
-`oncelog admin storage may-replace NODE` allows it.
+To repair damage, start the node: repair copies what it lacks from other nodes. Keep the directory, also
+a damaged one: it may have the only copy of an entry.
 
 {EXIT_CODES}"""
 _DUMP_HELP = f"""Print the records of one ledger, one line each, in the order of the files.

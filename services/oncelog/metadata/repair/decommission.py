@@ -55,7 +55,9 @@ class Decommissions:
 
         def kept(cookie: StorageCookie) -> StorageCookie:
             if cookie.decommission is Decommission.DONE:
-                raise Conflict(f"storage node {node} was removed: start it with an empty directory", incarnation=node)
+                raise Conflict(
+                    f"storage node {node} was removed: start a new node with another directory", incarnation=node
+                )
             if cookie.decommission is Decommission.NO:
                 return cookie
             return replace(cookie, decommission=Decommission.NO, read_only=False)

@@ -1,0 +1,96 @@
+"""The creation of a cluster by the first metadata service, after the proof that it is new (`first_cluster`).
+
+A storage node answers GET /directory at its health port, also while it waits for the cluster: {"cluster_id": …}, of its
+directory, or null if that is empty.
+"""
+
+import asyncio
+import json
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+
+from oncelog.core.address import host_fault, split_address
+from oncelog.core.coordination.first_cluster import DirectorySeen, NoAnswer, creation_refusal
+from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.runtime.settings import MetadataSettings, variable
+from oncelog.stores.cluster_store import ClusterRecord, ClusterStore
+from oncelog.stores.joining import Find
+
+#: Of one question to a storage node.
+ASK_TIMEOUT_S = 2.0
+_ANSWER_BYTES_MAX = 8 * 1024
+_FIELD = "new_cluster_nodes_file"
+
+
+def finder(settings: MetadataSettings) -> Find:
+    """How a metadata service finds its cluster."""
+    path = settings.new_cluster_nodes_file
+    return partial(find_or_create, Path(path)) if path else ClusterStore.require
+
+
+def creator(settings: MetadataSettings) -> Find:
+    """How --create-cluster does: the request is the proof, unless the setting demands another one."""
+    return finder(settings) if settings.new_cluster_nodes_file else ClusterStore.establish
+
+
+async def find_or_create(nodes_file: Path, store: ClusterStore) -> ClusterRecord:
+    """The cluster's record. Creates the cluster if there is none and it is proved to be new.
+
+    nodes_file: host:health_port of each storage node, one in each line; read at each call.
+    Raises NotFound with the reason against it, StoreUnavailable, InvalidArgument for the file, WrongCluster.
+    """
+    record = await store.read()
+    if record is not None:
+        return record
+    nodes = _read_nodes(nodes_file)
+    answers = dict(zip(nodes, await asyncio.gather(*map(_ask, nodes)), strict=True))
+    refusal = creation_refusal(answers)
+    if refusal is not None:
+        raise NotFound(refusal)
+    return await store.establish()
+
+
+def _read_nodes(path: Path) -> list[str]:
+    try:
+        nodes = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{variable(_FIELD)}: {path} cannot be read ({error})", field=_FIELD) from error
+    for node in nodes:
+        host, _, port = node.rpartition(":")
+        if host_fault(host) is not None or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise InvalidArgument(f"{variable(_FIELD)}: {path}: {node[:100]!r} is not host:port", field=_FIELD)
+    return nodes
+
+
+async def _ask(node: str) -> DirectorySeen | NoAnswer:
+    host, port = split_address(node)
+    try:
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port, limit=_ANSWER_BYTES_MAX)
+            try:
+                writer.write(f"GET /directory HTTP/1.1\r\nHost: {node}\r\n\r\n".encode())
+                answer = await reader.read(_ANSWER_BYTES_MAX)
+                while part := await reader.read(_ANSWER_BYTES_MAX - len(answer)):
+                    answer += part
+            finally:
+                writer.close()
+    except TimeoutError:
+        return NoAnswer(f"timeout of {ASK_TIMEOUT_S:g} s")
+    except OSError as error:
+        return NoAnswer(error.strerror or str(error))
+    return _parsed(answer)
+
+
+def _parsed(answer: bytes) -> DirectorySeen | NoAnswer:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)[1:2]
+    if status != [str(HTTPStatus.OK.value).encode()]:
+        return NoAnswer(f"HTTP status {b''.join(status).decode(errors='replace') or 'missing'}")
+    try:
+        cluster_id = json.loads(body)["cluster_id"]
+    except (ValueError, TypeError, KeyError):
+        return NoAnswer("an answer that is not understood")
+    if cluster_id is None:
+        return DirectorySeen("")
+    return DirectorySeen(cluster_id) if isinstance(cluster_id, str) and cluster_id else NoAnswer("no cluster id")

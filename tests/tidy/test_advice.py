@@ -1,0 +1,31 @@
+"""No message, help text or document advises to destroy data (hazard 85): in doubt, a directory is kept."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Imperatives, and commands that delete the content of a directory.
+ADVICE = re.compile(
+    r"\b(wipe|erase|empty|clear) (the|this|its|that) (data )?(directory|disk|volume)|\bwipe\b|rm -r| -delete\b",
+    re.IGNORECASE,
+)
+PLACES = (
+    *sorted((ROOT / "services/oncelog").rglob("*.py")),
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "deploy").rglob("*.md")),
+    *sorted((ROOT / "deploy").rglob("*.txt")),
+)
+
+
+@pytest.mark.hazard(85)
+def test_nothing_advises_to_destroy_data() -> None:
+    """A storage node whose cluster was not found once advised to wipe its directory: the only copies of messages."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in PLACES
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if ADVICE.search(line)
+    ]
+    assert found == []
