@@ -41,7 +41,7 @@ pytestmark = pytest.mark.asyncio
 async def test_cluster_is_created_once_and_another_is_refused(backend: Backend) -> None:
     """Of several processes that start at once, one creates it. A directory of another cluster must not join."""
     sessions = [await backend.open() for _ in range(3)]
-    with pytest.raises(NotFound, match="no cluster"):
+    with pytest.raises(NotFound, match="no record of a cluster"):
         await ClusterStore(sessions[0]).require("one")
     records = await asyncio.gather(*(ClusterStore(session).establish() for session in sessions))
     assert len({record.cluster_id for record in records}) == 1
