@@ -101,6 +101,7 @@ NODE = "0a1b" * 8
         ("topics create new", ("PUT", TOPIC, None)),
         ("topics delete new", ("DELETE", TOPIC, None)),
         ("topics create-partitioned-topic new -p 4", ("PUT", f"{TOPIC}/partitions", 4)),
+        ("topics update-partitioned-topic new -p 8 --yes", ("POST", f"{TOPIC}/partitions", 8)),
         ("topics get-partitioned-topic-metadata new", ("GET", f"{TOPIC}/partitions", None)),
         ("topics list-partitioned-topics orders", ("GET", "/admin/v2/persistent/public/orders/partitioned", None)),
         ("topics delete-partitioned-topic new", ("DELETE", f"{TOPIC}/partitions", None)),

@@ -177,10 +177,10 @@ class FakeOwner:
             name = topic.table.state.producers[producer_id].name
         session = self._cluster.next_session()
         self._sessions[session] = (topic, producer_id, name)
-        mark = topic.table.state.producers[producer_id].persisted
+        producer = topic.table.state.producers[producer_id]
         return OpenGranted(
-            request.open_id, session, name, producer_id, generation, mark, instance is None, self.epoch,
-            topic.topic_id, MESSAGE_BYTES_MAX,
+            request.open_id, session, name, producer_id, generation, producer.persisted, instance is None, self.epoch,
+            topic.topic_id, MESSAGE_BYTES_MAX, growths=producer.growths,
         )  # fmt: skip
 
     def _take(self, frame: ReceivedPublish) -> tuple[list[BatchAnswer], list[EndedSession]]:
@@ -328,6 +328,8 @@ class Knobs:
     offered: FakeMembers | None = None
     #: called when the last message was asked for, before it is looked for
     before_last_message: Callable[[], None] = lambda: None
+    #: called with the topic when a look-up of a partitioned topic is about to be answered
+    looked_up: Callable[[str], None] = lambda _topic: None
 
 
 @dataclass(slots=True)
@@ -353,8 +355,9 @@ class FakeCluster:
         self.knobs.gate.set()
         self.consume = ConsumeKnobs()
         self.consume.writable.set()
-        #: {full name: number of partitions}
+        #: {full name: number of partitions}, and the numbers before each growth
         self.partitioned: dict[str, int] = {}
+        self.former_partitions: dict[str, list[int]] = {}
         self.url = ""
         self._metadata = Server()
         self._metadata.unary(LOOKUP, self.look_up)
@@ -402,6 +405,11 @@ class FakeCluster:
     def topic(self, name: str) -> FakeTopic:
         return self.topics[f"public/default/{name}"]
 
+    def grow(self, name: str, partitions: int) -> None:
+        topic = f"public/default/{name}"
+        self.former_partitions.setdefault(topic, []).append(self.partitioned[topic])
+        self.partitioned[topic] = partitions
+
     def next_producer_id(self) -> ProducerId:
         self._numbers += 1
         return ProducerId(self._numbers)
@@ -419,7 +427,13 @@ class FakeCluster:
 
     async def look_up(self, request: LookupRequest) -> LookupAnswer:
         if request.topic in self.partitioned:
-            return LookupAnswer(cluster_id="fake", partitions=self.partitioned[request.topic])
+            answer = LookupAnswer(
+                cluster_id="fake",
+                partitions=self.partitioned[request.topic],
+                former_partitions=self.former_partitions.get(request.topic, []),
+            )
+            self.knobs.looked_up(request.topic)
+            return answer
         topic = self.topics.get(request.topic)
         if topic is None:
             if not (self.knobs.may_create and request.create_if_missing):

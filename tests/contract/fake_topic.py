@@ -86,7 +86,8 @@ class FakeTopic:
         generation = Generation(1) if known is None else Generation(self.table.generation_of(known)[0] + 1)
         producer_id = known or producer_id
         mark = NO_SEQUENCE if known is None else self.table.accepted_of(known)
-        grant = ProducerOpened(self.topic_id, name, producer_id, generation, request.mode, mark)
+        growths = request.growths if known is None else self.table.state.producers[known].growths
+        grant = ProducerOpened(self.topic_id, name, producer_id, generation, request.mode, mark, growths=growths)
         body = encode_opened(grant)
         header = self.header(EntryKind.PRODUCER_OPENED, body)
         self.table.granting(grant, position=header.position)

@@ -48,7 +48,7 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/maxUnackedRang
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/ackStateBytesMax
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
-DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
+DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions

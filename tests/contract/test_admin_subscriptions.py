@@ -16,9 +16,12 @@ from oncelog.core.errors import (
     ServiceUnavailable,
     SubscriptionNotFound,
 )
+from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
+from oncelog.core.process_version import GROWTH_VERSION
 from oncelog.rpc.owner_codec import TRUNCATE
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
+from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
 from tests.contract.admin_world import FLIGHTS, Admin, serving
@@ -37,6 +40,8 @@ class Owner:
         #: {topic: {subscription: statistics}}
         self.subscriptions: dict[str, dict[str, Any]] = defaultdict(dict)
         self.changes: list[pb.ChangeSubscriptionRequest] = []
+        #: of the topic split, at each change
+        self.partitions: list[int] = []
         #: {topic: errors of its next changes}
         self.planned: dict[str, list[OncelogError]] = defaultdict(list)
         #: ids of topics
@@ -45,6 +50,7 @@ class Owner:
 
     async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
         self.changes.append(request)
+        self.partitions.append((await self.admin.replica.look_up("split")).partitions)
         if self.planned[request.topic]:
             raise self.planned[request.topic].pop(0)
         return pb.ChangeSubscriptionAnswer()
@@ -254,3 +260,58 @@ async def test_place_of_one_partition_is_refused_for_several(owner: Owner) -> No
         problem = await owner.admin.refused(method, whole, 422, "invalid_argument", **options)
         assert "split-partition-N" in problem["detail"]
     assert not owner.changes
+
+
+async def test_subscriptions_begin_in_new_partitions_before_clients_use_them(owner: Owner) -> None:
+    """Otherwise a subscription without a connected consumer would miss the first messages of a new partition."""
+    billing = {"properties": {"team": "a"}, "role": "ann"}
+    await owner.admin.replica.look_up("split-partition-1")
+    owner.subscriptions[PARTS[1]] = {"billing": billing, "audit": {"properties": {}, "role": None}}
+    await owner.admin.change("POST", f"{SPLIT}/partitions", json=5)
+    assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 5}
+    look_up = await owner.admin.replica.look_up("split")
+    assert (look_up.partitions, list(look_up.former_partitions)) == (5, [3])
+    new = [f"public/default/split-partition-{number}" for number in (3, 4)]
+    assert owner.changed == sorted(new * 4)
+    assert sorted(owner.partitions) == [3] * 4 + [5] * 4
+    first = next(request for request in owner.changes if request.subscription == "billing")
+    assert first.create.start.HasField("earliest")
+    assert (first.create.role, [(one.name, one.value) for one in first.create.properties]) == ("ann", [("team", "a")])
+
+
+async def test_interrupted_growth_is_finished_by_the_same_request(owner: Owner) -> None:
+    """Until then the topic has its former number of partitions, and its deletion includes the new ones."""
+    await owner.admin.replica.look_up("split-partition-0")
+    owner.subscriptions[PARTS[0]] = {"billing": {"properties": {}, "role": None}}
+    owner.planned["public/default/split-partition-4"] = [ServiceUnavailable("the change was not written: try again")]
+    await owner.admin.refused("POST", f"{SPLIT}/partitions", 503, "service_unavailable", json=5)
+    assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 3}
+    await owner.admin.refused("DELETE", f"{SPLIT}-partition-4", 409, "conflict")
+    exists = Conflict("subscription billing exists already")
+    owner.planned["public/default/split-partition-3"] = [exists, exists]
+    await owner.admin.change("POST", f"{SPLIT}/partitions", json=5)
+    assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 5}
+    await owner.admin.change("POST", f"{SPLIT}/partitions", json=5)
+    await owner.admin.change("DELETE", f"{SPLIT}/partitions")
+    assert await owner.admin.get("/admin/v2/persistent/public/default") == ["public/default/flights"]
+
+
+async def test_growth_of_a_wrong_topic_or_number_is_refused(owner: Owner) -> None:
+    """Partitions are never taken away, and a topic that has none gets none."""
+    problem = await owner.admin.refused("POST", f"{SPLIT}/partitions", 422, "invalid_argument", json=2)
+    assert (problem["field"], problem["limit"]) == ("partitions", 3)
+    for count in (0, 1_001, True, "4", None):
+        await owner.admin.refused("POST", f"{SPLIT}/partitions", 422, "invalid_argument", json=count)
+    await owner.admin.refused("POST", f"{FLIGHTS}/partitions", 422, "invalid_argument", json=3)
+    await owner.admin.refused("POST", f"{SPLIT}s/partitions", 404, "topic_not_found", json=3)
+    assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 3}
+
+
+@pytest.mark.hazard(80)
+async def test_topic_does_not_grow_beside_older_processes(owner: Owner) -> None:
+    """An older owner would forget which number of partitions a producer name is bound to."""
+    old = LiveStorageNode(Incarnation("1" * 32), "127.0.0.1", 1, free_bytes=1, version=GROWTH_VERSION - 1)
+    await Registry(owner.admin.replica.session).register_storage_node(old).establish()
+    problem = await owner.admin.refused("POST", f"{SPLIT}/partitions", 503, "service_unavailable", json=5)
+    assert "upgrade" in problem["detail"]
+    assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 3}

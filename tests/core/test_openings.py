@@ -3,6 +3,7 @@
 import pytest
 
 from oncelog.core.coordination.ownership import ReadTopicRecord
+from oncelog.core.dedup.producer_record import decode_row, encode_row
 from oncelog.core.errors import (
     InvalidArgument,
     ModeMismatch,
@@ -52,6 +53,18 @@ def test_first_open_binds_a_name_and_grants_generation_one() -> None:
     granted = owner.answers[call]
     assert isinstance(granted, Granted)
     assert (granted.name, granted.instance, granted.last_sequence_id, granted.final) == ("p", (1, 1), NO_SEQUENCE, True)
+
+
+@pytest.mark.hazard(23)
+def test_growths_of_a_name_are_those_of_its_first_opening() -> None:
+    """Also for a later instance that knows of more growths, and at the next owner."""
+    world, owner = serving()
+    assert owner.open(growths=2).growths == 2
+    assert owner.open(growths=3).growths == 2
+    assert owner.core.serving is not None
+    (state,) = (state for _, state in owner.core.serving.log.table.state.producers.items())
+    assert decode_row(state.name, encode_row(state)) == state
+    assert Owner(world, "o2").take_over().open(growths=3).growths == 2
 
 
 def test_next_opening_fences_the_earlier_instance() -> None:

@@ -130,8 +130,9 @@ HAZARDS = {
     23: Hazard(
         "A producer of a partitioned topic sends its messages again, and a message lands in another partition, where "
         "its sequence id is new.",
-        "The partition is a function of the key, or of the sequence id, and of the number of partitions, which never "
-        "changes. The last id is told for each partition, and the safe place to resume is the lowest of them.",
+        "The partition is a function of the key, or of the sequence id, and of the number of partitions that the topic "
+        "had when the producer name was first opened, which its grant records. The last id is returned for each "
+        "partition, and the safe place to resume is the lowest of them.",
     ),
     25: Hazard(
         "A write of acknowledgements fails. Its messages stay hidden, or a trim has counted them.",

@@ -178,7 +178,7 @@ class AsyncClient:
             partitions = partitions_in(error)
             if not partitions or self._internal:
                 raise
-        return await self._opened(PartitionedProducer(name, partitions, options, self._network))
+        return await self._opened(PartitionedProducer(name, options, self._network))
 
     async def _opened(self, producer: AsyncProducer) -> AsyncProducer:
         self._producers.add(producer)

@@ -13,8 +13,10 @@ from oncelog.client.arguments import check_seconds, integer, milliseconds
 from oncelog.client.consumed_runs import ConsumedRuns
 from oncelog.client.consumer_driver import ConsumerDriver
 from oncelog.client.corruption import OnCorrupt, SkippedEntries
+from oncelog.client.lookup import PartitionCounts
 from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
 from oncelog.client.network import Network
+from oncelog.client.partition_watch import PartitionWatch
 from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.received import Received, grouped, last_places, source_of
 from oncelog.core.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
@@ -61,6 +63,8 @@ class AsyncConsumer:
         self.consumer_name = settings.consumer_name
         self.failure: OncelogError | None = None
         self._settings = settings
+        self._topic = topic
+        self._watch: PartitionWatch | None = None
         self._network = network
         self._timeout_ms = timeout_ms
         self._on_corrupt = on_corrupt
@@ -96,6 +100,21 @@ class AsyncConsumer:
         finally:
             if not all(driver.attached_once for driver in self._drivers):
                 await self._end(ConsumerClosed("the consumer was never attached"))
+        if self._topic.partition is None and topics[0][0].partition is not None:
+            self._watch = PartitionWatch(self._topic, self._network, self._follow)
+            self._watch.start(PartitionCounts(len(topics)))
+
+    async def _follow(self, counts: PartitionCounts) -> None:
+        """Consume the partitions that the topic has got, from their first message."""
+        window = max(1, self._settings.receive_window // counts.now)
+        known = len(self._partitions)
+        settings = replace(self._settings, first_index=0, receive_window=window)
+        for number in range(known, counts.now):
+            self._add(replace(self._topic, partition=number), settings)
+        drivers = self._drivers[known:]
+        for driver in drivers:
+            driver.feed(SubscribeWanted())
+        await self._until_attached(drivers)
 
     def _add(self, topic: TopicName, settings: ConsumerSettings) -> None:
         driver = ConsumerDriver(
@@ -130,6 +149,8 @@ class AsyncConsumer:
     def _fail(self, error: OncelogError) -> None:
         """End the consumer: a subscription that is gone for one partition is of no use for the others."""
         self.failure = self.failure or error
+        if self._watch is not None:
+            self._watch.end()
         self._ready.clear()
         self._arrived.set()
         self._changed.set()
@@ -311,6 +332,8 @@ class AsyncConsumer:
             check_of_all_partitions(start, self.topic, len(self._partitions))
         try:
             async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
+                if self._watch is not None:
+                    await self._watch.check(None)
                 await asyncio.gather(*(self._seek(runs, start, inclusive=inclusive) for runs in
                                        self._partitions.values()))  # fmt: skip
         except TimeoutError as error:

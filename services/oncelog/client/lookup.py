@@ -61,6 +61,18 @@ class Route(NamedTuple):
         return f"{GATEWAY_ORIGIN} to owner {self.owner}" if self.proxied else f"{OWNER_ORIGIN} {self.owner}"
 
 
+class PartitionCounts(NamedTuple):
+    """now: the number of a topic's partitions; 0: it is not partitioned. former: before each growth, ascending."""
+
+    now: int
+    former: tuple[int, ...] = ()
+
+    def after(self, growths: int) -> int | None:
+        """The number after so many growths; None: it was looked up before that growth."""
+        counts = (*self.former, self.now)
+        return counts[growths] if growths < len(counts) else None
+
+
 class OwnerLookup:
     """Asks the metadata services in turn, starting with the one that answered last."""
 
@@ -106,8 +118,12 @@ class OwnerLookup:
 
         Raises TopicNotFound, and as `ask`.
         """
+        return (await self.partition_counts(topic)).now
+
+    async def partition_counts(self, topic: TopicName) -> "PartitionCounts":
+        """As `partitions`, with the numbers that the topic had before."""
         answer, _ = await self._look_up(topic, create=False, owner_epoch=OwnerEpoch(0))
-        return answer.partitions
+        return PartitionCounts(answer.partitions, tuple(answer.former_partitions))
 
     async def ask(
         self,

@@ -18,6 +18,9 @@ from oncelog.rpc.channels import Channels
 from oncelog.runtime.credentials import Credentials
 from oncelog.runtime.tasks import BackgroundTasks
 
+#: As in Pulsar (autoUpdatePartitionsInterval).
+PARTITIONS_PAUSE_S = 60.0
+
 
 class Connection(Protocol):
     """A stream to an owner."""
@@ -42,6 +45,8 @@ class Network:
     ) -> None:
         """storage_reads: whether readers accept to read from storage nodes."""
         self.background = BackgroundTasks()
+        #: the longest pause between two looks for new partitions of a topic
+        self.partitions_pause_s = PARTITIONS_PAUSE_S
         self.closed = False
         self.epochs = OwnerEpochs()
         self._channels = Channels(credentials)

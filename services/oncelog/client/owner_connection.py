@@ -233,6 +233,7 @@ class OwnerConnection:
                 granted.owner_epoch,
                 granted.message_bytes_max,
                 deduplication=not granted.deduplication_off,
+                growths=granted.growths,
             )
         )
 

@@ -6,8 +6,13 @@ Where a message goes, so that a replay goes there again (hazard 23):
     no key, own sequence ids    sequence_id modulo the number of partitions
     neither                     the partitions in turn, one for each call; a list stays together
 
-The number of partitions of a topic never changes. Each partition is a log with its own deduplication, under the same
-producer name. Messages of one partition are stored in the order in which they were given.
+Each partition is a log with its own deduplication, under the same producer name. Messages of one partition are stored
+in the order in which they were given.
+
+When the topic gets more partitions, messages without a sequence id use them within a minute. Messages with a sequence
+id of the application's own use the partitions that the topic had when the producer name was first opened: a message
+that is sent again must reach the partition that has it, or it would be stored there and in a new one. The grant of the
+first partition records that number (`growths` of ProducerOpened).
 """
 
 import asyncio
@@ -15,8 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
+from oncelog.client.lookup import PartitionCounts
 from oncelog.client.message_arguments import Key, check_lengths, plain_key
 from oncelog.client.network import Network
+from oncelog.client.partition_watch import PartitionWatch
 from oncelog.client.pending_results import without_errors
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.results import BatchResult, RoutedBatchResult, SendResult
@@ -39,21 +46,23 @@ class PartitionedProducer(AsyncProducer):
     An error that ends the producer of one partition, such as ProducerFenced, ends it for all partitions.
     """
 
-    def __init__(self, topic: TopicName, partitions: int, options: ProducerOptions, network: Network) -> None:
+    def __init__(self, topic: TopicName, options: ProducerOptions, network: Network) -> None:
         """Raises InvalidArgument for options that only a single log can obey."""
         settings = options.settings
         if settings.mode is SequenceMode.CONTIGUOUS:
-            message = f"sequence_mode 'contiguous' counts in one log, and {topic} has {partitions} partitions"
-            raise InvalidArgument(f"{message}: use one of them, {topic}-partition-N", field="sequence_mode")
+            message = f"sequence_mode 'contiguous' counts in one log, and {topic} is partitioned"
+            raise InvalidArgument(f"{message}: use a partition, {topic}-partition-N", field="sequence_mode")
         if settings.initial_sequence_id is not None:
-            message = f"initial_sequence_id belongs to one log, and {topic} has {partitions} partitions"
-            raise InvalidArgument(f"{message}: use one of them, {topic}-partition-N", field="initial_sequence_id")
-        share = max(options.batch_bytes_max, options.pending_bytes_max // partitions)
+            message = f"initial_sequence_id belongs to one log, and {topic} is partitioned"
+            raise InvalidArgument(f"{message}: use a partition, {topic}-partition-N", field="initial_sequence_id")
         self.topic = str(topic)
+        self._topic = topic
         self._network = network
-        self._options = replace(options, pending_bytes_max=share)
-        self._topics = [replace(topic, partition=number) for number in range(partitions)]
+        self._options = options
         self._parts: list[AsyncProducer] = []
+        #: the first so many partitions take messages with sequence ids of the application's own
+        self._numbered = 0
+        self._watch = PartitionWatch(topic, network, self._follow)
         self._turns = count()
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -65,7 +74,7 @@ class PartitionedProducer(AsyncProducer):
     @property
     def last_sequence_id(self) -> int:
         """Raises InvalidArgument: going on behind the highest id of all partitions would lose what others lack."""
-        message = f"{self.topic} has {len(self._topics)} partitions: use resume_sequence_id, or last_sequence_ids"
+        message = f"{self.topic} has {len(self._parts)} partitions: use resume_sequence_id, or last_sequence_ids"
         raise InvalidArgument(message, field="last_sequence_id")
 
     @property
@@ -74,8 +83,9 @@ class PartitionedProducer(AsyncProducer):
 
     @property
     def resume_sequence_id(self) -> int:
-        """The lowest of `last_sequence_ids`. What other partitions have behind it is recognized as a duplicate."""
-        return min(self.last_sequence_ids)
+        """The lowest of `last_sequence_ids`, of the partitions that take messages with own sequence ids. What other
+        partitions have behind it is recognized as a duplicate."""
+        return min(self.last_sequence_ids[: self._numbered])
 
     @property
     def pending_bytes(self) -> int:
@@ -125,7 +135,7 @@ class PartitionedProducer(AsyncProducer):
 
     def _part_of(self, sequence_id: int | None, key: Key | None) -> AsyncProducer:
         self._check_open()
-        number = _route(sequence_id, key, len(self._parts))
+        number = self._route(sequence_id, key)
         return self._parts[next(self._turns) % len(self._parts) if number is None else number]
 
     def _check_open(self) -> None:
@@ -157,7 +167,7 @@ class PartitionedProducer(AsyncProducer):
         lists: dict[int, list[int]] = {}
         for index in range(len(values)):
             sequence_id = None if sequence_ids is None else sequence_ids[index]
-            number = _route(sequence_id, None if keys is None else keys[index], len(self._parts))
+            number = self._route(sequence_id, None if keys is None else keys[index])
             indexes = lists.setdefault(turn if number is None else number, [])
             places.append((turn if number is None else number, len(indexes)))
             indexes.append(index)
@@ -192,26 +202,51 @@ class PartitionedProducer(AsyncProducer):
 
     async def open(self, timeout_ms: int | None) -> None:
         """Open all partitions, the first one first: of two instances, the one that gets it gets the others."""
-        first = AsyncProducer(self._topics[0], self._options, self._network)
+        counts = await self._watch.begin(timeout_ms)
+        share = max(self._options.batch_bytes_max, self._options.pending_bytes_max // counts.now)
+        settings = replace(self._options.settings, growths=len(counts.former))
+        self._options = replace(self._options, settings=settings, pending_bytes_max=share)
+        first = self._new_part(0)
         self._parts = [first]
         try:
             await first.open(timeout_ms)
-            named = replace(self._options.settings, name=first.producer_name)
-            options = replace(self._options, settings=named)
-            self._parts += [AsyncProducer(topic, options, self._network) for topic in self._topics[1:]]
-            for start in range(1, len(self._parts), OPENINGS_MAX):
-                await asyncio.gather(*(part.open(timeout_ms) for part in self._parts[start : start + OPENINGS_MAX]))
+            if counts.after(first.growths) is None:  # it has grown since the look-up
+                counts = await self._watch.begin(timeout_ms)
+            self._numbered = counts.after(first.growths) or counts.now
+            self._options = replace(self._options, settings=replace(settings, name=first.producer_name))
+            self._parts += [self._new_part(number) for number in range(1, counts.now)]
+            await _open_all(self._parts[1:], timeout_ms)
         except BaseException:
             await self.close(flush=False)
             raise
+        self._watch.start(counts)
+
+    def _new_part(self, number: int) -> AsyncProducer:
+        return AsyncProducer(replace(self._topic, partition=number), self._options, self._network)
+
+    async def _follow(self, counts: PartitionCounts) -> None:
+        """Use the partitions that the topic has got, for messages without a sequence id."""
+        parts = [self._new_part(number) for number in range(len(self._parts), counts.now)]
+        try:
+            await _open_all(parts, None)
+        except BaseException:
+            await asyncio.gather(*(part.close(flush=False) for part in parts))
+            raise
+        self._parts += parts
 
     async def close(self, *, flush: bool = True) -> None:
+        self._watch.end()
         await asyncio.gather(*(part.close(flush=flush) for part in self._parts))
 
+    def _route(self, sequence_id: int | None, key: Key | None) -> int | None:
+        """The partition of a message; None: any. Raises InvalidSequenceId, InvalidArgument."""
+        partitions = len(self._parts) if sequence_id is None else self._numbered
+        hashed = plain_key(key)
+        if hashed is not None:
+            return partition_of(hashed, partitions)
+        return None if sequence_id is None else check_sequence_id(sequence_id) % partitions
 
-def _route(sequence_id: int | None, key: Key | None, partitions: int) -> int | None:
-    """The partition of a message; None: any. Raises InvalidSequenceId, InvalidArgument."""
-    hashed = plain_key(key)
-    if hashed is not None:
-        return partition_of(hashed, partitions)
-    return None if sequence_id is None else check_sequence_id(sequence_id) % partitions
+
+async def _open_all(parts: Sequence[AsyncProducer], timeout_ms: int | None) -> None:
+    for start in range(0, len(parts), OPENINGS_MAX):
+        await asyncio.gather(*(part.open(timeout_ms) for part in parts[start : start + OPENINGS_MAX]))

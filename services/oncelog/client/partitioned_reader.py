@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from oncelog.client.arguments import check_seconds
 from oncelog.client.corruption import OnCorrupt, SkippedEntries
+from oncelog.client.lookup import PartitionCounts
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
+from oncelog.client.partition_watch import PartitionWatch
 from oncelog.client.reader import AsyncReader, ReadStart
 from oncelog.client.stream_state import Gaps
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
@@ -27,13 +30,23 @@ class PartitionedReader(AsyncReader):
     ) -> None:
         self.topic = str(topic)
         topics = [replace(topic, partition=number) for number in range(partitions)]
-        self._parts = [AsyncReader(each, network, timeout_ms=timeout_ms, on_corrupt=on_corrupt) for each in topics]
+        self._part_of = partial(AsyncReader, network=network, timeout_ms=timeout_ms, on_corrupt=on_corrupt)
+        self._topic = topic
+        self._timeout_ms = timeout_ms
+        self._parts = [self._part_of(each) for each in topics]
+        self._watch = PartitionWatch(topic, network, self._follow)
+        #: set when the topic has got more partitions
+        self._grown = asyncio.Event()
         self._turn = 0
         self._batch: MessageBatch | None = None
         self._at = 0
         self._is_closed = False
 
     async def open(self, start: ReadStart, *, inclusive: bool) -> None:
+        await self._open_all(start, inclusive=inclusive)
+        self._watch.start(PartitionCounts(len(self._parts)))
+
+    async def _open_all(self, start: ReadStart, *, inclusive: bool) -> None:
         starts = self._starts(start)
         for first in range(0, len(self._parts), OPENINGS_MAX):
             some = range(first, min(first + OPENINGS_MAX, len(self._parts)))
@@ -41,8 +54,21 @@ class PartitionedReader(AsyncReader):
 
     async def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
         self._check_open()
-        await self.open(start, inclusive=inclusive)
+        await self._watch.check(self._timeout_ms)
+        await self._open_all(start, inclusive=inclusive)
         self._batch, self._at = None, 0
+
+    async def _follow(self, counts: PartitionCounts) -> None:
+        """Read the partitions that the topic has got, from their first message."""
+        numbers = range(len(self._parts), counts.now)
+        parts = [self._part_of(replace(self._topic, partition=number)) for number in numbers]
+        try:
+            await asyncio.gather(*(part.open(EARLIEST, inclusive=False) for part in parts))
+        except BaseException:
+            await asyncio.gather(*(part.close() for part in parts))
+            raise
+        self._parts += parts
+        self._grown.set()
 
     def _starts(self, start: ReadStart) -> list[MessageId | datetime | Index]:
         """The start of each partition. Raises InvalidArgument."""
@@ -106,7 +132,9 @@ class PartitionedReader(AsyncReader):
 
     async def _arrival(self) -> None:
         """Return when a partition has news. Raises the error that ended one."""
-        waiting = [asyncio.ensure_future(part.arrival()) for part in self._parts]
+        self._grown.clear()
+        waiting: list[asyncio.Future[object]] = [asyncio.ensure_future(part.arrival()) for part in self._parts]
+        waiting.append(asyncio.ensure_future(self._grown.wait()))
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
@@ -119,6 +147,7 @@ class PartitionedReader(AsyncReader):
     async def has_message_available(self) -> bool:
         if self._batch is not None and self._at < len(self._batch):
             return True
+        await self._watch.check(self._timeout_ms)
         return any(await asyncio.gather(*(part.has_message_available() for part in self._parts)))
 
     async def batch_up_to(self, last: MessageId, *, timeout: float | None) -> MessageBatch | None:
@@ -149,4 +178,5 @@ class PartitionedReader(AsyncReader):
 
     async def close(self) -> None:
         self._is_closed = True
+        self._watch.end()
         await asyncio.gather(*(part.close() for part in self._parts))

@@ -82,6 +82,12 @@ class AsyncProducer:
         return self._core.opening.name or ""
 
     @property
+    def growths(self) -> int:
+        """How often the topic had got more partitions when the producer name was first opened, for
+        PartitionedProducer."""
+        return self._core.opening.growths
+
+    @property
     def last_sequence_id(self) -> int:
         """The highest sequence id known to be stored; -1 when there is none."""
         return self._core.numbers.stored

@@ -171,5 +171,6 @@ class SessionDriver:
             effect.owner_epoch,
             effect.instance_id,
             effect.on_behalf_of,
+            effect.growths,
         )
         self._open_ids = {effect.attempt: self._connections[effect.attempt].open(request, self, effect.attempt)}

@@ -14,6 +14,7 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
+    GROWTHS_MAX,
     INSTANCE_ID_BYTES,
     NO_INSTANCE,
     EntryId,
@@ -45,7 +46,7 @@ class OpenRequest(NamedTuple):
     """producer_name None: assigned by the owner. resume: continue as this instance; present: open again and present it.
 
     instance_id: 16 bytes, the same in all requests of one producer instance. on_behalf_of: the caller for whom a
-    superuser opens the producer.
+    superuser opens the producer. growths: 0 to GROWTHS_MAX, see ProducerOpened.
     """
 
     open_id: int
@@ -59,6 +60,7 @@ class OpenRequest(NamedTuple):
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     instance_id: InstanceId = NO_INSTANCE
     on_behalf_of: Caller | None = None
+    growths: int = 0
 
 
 class PublishFrame(NamedTuple):
@@ -97,6 +99,7 @@ class OpenGranted(NamedTuple):
     topic_id: TopicId
     message_bytes_max: int
     deduplication_off: bool = False
+    growths: int = 0
 
 
 class OpenDenied(NamedTuple):
@@ -280,6 +283,7 @@ def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
         on_conflict=pb.OnConflict.ValueType(opening.on_conflict),
         owner_epoch_seen=opening.owner_epoch_seen,
         instance_id=opening.instance_id,
+        growths=opening.growths,
     )
     if opening.resume is not None:
         out.resume.producer_id, out.resume.generation = opening.resume
@@ -312,6 +316,9 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     if len(opening.instance_id) not in (0, INSTANCE_ID_BYTES):
         message = f"an instance id has {INSTANCE_ID_BYTES} bytes or none, not {len(opening.instance_id)}"
         raise InvalidArgument(message, field="instance_id", limit=INSTANCE_ID_BYTES)
+    if opening.growths > GROWTHS_MAX:
+        message = f"a topic gets more partitions at most {GROWTHS_MAX} times, not {opening.growths}"
+        raise InvalidArgument(message, field="growths", limit=GROWTHS_MAX)
     return OpenRequest(
         opening.open_id,
         opening.topic,
@@ -324,6 +331,7 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
         OwnerEpoch(opening.owner_epoch_seen),
         InstanceId(opening.instance_id),
         _caller_from_wire(opening.on_behalf_of) if opening.HasField("on_behalf_of") else None,
+        opening.growths,
     )
 
 
@@ -365,6 +373,7 @@ def _granted_from_wire(granted: pb.ProducerGranted) -> OpenGranted:
         TopicId(granted.topic_id),
         granted.message_bytes_max,
         granted.deduplication_off,
+        granted.growths,
     )
 
 

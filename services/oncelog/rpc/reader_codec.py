@@ -178,6 +178,13 @@ def decode_read_control(data: bytes) -> ReadControl:
     return ReadControl(start, control.permit_bytes, resume)
 
 
+def start_message(at: StartAt) -> pb.ReaderStart:
+    """The place alone, without a topic."""
+    out = pb.ReaderStart()
+    start_to_wire(ReaderStart("", TopicId(""), at), out)
+    return out
+
+
 def start_from_wire(start: pb.ReaderStart) -> ReaderStart:
     """Raises InvalidArgument."""
     at: StartAt

@@ -97,7 +97,7 @@ class DeletionStore:
 
     async def _plan(self, name: TopicName, found: Versioned[NameRecord]) -> tuple[Deletion, list[Step]] | None:
         """The remaining work, and the transaction; None if there is no topic record any more."""
-        topic_id, partitions = found.value.topic_id, found.value.partitions
+        topic_id, partitions = found.value.topic_id, found.value.partitions_created_max
         node = await self._session.read(paths.topic(topic_id))
         folder = await self._session.read(paths.cursors(topic_id))
         if node is None or folder is None:

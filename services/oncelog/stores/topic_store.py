@@ -11,15 +11,19 @@ Rules
 - A partitioned topic is a name with its number of partitions, and a record without an owner. Each of its partitions
   (`TopicName.partition`) is a topic of its own, created at its first use. While the partitions are being deleted, the
   name is a tombstone, under which neither a partition nor a topic can be created.
+- A partitioned topic grows in two writes. After the first one (`growing_to`) the new partitions can be created, and the
+  topic's subscriptions in them; after the second one clients use them. So a subscription misses no message of a new
+  partition.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound, ServiceUnavailable, TopicNotFound
-from oncelog.core.formats.record_fields import flag, number, text
+from oncelog.core.formats.record_fields import flag, number, numbers, text
 from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
@@ -34,11 +38,30 @@ LISTING_READS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class NameRecord:
-    """partitions: 0 for a topic, else the number of partitions. deleted: a tombstone, until the last one is deleted."""
+    """partitions: 0 for a topic, else the number of partitions. deleted: a tombstone, until the last one is deleted.
+
+    former_partitions: the numbers before each growth, ascending. growing_to: the partitions below this number may
+    exist; 0 unless a growth is in progress.
+    """
 
     topic_id: TopicId
     partitions: int = 0
     deleted: bool = False
+    former_partitions: tuple[int, ...] = ()
+    growing_to: int = 0
+
+    @property
+    def partitions_created_max(self) -> int:
+        """All partitions that exist are below this number."""
+        return max(self.partitions, self.growing_to)
+
+    def grown(self, partitions: int) -> "NameRecord":
+        """With this number of partitions; unchanged if it has as many."""
+        if partitions <= self.partitions:
+            return self
+        former = (*self.former_partitions, self.partitions)
+        growing_to = self.growing_to if self.growing_to > partitions else 0
+        return replace(self, partitions=partitions, former_partitions=former, growing_to=growing_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +124,35 @@ class TopicStore:
             return []
         whole = replace(name, partition=None)
         found = await self.find(whole)
-        if found is None or found.value.deleted or name.partition >= found.value.partitions:
+        if found is None or found.value.deleted or name.partition >= found.value.partitions_created_max:
             raise TopicNotFound(f"{name.local} has no partition {name.partition}", topic=str(name))
         return [CheckStep(paths.topic_name(whole), found.version)]
+
+    async def prepare_growth(self, name: TopicName, partitions: int) -> NameRecord:
+        """Let the partitions below this number be created. Raises as `grow`."""
+        return await self._change(
+            name, lambda record: replace(record, growing_to=max(record.partitions_created_max, partitions))
+        )
+
+    async def grow(self, name: TopicName, partitions: int) -> NameRecord:
+        """Let clients use this number of partitions, unless the topic has as many. Returns what the name points to now.
+
+        Raises TopicNotFound, and StoreUnavailable: the outcome is then unknown, and the call can be repeated.
+        """
+        return await self._change(name, lambda record: record.grown(partitions))
+
+    async def _change(self, name: TopicName, changed: Callable[[NameRecord], NameRecord]) -> NameRecord:
+        """Compare-and-set until the record is as `changed` makes it: a change of that record changes nothing."""
+        while True:
+            found = await self.find(name)
+            if found is None or found.value.deleted or not found.value.partitions:
+                raise TopicNotFound(f"there is no partitioned topic {name}", topic=str(name))
+            record = changed(found.value)
+            if record == found.value:
+                return record
+            written = await self._session.write(paths.topic_name(name), encode_name(record), version=found.version)
+            if written.status is WriteStatus.OK:
+                return record
 
     async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Versioned[TopicRecord] | None:
         """The topic record after a sync; None: deleted, or never created. Raises StoreUnavailable, CorruptEntry."""
@@ -154,12 +203,27 @@ def _creation(name: TopicName, record: TopicRecord, partitions: int) -> list[Ste
 
 
 def encode_name(record: NameRecord) -> bytes:
-    return encode_record({"topic_id": record.topic_id, "partitions": record.partitions, "deleted": record.deleted})
+    fields: dict[str, Any] = {
+        "topic_id": record.topic_id,
+        "partitions": record.partitions,
+        "deleted": record.deleted,
+    }
+    if record.former_partitions:
+        fields["former_partitions"] = list(record.former_partitions)
+    if record.growing_to:
+        fields["growing_to"] = record.growing_to
+    return encode_record(fields)
 
 
 def _decode_name(data: bytes) -> NameRecord:
     return decode_record(
         data,
         "the record of a topic name",
-        lambda f: NameRecord(TopicId(text(f, "topic_id")), number(f, "partitions"), flag(f, "deleted")),
+        lambda f: NameRecord(
+            TopicId(text(f, "topic_id")),
+            number(f, "partitions"),
+            flag(f, "deleted"),
+            numbers({"former_partitions": []} | f, "former_partitions"),
+            number({"growing_to": 0} | f, "growing_to"),
+        ),
     )

@@ -248,6 +248,7 @@ class PublishStream:
             request.owner_epoch_seen,
             request.instance_id,
             caller.role,
+            growths=request.growths,
         )
         if is_known_to_have(runner, caller, Right.PRODUCE):
             self._ask(runner, opening, caller)
@@ -379,6 +380,7 @@ class PublishStream:
                 runner.topic_id,
                 self._service.message_bytes_max,
                 deduplication_off=not runner.core.dedup_enabled,
+                growths=granted.growths,
             )
         )
         self._wake.set()

@@ -213,6 +213,7 @@ class LookupAnswer(_message.Message):
     OWNER_INCARNATION_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_FIELD_NUMBER: _builtins.int
     OWNER_INTERNAL_ADDRESS_FIELD_NUMBER: _builtins.int
+    FORMER_PARTITIONS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     topic_id: _builtins.str
     partitions: _builtins.int
@@ -225,6 +226,10 @@ class LookupAnswer(_message.Message):
     owner_epoch: _builtins.int
     owner_internal_address: _builtins.str
     """The same for the cluster's services, which do not connect through NAT or a proxy."""
+    @_builtins.property
+    def former_partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of a partitioned topic that has got more partitions: the numbers that it had before, ascending."""
+
     def __init__(
         self,
         *,
@@ -235,10 +240,11 @@ class LookupAnswer(_message.Message):
         owner_incarnation: _builtins.str = ...,
         owner_epoch: _builtins.int = ...,
         owner_internal_address: _builtins.str = ...,
+        former_partitions: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "owner_address", b"owner_address", "owner_epoch", b"owner_epoch", "owner_incarnation", b"owner_incarnation", "owner_internal_address", b"owner_internal_address", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "former_partitions", b"former_partitions", "owner_address", b"owner_address", "owner_epoch", b"owner_epoch", "owner_incarnation", b"owner_incarnation", "owner_internal_address", b"owner_internal_address", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

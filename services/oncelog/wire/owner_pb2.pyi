@@ -238,6 +238,7 @@ class OpenProducer(_message.Message):
     OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
+    GROWTHS_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     """The client's number for this open, unique on the stream."""
     topic: _builtins.str
@@ -254,6 +255,8 @@ class OpenProducer(_message.Message):
     """16 random bytes, the same in all requests of one producer instance. A repeated request joins the earlier one and
     never leads to a second grant. Empty: each request counts as another instance's.
     """
+    growths: _builtins.int
+    """Recorded for a new name: how often the partitioned topic has got more partitions, 0 to 255."""
     @_builtins.property
     def resume(self) -> Global___ProducerInstance:
         """A reconnecting instance continues: granted with the same generation, if it is still the current one."""
@@ -280,10 +283,11 @@ class OpenProducer(_message.Message):
         owner_epoch_seen: _builtins.int = ...,
         instance_id: _builtins.bytes = ...,
         on_behalf_of: Global___OnBehalfOf | None = ...,
+        growths: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["growths", b"growths", "instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -368,6 +372,7 @@ class ProducerGranted(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     DEDUPLICATION_OFF_FIELD_NUMBER: _builtins.int
+    GROWTHS_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     session: _builtins.int
     producer_name: _builtins.str
@@ -383,6 +388,8 @@ class ProducerGranted(_message.Message):
     """Largest batch that this owner accepts."""
     deduplication_off: _builtins.bool
     """True: deduplication is disabled for the topic: messages that are sent again are stored again."""
+    growths: _builtins.int
+    """As recorded when the name was first opened."""
     def __init__(
         self,
         *,
@@ -397,10 +404,11 @@ class ProducerGranted(_message.Message):
         topic_id: _builtins.str = ...,
         message_bytes_max: _builtins.int = ...,
         deduplication_off: _builtins.bool = ...,
+        growths: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "generation", b"generation", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "generation", b"generation", "growths", b"growths", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

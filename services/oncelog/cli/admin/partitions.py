@@ -7,20 +7,41 @@ import typer
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.places import topic_path, topics_path
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.core.errors import InvalidArgument
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace: tenant/namespace.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it: a number of partitions is never lowered again.")]
 CountOption = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")]
 
 
 def add_partitions(app: typer.Typer) -> None:
-    """Add the commands that create, show, list and delete partitioned topics."""
+    """Add the commands that create, show, list, grow and delete partitioned topics."""
 
     @admin_command(app, "create-partitioned-topic")
     def create_partitioned_topic(api: AdminApi, topic: TopicArgument, partitions: CountOption) -> Answer:
         """Create a partitioned topic. Each partition is created on its first use."""
         api.put(_path(topic), partitions)
         return f"created topic {topic} with {partitions} partitions"
+
+    @admin_command(app, "update-partitioned-topic")
+    def update_partitioned_topic(
+        api: AdminApi, topic: TopicArgument, partitions: CountOption, yes: YesOption = False
+    ) -> Answer:
+        """Give a partitioned topic more partitions. Its stored messages stay where they are.
+
+        New messages of a key may go to another partition than before, without any order between the two. Producer names
+        that exist keep the former number for messages with sequence ids of their own; new names use all partitions.
+        """
+        if not yes:
+            raise InvalidArgument(
+                f"{topic} would have {partitions} partitions for ever. New messages of a key may go to another "
+                "partition than before, without any order between the two. Producer names that exist keep the former "
+                "number for messages with sequence ids of their own. Give --yes to do it",
+                field="yes",
+            )
+        api.post(_path(topic), partitions)
+        return f"topic {topic} has {partitions} partitions"
 
     @admin_command(app, "get-partitioned-topic-metadata")
     def show_partitions(api: AdminApi, topic: TopicArgument) -> Answer:

@@ -1,6 +1,6 @@
 """The bytes of one producer: its record in a snapshot, and its row while it is idle.
 
-Record: producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
+Record: producer id 8, generation 4, mode 1, growths 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
 instance id 16 (zeros: none), role bytes 2, packed batches bytes 2, name, role, packed batches (see `recent_batches`;
 ids of batches with holes stay in their entries). A row is a record without the name.
 """
@@ -17,7 +17,7 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode, instance_from_bytes, instance_to_bytes
 from oncelog.core.ids import InstanceId, ProducerId
 
-_HEAD = Struct("<QIBxHqqq16sHH")
+_HEAD = Struct("<QIBBHqqq16sHH")
 _PRODUCER_ID = Struct("<Q")
 _INSTANCE = slice(40, 56)
 #: role bytes, packed batches bytes
@@ -38,14 +38,14 @@ def encode_row(p: ProducerState) -> bytes:
     role = p.role.encode()
     recent_batches = p.recent_batches.packed()
     head = _HEAD.pack(
-        p.producer_id, p.generation, p.mode, len(p.name.encode()), p.persisted, p.recent_floor, p.last_activity_ms,
-        instance_to_bytes(p.instance_id), len(role), len(recent_batches),
+        p.producer_id, p.generation, p.mode, p.growths, len(p.name.encode()), p.persisted, p.recent_floor,
+        p.last_activity_ms, instance_to_bytes(p.instance_id), len(role), len(recent_batches),
     )  # fmt: skip
     return head + role + recent_batches
 
 
 def decode_row(name: str, row: bytes) -> ProducerState:
-    pid, generation, mode, _, persisted, floor, activity, _, role_bytes, _ = _HEAD.unpack_from(row)
+    pid, generation, mode, growths, _, persisted, floor, activity, _, role_bytes, _ = _HEAD.unpack_from(row)
     batches_at = _HEAD.size + role_bytes
     return ProducerState(
         name,
@@ -59,6 +59,7 @@ def decode_row(name: str, row: bytes) -> ProducerState:
         instance_from_bytes(row[_INSTANCE]),
         # Interned, because the rows of all producers share a few roles.
         intern(row[_HEAD.size : batches_at].decode()),
+        growths,
     )
 
 
@@ -75,7 +76,7 @@ def read_record(body: Buffer, at: int) -> tuple[ProducerRow, int]:
     """The producer whose record begins at `at`, and where the next record begins. Raises CorruptEntry unless the bytes
     are a record; its row can be decoded then."""
     try:
-        pid, _, mode, name_bytes, _, _, _, _, role_bytes, batches_bytes = _HEAD.unpack_from(body, at)
+        pid, _, mode, _, name_bytes, _, _, _, _, role_bytes, batches_bytes = _HEAD.unpack_from(body, at)
         name_at = at + _HEAD.size
         role_at = name_at + name_bytes
         batches_at = role_at + role_bytes

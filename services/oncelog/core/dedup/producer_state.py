@@ -13,6 +13,7 @@ class ProducerState:
     """recent_batches: ascending, at most RECENT_BATCHES_MAX. recent_floor: ids at or below it are older than those.
 
     instance_id: the instance that holds the current generation. role: the first role that opened the name; it owns it.
+    growths: of the name's first grant, see ProducerOpened.
     """
 
     name: str
@@ -25,6 +26,7 @@ class ProducerState:
     last_activity_ms: int = 0
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
+    growths: int = 0
 
     def remember(self, recent: RecentBatch) -> None:
         if recent.first <= self.persisted:

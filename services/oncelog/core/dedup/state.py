@@ -155,6 +155,7 @@ class DedupState:
                 raise CorruptEntry(f"entry {header.position} binds {grant.name!r} to a second producer id")
             producer = ProducerState(grant.name, grant.producer_id, grant.generation, grant.mode)
             producer.persisted = producer.recent_floor = grant.persisted
+            producer.growths = grant.growths
         elif producer.name != grant.name or grant.generation <= producer.generation:
             raise CorruptEntry(f"entry {header.position} grants {grant.name!r} against what the log says before it")
         elif self.holed and grant.persisted > producer.persisted:

@@ -203,7 +203,7 @@ def decode_given_up(body: Buffer) -> GivenUp:
     return GivenUp(LedgerId(ledger_id), EntryId(first_entry), by)
 
 
-_OPENED = Struct("<16sQIBxHq16sH")
+_OPENED = Struct("<16sQIBBHq16sH")
 _NO_INSTANCE_BYTES = bytes(INSTANCE_ID_BYTES)
 
 
@@ -227,7 +227,9 @@ class SequenceMode(IntEnum):
 class ProducerOpened(NamedTuple):
     """The body of a grant. persisted: the producer's mark when the grant was appended.
 
-    instance_id: the instance that holds the grant. role: of the opener; empty without authentication.
+    instance_id: the instance that holds the grant. role: of the opener; empty without authentication. growths: how
+    often the partitioned topic had got more partitions when the name was first opened, 0 to 255: messages of the name
+    are routed by the number of partitions of that time (hazard 23).
     """
 
     topic_id: TopicId
@@ -238,15 +240,16 @@ class ProducerOpened(NamedTuple):
     persisted: SequenceId
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
+    growths: int = 0
 
 
 def encode_opened(grant: ProducerOpened) -> bytes:
-    """Layout: topic id 16, producer id 8, generation 4, mode 1, pad 1, role bytes 2, persisted 8, instance id 16
+    """Layout: topic id 16, producer id 8, generation 4, mode 1, growths 1, role bytes 2, persisted 8, instance id 16
     (zeros: none), name bytes 2, then the name and the role in UTF-8."""
     name, role = grant.name.encode(), grant.role.encode()
     head = _OPENED.pack(
-        bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation, grant.mode, len(role), grant.persisted,
-        instance_to_bytes(grant.instance_id), len(name),
+        bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation, grant.mode, grant.growths, len(role),
+        grant.persisted, instance_to_bytes(grant.instance_id), len(name),
     )  # fmt: skip
     return head + name + role
 
@@ -255,7 +258,7 @@ def decode_opened(body: Buffer) -> ProducerOpened:
     """Raises CorruptEntry when the body is not a grant."""
     if len(body) < _OPENED.size:
         raise CorruptEntry("a ProducerOpened body is too short")
-    topic_id, pid, generation, mode, role_bytes, persisted, instance, name_bytes = _OPENED.unpack_from(body)
+    topic_id, pid, generation, mode, growths, role_bytes, persisted, instance, name_bytes = _OPENED.unpack_from(body)
     end_of_name = _OPENED.size + name_bytes
     if len(body) != end_of_name + role_bytes or mode not in (1, 2):
         raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
@@ -266,5 +269,5 @@ def decode_opened(body: Buffer) -> ProducerOpened:
         raise CorruptEntry("a name in a ProducerOpened body is not UTF-8") from error
     return ProducerOpened(
         TopicId(topic_id.hex()), name, pid, generation, SequenceMode(mode), persisted, instance_from_bytes(instance),
-        intern(role),
+        intern(role), growths,
     )  # fmt: skip

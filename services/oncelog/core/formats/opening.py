@@ -29,6 +29,7 @@ class ProducerOpening:
     resume: the same instance continues after its connection was lost. present: it opens by name again, and presents
     its id and generation. role: of the caller; empty without authentication. takes_any_name: names that belong to other
     roles are allowed. instance_id: a repeated request with the same one joins the earlier request and its grant.
+    growths: recorded for a new name, see ProducerOpened.
     """
 
     call: int
@@ -41,13 +42,16 @@ class ProducerOpening:
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
     takes_any_name: bool = True
+    growths: int = 0
 
 
 class Granted(NamedTuple):
-    """An open session. final: the grant is durable, so no other session can change last_sequence_id."""
+    """An open session. final: the grant is durable, so no other session can change last_sequence_id. growths: as
+    recorded when the name was first opened."""
 
     session: SessionNumber
     name: str
     instance: ProducerInstance
     last_sequence_id: SequenceId
     final: bool
+    growths: int = 0

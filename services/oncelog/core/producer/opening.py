@@ -51,6 +51,8 @@ class ProducerSettings:
     open_timeout_ms: int = OPEN_TIMEOUT_MS
     #: the caller for whom a superuser opens the producer
     on_behalf_of: Caller | None = None
+    #: how often the topic has got more partitions; the owner records it for a new name
+    growths: int = 0
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -70,6 +72,7 @@ class ProducerGranted:
     owner_epoch: OwnerEpoch
     message_bytes_max: int = MESSAGE_BYTES_MAX
     deduplication: bool = True
+    growths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class OpenProducer:
     owner_epoch: OwnerEpoch
     instance_id: InstanceId
     on_behalf_of: Caller | None = None
+    growths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,8 @@ class SessionOpening(OwnerAttempts):
         self.instance: ProducerInstance | None = None
         #: the owner said UnknownProducer: open by name, presenting the instance
         self.id_unknown = False
+        #: recorded when the name was first opened, see ProducerOpened; known from the first grant on
+        self.growths = settings.growths
 
     def owner_found(self, event: OwnerFound) -> list[OpeningEffect]:
         if not self.looks_up(event.attempt):
@@ -155,6 +161,7 @@ class SessionOpening(OwnerAttempts):
                 owner_epoch=self.owner_epoch,
                 instance_id=self._instance_id,
                 on_behalf_of=self._settings.on_behalf_of,
+                growths=self._settings.growths,
             )
         ]
 
@@ -165,6 +172,7 @@ class SessionOpening(OwnerAttempts):
         self.phase = OpeningPhase.GRANTED
         self.name = event.name
         self.instance = ProducerInstance(event.producer_id, event.generation)
+        self.growths = event.growths
         self.id_unknown = False
 
     def timer_fired(self, key: TimerKey) -> list[OpeningEffect]:

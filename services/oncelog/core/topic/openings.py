@@ -249,8 +249,12 @@ class Openings:
 
     def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation) -> None:
         event = opening.event
-        mark = self.table.accepted_of(pid) if self.table.knows(pid) else NO_SEQUENCE
-        grant = ProducerOpened(self.topic_id, name, pid, generation, event.mode, mark, event.instance_id, event.role)
+        mark, growths = NO_SEQUENCE, event.growths
+        if self.table.knows(pid):
+            mark, growths = self.table.accepted_of(pid), self.table.state.producers[pid].growths
+        grant = ProducerOpened(
+            self.topic_id, name, pid, generation, event.mode, mark, event.instance_id, event.role, growths
+        )
         self._leave(event.call)
         self.granting.add(self.log.append_grant(grant, call=event.call), event)
 
@@ -299,8 +303,9 @@ class Openings:
         pid = instance.producer_id
         self.returning.came_back(pid)
         session = self.sessions.start(name, instance, ended=ended)
-        mark = self.table.state.producers[pid].persisted
-        self._step.emit(AnswerOpen(call, Granted(session.number, name, instance, mark, final=final)))
+        producer = self.table.state.producers[pid]
+        granted = Granted(session.number, name, instance, producer.persisted, final, producer.growths)
+        self._step.emit(AnswerOpen(call, granted))
 
     # --- all of them --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from oncelog.metadata.coordination.lookup_service import LookupService
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owner_streams import OwnerStreams
 from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
+from oncelog.metadata.coordination.partition_growth import PartitionGrowth
 from oncelog.metadata.coordination.placements import Placements
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
@@ -43,6 +44,7 @@ class Coordination:
     lookup: TopicLookup
     placements: Placements
     subscriptions: SubscriptionCalls
+    growth: PartitionGrowth
     deletions: TopicDeletions
     repair: Repair
 
@@ -69,6 +71,7 @@ class Coordination:
         owners.listener = placements
         fences = LedgerFences(registry, ledgers, peers)
         lookup = TopicLookup(topics, policies, owners, placements)
+        subscriptions = SubscriptionCalls(lookup, owners, calls)
         deletion_parts = DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences)
         return cls(
             cluster_id=cluster_id,
@@ -82,7 +85,8 @@ class Coordination:
             calls=calls,
             lookup=lookup,
             placements=placements,
-            subscriptions=SubscriptionCalls(lookup, owners, calls),
+            subscriptions=subscriptions,
+            growth=PartitionGrowth(topics, subscriptions, registry),
             deletions=TopicDeletions(deletion_parts, start),
             repair=Repair.over(
                 session, placements, owners=lambda: [one.incarnation for one in owners.live], peers=peers, pace=pace

@@ -129,6 +129,7 @@ class LookupService:
             owner_incarnation=located.owner,
             owner_epoch=located.owner_epoch,
             owner_internal_address=located.internal_address,
+            former_partitions=located.former_partitions,
         )
 
     async def topics(self, request: pb.TopicsRequest, caller: Caller) -> pb.TopicsAnswer:

@@ -41,8 +41,11 @@ class SubscriptionCalls:
         self._calls = calls
 
     async def partitions(self, topic: TopicName) -> int:
-        """0: not partitioned. Raises TopicNotFound."""
-        return (await self._lookup.find(topic)).partitions
+        """All partitions that may have subscriptions are below this number; 0: not partitioned.
+
+        Raises TopicNotFound.
+        """
+        return (await self._lookup.find(topic)).partitions_created_max
 
     async def names(self, topic: TopicName) -> list[str]:
         """Of all subscriptions, sorted. Raises TopicNotFound, and retriable errors."""

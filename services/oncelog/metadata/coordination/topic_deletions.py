@@ -93,7 +93,7 @@ class TopicDeletions:
         if name.partition is not None:
             whole = replace(name, partition=None)
             of = await self._parts.topics.find(whole)
-            if of is not None and name.partition < of.value.partitions:
+            if of is not None and name.partition < of.value.partitions_created_max:
                 raise Conflict(f"{name} is a partition of {whole}: delete the partitioned topic instead", field="topic")
         await self._delete(name)
 

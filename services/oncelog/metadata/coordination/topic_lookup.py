@@ -26,7 +26,8 @@ SUSPECTED_RETRY_MS_MAX = 200
 class Located(NamedTuple):
     """Where a topic is served. address: for clients; internal_address: for services.
 
-    partitions: above 0 for a partitioned topic, which itself has no owner: then the remaining fields are empty.
+    partitions: above 0 for a partitioned topic, which itself has no owner: then the fields of an owner are empty.
+    former_partitions: as in NameRecord.
     """
 
     topic_id: TopicId
@@ -35,6 +36,7 @@ class Located(NamedTuple):
     owner: Incarnation = Incarnation("")
     owner_epoch: OwnerEpoch = OwnerEpoch(0)
     internal_address: str = ""
+    former_partitions: tuple[int, ...] = ()
 
 
 class TopicLookup:
@@ -90,7 +92,7 @@ class TopicLookup:
         found = await self._found(name, create=create)
         record = found.name.value
         if record.partitions:
-            return Located(record.topic_id, record.partitions)
+            return Located(record.topic_id, record.partitions, former_partitions=record.former_partitions)
         try:
             async with asyncio.timeout(OWNER_WAIT_MS / 1000):
                 return await self._located(record.topic_id, owner_epoch_seen, found.record)

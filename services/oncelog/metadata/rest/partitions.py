@@ -25,7 +25,7 @@ Count = Annotated[
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    """Create, list, show and delete partitioned topics."""
+    """Create, list, show, grow and delete partitioned topics."""
     router = APIRouter(tags=["topics"])
     may_see = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
 
@@ -61,6 +61,24 @@ def routes(coordination: Coordination) -> APIRouter:
     async def get_partitions(topic: TopicPath) -> Partitions:
         """0 if the topic is not partitioned."""
         return Partitions(partitions=(await coordination.lookup.find(topic)).partitions)
+
+    @router.post(
+        _PARTITIONS,
+        summary="Give a partitioned topic more partitions",
+        operation_id="update_partitioned_topic",
+        status_code=204,
+        dependencies=[requires(Right.ADMIN)],
+    )
+    async def update_partitioned_topic(topic: TopicPath, count: Count) -> None:
+        """`count` is the new number, at least the present one. The same number again changes nothing, and finishes a
+        request that was interrupted.
+
+        Messages that are stored stay where they are. New messages of a key may go to another partition, so they have no
+        order with the former messages of that key. A producer name keeps the former number for messages with sequence
+        ids of its own, so that messages that it sends again are recognized as duplicates. Every subscription begins in
+        the new partitions with their first message. Connected clients use the new partitions within a minute.
+        """
+        await coordination.growth.grow(topic, count)
 
     @router.delete(
         _PARTITIONS,

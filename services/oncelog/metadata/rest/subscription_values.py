@@ -14,7 +14,7 @@ from oncelog.core.formats.message_id import NO_PARTITION, MessageId
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName, check_part
 from oncelog.rpc.consumer_codec import PROPERTIES_BYTES_MAX, PROPERTIES_MAX
-from oncelog.rpc.reader_codec import ReaderStart, StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_to_wire
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_message
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
 from oncelog.wire.owner_pb2 import ReaderStart as ReaderStartMessage
@@ -92,12 +92,6 @@ class PeekedMessage(BaseModel):
     publish_time_ms: int
     event_time_ms: int | None
     properties: dict[str, str]
-
-
-def start_message(at: StartAt) -> ReaderStartMessage:
-    out = ReaderStartMessage()
-    start_to_wire(ReaderStart("", TopicId(""), at), out)
-    return out
 
 
 def wire_properties(given: Properties) -> list[SubscriptionProperty]:

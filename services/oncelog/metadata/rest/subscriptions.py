@@ -27,11 +27,10 @@ from oncelog.metadata.rest.subscription_values import (
     SubscriptionPath,
     TopicPlace,
     peeked_message,
-    start_message,
     wire_properties,
 )
 from oncelog.metadata.rest.values import TopicPath
-from oncelog.rpc.reader_codec import StartTime
+from oncelog.rpc.reader_codec import StartTime, start_message
 from oncelog.wire import subscriptions_pb2 as pb
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
