@@ -21,6 +21,7 @@ from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
+from oncelog.topic_owner.stream_rooms import StreamRooms
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import SessionSink, TopicRunner
 
@@ -89,7 +90,7 @@ async def owner_serving() -> AsyncIterator[tuple[HeldTopic, PublishService, Chan
     publish = PublishService(topics, crc32c, metrics, message_bytes_max=1 << 20, unanswered_bytes_max=1 << 22)
     server = Server()
     server.stream(owner_codec.PUBLISH, publish.publish)
-    server.stream(reader_codec.READ, ReadService(topics).read)
+    server.stream(reader_codec.READ, ReadService(topics, StreamRooms(bytes_max=1 << 26, caller_streams_max=1_000)).read)
     port = await server.start()
     async with asyncio.timeout(60), Channel(f"127.0.0.1:{port}") as channel:
         try:

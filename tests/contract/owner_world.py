@@ -52,6 +52,7 @@ from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
 from oncelog.topic_owner.store_clock import StoreClock
+from oncelog.topic_owner.stream_rooms import StreamRooms
 from oncelog.topic_owner.subscription_service import SubscriptionService
 from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -76,6 +77,8 @@ class OwnerLimits:
     unanswered_bytes_max: int = 1 << 22
     topics_max: int = 100
     offer_after_bytes: int | None = None
+    stream_bytes_max: int = 1 << 26
+    caller_streams_max: int = 1_000
 
 
 class StoredNode(Node):
@@ -124,7 +127,8 @@ class OwnerWorld:
             self.topics, crc32c, self.metrics, message_bytes_max=limits.message_bytes_max,
             unanswered_bytes_max=limits.unanswered_bytes_max,
         )  # fmt: skip
-        self.reads = ReadService(self.topics, offer_after_bytes=limits.offer_after_bytes)
+        self.rooms = StreamRooms(bytes_max=limits.stream_bytes_max, caller_streams_max=limits.caller_streams_max)
+        self.reads = ReadService(self.topics, self.rooms, offer_after_bytes=limits.offer_after_bytes)
         self._limits = limits
         self._cache_budget = CacheBudget(1 << 20)
         routes = LedgerRoutes()
@@ -137,6 +141,7 @@ class OwnerWorld:
         )  # fmt: skip
         observe(self.metrics, self.topics)
         observe_offers(self.metrics.telemetry, self.reads.offers)
+        self.rooms.observe(self.metrics.telemetry)
 
     def _new_runner(
         self, topic_id: TopicId, nodes: StorageNodesUpdated, first: SessionNumber, finished: Finished
@@ -207,7 +212,7 @@ async def owner_world(
         server = Server(security)
         server.client_stream(owner_codec.PUBLISH, world.publish.publish)
         server.client_stream(reader_codec.READ, world.reads.read)
-        server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics).consume)
+        server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics, world.rooms).consume)
         admin = AdminService(world.topics, ME)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         subscriptions = SubscriptionService(world.topics)

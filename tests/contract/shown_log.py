@@ -37,6 +37,7 @@ from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.read_service import ReadService
+from oncelog.topic_owner.stream_rooms import StreamRooms
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -209,7 +210,9 @@ def _body(count: int, size: int, producer_id: ProducerId) -> bytes:
 @asynccontextmanager
 async def read_serving(log: ShownLog) -> AsyncIterator[Channel]:
     server = Server()
-    server.stream(READ, ReadService(cast("TopicRegistry", log)).read)
+    server.stream(
+        READ, ReadService(cast("TopicRegistry", log), StreamRooms(bytes_max=1 << 26, caller_streams_max=1_000)).read
+    )
     port = await server.start()
     async with asyncio.timeout(60), Channel(f"127.0.0.1:{port}") as channel:
         try:

@@ -1,4 +1,4 @@
-"""What waits to be sent to a consumer that does not read is bounded: the owner stops reading its stream."""
+"""What waits for a client that does not read: messages within the budget, and a bounded number of answers."""
 
 import asyncio
 from typing import cast
@@ -8,11 +8,12 @@ import pytest
 from oncelog.core.access import Caller
 from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, OwnerEpoch, Position, SeekEpoch
 from oncelog.core.subscriptions.changes import IndexRange
-from oncelog.core.subscriptions.events import DeliveredEntry, DeliverMessages, StoredEntry
+from oncelog.core.subscriptions.events import AnswerAck, DeliveredEntry, DeliverMessages, StoredEntry
 from oncelog.rpc.consumer_codec import ConsumerRequest, ReportedEvent
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import Checks
-from oncelog.topic_owner.consume_service import REPORTS_BYTES_MAX, ConsumeStream
+from oncelog.topic_owner.consume_service import REPORTS_MIN, ConsumeStream
+from oncelog.topic_owner.stream_rooms import StreamRooms
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from tests.cluster.until import until
 
@@ -27,6 +28,7 @@ class UnreadStream:
 
     def __init__(self) -> None:
         self.caller = Caller("", superuser=True)
+        self.peer = "ipv4:127.0.0.1:1"
         self.reads = asyncio.Event()
         self.taken = 0
         self.written: list[int] = []
@@ -45,28 +47,59 @@ class UnreadStream:
         self.written.append(len(frame))
 
 
-def delivery() -> ReportedEvent:
+def delivery(client: ConsumeStream) -> ReportedEvent:
     entry = StoredEntry(Position(LedgerId(1), EntryId(0)), 0, 1, 0, MIB)
     report = DeliverMessages(
-        ConsumerNumber(1), SeekEpoch(0), Generation(0), (DeliveredEntry(entry, (IndexRange(0, 0),)),)
+        ConsumerNumber(1),
+        SeekEpoch(0),
+        Generation(0),
+        (DeliveredEntry(entry, (IndexRange(0, 0),)),),
+        outbox=client.outbox,
     )
     return ReportedEvent(OwnerEpoch(1), report)
 
 
-async def test_requests_wait_while_too_many_bytes_are_to_be_sent() -> None:
-    """A client with many consumers would otherwise have its owner hold the window of each of them."""
+def answer() -> ReportedEvent:
+    return ReportedEvent(OwnerEpoch(1), AnswerAck(ConsumerNumber(1), 1))
+
+
+def stream_of(unread: UnreadStream, rooms: StreamRooms) -> ConsumeStream:
+    stream = cast("ServerStream[list[ConsumerRequest], list[ReportedEvent]]", unread)
+    return ConsumeStream(cast("TopicRegistry", None), stream, rooms)
+
+
+async def test_client_that_does_not_read_its_messages_can_acknowledge() -> None:
+    """Reading from a stream stops only for answers that wait: messages were delivered within the budget, and
+    acknowledgements let the topic go on."""
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        rooms = StreamRooms(bytes_max=8 * len(MIB), caller_streams_max=1)
         stream = UnreadStream()
-        client = ConsumeStream(
-            cast("TopicRegistry", None),
-            cast("ServerStream[list[ConsumerRequest], list[ReportedEvent]]", stream),
-            Checks(tasks),
-        )
-        count = REPORTS_BYTES_MAX // len(MIB)
-        for _ in range(count):
-            client.reported(delivery())
+        client = stream_of(stream, rooms)
+        client.checks = Checks(tasks)
+        while client.outbox.ask(1):
+            report = delivery(client)
+            assert isinstance(report.report, DeliverMessages)
+            client.outbox.take(report.report.cost_bytes)
+            client.reported(report)
+        await client.receive()
+        assert stream.taken == FRAMES
+        client.close()
+
+
+async def test_requests_wait_while_too_many_answers_are_to_be_sent() -> None:
+    """A client that acknowledges and never reads would otherwise fill the memory with answers. While the budget is used
+    up, few answers are enough; what is sent gives its bytes back."""
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        rooms = StreamRooms(bytes_max=len(MIB), caller_streams_max=2)
+        other = rooms.budget.open("another", woken=lambda _: None)
+        other.take(2 * len(MIB))
+        stream = UnreadStream()
+        client = stream_of(stream, rooms)
+        client.checks = Checks(tasks)
+        for _ in range(REPORTS_MIN):
+            client.reported(answer())
         before = client._is_full
-        client.reported(delivery())
+        client.reported(answer())
         assert (before, client._is_full) == (False, True)
         receiving = tasks.create_task(client.receive())
         await until(lambda: stream.taken > 0, 30)
@@ -76,6 +109,6 @@ async def test_requests_wait_while_too_many_bytes_are_to_be_sent() -> None:
         stream.reads.set()
         await receiving
         assert stream.taken == FRAMES
-        await until(lambda: sum(stream.written) == count + 1, 30)
-        assert client._out._bytes == 0
+        await until(lambda: sum(stream.written) == REPORTS_MIN + 1, 30)
+        await until(lambda: client.outbox.bytes == 0, 30)
         client.close()

@@ -74,7 +74,8 @@ async def test_at_end_is_sent_once_for_each_position() -> None:
 
 @pytest.mark.asyncio
 async def test_one_byte_of_permit_allows_one_frame() -> None:
-    """Without a permit nothing is sent, so a slow reader takes no memory. The largest entry fits through any permit."""
+    """Without a permit nothing is read or sent, so a slow reader takes no memory. The largest entry fits through any
+    permit."""
     log = ShownLog()
     log.open_ledger(1)
     log.add(1, 1, 1, size=FRAME_BYTES_TARGET)
@@ -82,7 +83,9 @@ async def test_one_byte_of_permit_allows_one_frame() -> None:
         stream = await reading(channel, StartEdge.EARLIEST, permit_bytes=0)
         for number in range(3):
             waiting = asyncio.ensure_future(received(stream))
-            await until(lambda: log.reads, DEADLINE_S)
+            await received(
+                await reading(channel, StartEdge.EARLIEST, permit_bytes=1)
+            )  # meanwhile another one is served
             assert not waiting.done()
             await stream.write(ReadControl(None, 1 if number == 0 else 2 * FRAME_BYTES_TARGET))
             assert positions(await waiting) == [at(1, number)]
@@ -152,8 +155,9 @@ async def test_reader_that_disconnects_while_waiting_leaves_no_task() -> None:
         await until(lambda: log.progress.waiting_count == 1, DEADLINE_S)
         at_end.cancel()
         await until(lambda: log.progress.waiting_count == 0, DEADLINE_S)
-        done = await reading(channel, StartEdge.EARLIEST, permit_bytes=0)
-        await until(lambda: log.reads, DEADLINE_S)
+        log.add(1, 1, size=FRAME_BYTES_TARGET)
+        done = await reading(channel, StartEdge.EARLIEST, permit_bytes=1)
+        await received(done)
         await done.finish()
         assert [frame async for frame in done] == []
 

@@ -34,7 +34,7 @@ from oncelog.verify.consumption import ConsumptionHistory
 from oncelog.verify.violation import Violation
 from tests.simulation.consuming.chain import MessageLog, TopicRecord
 from tests.simulation.consuming.client import ConsumerClient, Habits
-from tests.simulation.consuming.owner import ConsumerStream
+from tests.simulation.consuming.outboxes import ConsumerStream
 from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 

@@ -428,6 +428,12 @@ HAZARDS = {
         "with the same ids count as stored.",
         "Such names are reserved for the services. A stored id is believed only with the origin of the letter.",
     ),
+    94: Hazard(
+        "A client opens the windows of many consumers in one frame and reads nothing. The owner holds all of them, and "
+        "its memory is used up.",
+        "Delivery asks the stream for room before each entry. All streams of an owner share one budget, and no caller "
+        "can use it up.",
+    ),
 }
 
 #: Hazards of features that are not built. Their rules become binding, and get tests, with the feature.

@@ -123,6 +123,10 @@ class TopicOwnerSettings(ProcessSettings):
     message_bytes_max: int = 5 * 1024 * 1024
     #: memory for entries at the end of the logs, for readers; of all topics
     entry_cache_bytes_max: int = 64 * 1024 * 1024
+    #: memory for what waits until consumers and readers read it, of all streams; a larger entry goes alone
+    stream_bytes_max: int = 128 * 1024 * 1024
+    #: streams of consumers and readers of one role, or without authentication of one host
+    caller_streams_max: int = 1_000
     #: whether readers of many older messages are sent to storage nodes, with tickets
     storage_reads: bool = False
     #: memory for the recent batches of all producers of one topic, which answer resends exactly

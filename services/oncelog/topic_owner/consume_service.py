@@ -1,8 +1,12 @@
 """The consume stream of one client: requests become events of the topics, and reports become frames.
 
 Each stream has two tasks, as a publish stream has: one reads requests, the other sends the reports that wait. Reading
-stops while many requests have no answer, while the client does not read what is sent to it, and while the rights of
-many of its openings are being looked up. How many messages wait for a consumer is bounded by its credit.
+stops while many requests have no answer, while the client does not read many answers, and while the rights of many of
+its openings are being looked up.
+
+How many messages wait for a consumer is bounded by its credit, and what waits on all streams by one budget
+(`core.stream_budget`): the topics ask this stream for room before they deliver. The requests of a client that does not
+read its messages are still taken, because acknowledgements let a topic go on.
 
 A consumer belongs to the stream on which it was attached. When the stream ends, its consumers may come back with what
 they hold (hazard 27).
@@ -10,13 +14,15 @@ they hold (hazard 27).
 
 import asyncio
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import ConsumerClosed, InvalidArgument, InvariantViolated, OncelogError, TooManyRequests
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.names import check_part, parse_topic
+from oncelog.core.stream_budget import ENTRY_BYTES, StreamOutbox
 from oncelog.core.subscriptions.events import (
     AckRequested,
     AnswerAck,
@@ -29,6 +35,7 @@ from oncelog.core.subscriptions.events import (
     FlowReported,
     NackRequested,
     RecallMessages,
+    RoomReturned,
     Subscribed,
 )
 from oncelog.rpc.consumer_codec import (
@@ -46,6 +53,7 @@ from oncelog.topic_owner.ack_chain_check import until_acks_are_known
 from oncelog.topic_owner.authorization import Checks, authorize
 from oncelog.topic_owner.consume_trace import ConsumeTrace
 from oncelog.topic_owner.ownership_proofs import until_current
+from oncelog.topic_owner.stream_rooms import StreamRooms
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
 if TYPE_CHECKING:
@@ -55,28 +63,34 @@ if TYPE_CHECKING:
 CHECKS_MAX = 1_024
 #: Consumers of one stream: one for each partition and subscription of a client.
 CONSUMERS_MAX = 10_000
-#: Reading stops above this many requests without an answer, or reports that wait to be sent.
+#: Reading stops above this many requests without an answer.
 UNANSWERED_MAX = 16_384
+#: Reading stops above this many reports without messages that wait to be sent; while the budget is nearly used up,
+#: above REPORTS_MIN.
 REPORTS_MAX = 16_384
-#: Bytes of entries that wait to be sent on one stream; the credit of each consumer bounds what it adds to them.
-REPORTS_BYTES_MAX = 64 * 1024 * 1024
+REPORTS_MIN = 64
 
 
 class ConsumeService:
     """Serves all consume streams of this owner."""
 
-    def __init__(self, topics: TopicRegistry) -> None:
+    def __init__(self, topics: TopicRegistry, rooms: StreamRooms) -> None:
         self.topics = topics
+        self._rooms = rooms
 
     async def consume(self, stream: ServerStream[list[ConsumerRequest], list[ReportedEvent]]) -> None:
-        """The handler of one stream. Returns when the client has finished or disconnected."""
-        async with asyncio.TaskGroup() as tasks:
-            client = ConsumeStream(self.topics, stream, Checks(tasks))
-            tasks.create_task(client.send())
-            try:
-                await client.receive()
-            finally:
-                client.close()
+        """The handler of one stream. Returns when the client has finished or disconnected. Raises TooManyRequests."""
+        client = ConsumeStream(self.topics, stream, self._rooms)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                client.checks = Checks(tasks)
+                tasks.create_task(client.send())
+                try:
+                    await client.receive()
+                finally:
+                    client.close()
+        finally:
+            client.outbox.close()
 
 
 @dataclass(slots=True)
@@ -88,22 +102,35 @@ class _Attached:
     unanswered: int = 0
 
 
-class _ReportOutbox:
-    """Reports in their order, and how much of a frame each takes."""
+class _Reports:
+    """Reports in their order, how much of a frame each takes, and what each takes of the stream's outbox.
 
-    def __init__(self) -> None:
+    Messages have taken it when they were delivered, other reports take it here.
+    """
+
+    def __init__(self, outbox: StreamOutbox) -> None:
+        self._outbox = outbox
         #: (report, what it takes)
         self._reports: deque[tuple[ReportedEvent, tuple[int, int, int]]] = deque()
-        self._bytes = 0
+        #: reports without messages
+        self._answer_count = 0
+        #: what the last frame takes of the outbox
+        self._frame_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        return len(self._reports) > REPORTS_MAX or self._bytes > REPORTS_BYTES_MAX
+        return self._answer_count > max(REPORTS_MIN, min(REPORTS_MAX, self._outbox.free // ENTRY_BYTES))
 
     def put(self, report: ReportedEvent) -> None:
-        cost = _cost(report)
-        self._bytes += cost[0]
-        self._reports.append((report, cost))
+        self._reports.append((report, _cost(report)))
+        if not isinstance(report.report, DeliverMessages):
+            self._answer_count += 1
+            self._outbox.take(_held_bytes(report))
+
+    def sent(self) -> None:
+        """The client's side has the last frame."""
+        size, self._frame_bytes = self._frame_bytes, 0
+        self._outbox.give_back(size)
 
     def take(self) -> list[ReportedEvent]:
         """The next frame; empty: there is nothing to send. A frame holds one report at least."""
@@ -115,9 +142,15 @@ class _ReportOutbox:
                 break
             frame.append(report)
             self._reports.popleft()
-            self._bytes -= size
+            self._frame_bytes += _held_bytes(report)
+            self._answer_count -= not isinstance(report.report, DeliverMessages)
             room_bytes, room_ranges, room_entries = room_bytes - size, room_ranges - ranges, room_entries - entries
         return frame
+
+
+def _held_bytes(event: ReportedEvent) -> int:
+    """What a report takes of the stream's outbox."""
+    return event.report.cost_bytes if isinstance(event.report, DeliverMessages) else ENTRY_BYTES
 
 
 def _cost(event: ReportedEvent) -> tuple[int, int, int]:
@@ -140,16 +173,20 @@ class ConsumeStream:
         self,
         topics: TopicRegistry,
         stream: ServerStream[list[ConsumerRequest], list[ReportedEvent]],
-        checks: Checks,
+        rooms: StreamRooms,
     ) -> None:
+        """Raises TooManyRequests."""
         self._topics = topics
         self._stream = stream
-        self._checks = checks
+        #: set before the first request is read
+        self.checks: Checks
+        #: what waits on this stream
+        self.outbox = rooms.open(stream, woken=self._room_returned)
         self._consumers: dict[ConsumerNumber, _Attached] = {}
         #: {(topic, its call): the client's call}, of openings and of seeks
         self._openings: dict[tuple[TopicRunner, int], int] = {}
         self._seeks: dict[tuple[TopicRunner, int], int] = {}
-        self._out = _ReportOutbox()
+        self._out = _Reports(self.outbox)
         self._trace = ConsumeTrace()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -168,7 +205,7 @@ class ConsumeStream:
 
     @property
     def _is_full(self) -> bool:
-        return self._unanswered > UNANSWERED_MAX or self._out.is_full or len(self._checks) > CHECKS_MAX
+        return self._unanswered > UNANSWERED_MAX or self._out.is_full or len(self.checks) > CHECKS_MAX
 
     def _take(self, request: ConsumerRequest) -> None:
         match request:
@@ -219,7 +256,7 @@ class ConsumeStream:
         try:
             check_part(opening.subscription, field="subscription")
             check_part(opening.consumer_name, field="consumer_name")
-            if len(self._consumers) + len(self._openings) + len(self._checks) >= CONSUMERS_MAX:
+            if len(self._consumers) + len(self._openings) + len(self.checks) >= CONSUMERS_MAX:
                 raise TooManyRequests(
                     f"a client has at most {CONSUMERS_MAX} consumers at one owner", limit=CONSUMERS_MAX
                 )
@@ -227,7 +264,7 @@ class ConsumeStream:
         except OncelogError as error:
             self._put(ReportedEvent(OwnerEpoch(0), AnswerSubscribe(client_call, error)))
             return
-        self._checks.start(self._open_checked(runner, request))
+        self.checks.start(self._open_checked(runner, request))
 
     async def _open_checked(self, runner: "TopicRunner", request: OpenConsumer) -> None:
         """Runs in its own task, so that the other topics of the stream do not wait for this one."""
@@ -245,7 +282,7 @@ class ConsumeStream:
         else:
             call = runner.consumers.new_call(self)
             self._openings[runner, call] = opening.call
-            runner.consumers.open(replace(opening, call=call, role=caller.role))
+            runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
         finally:
             asyncio.get_running_loop().call_soon(self._room.set)  # after this check has left the running checks
 
@@ -285,6 +322,11 @@ class ConsumeStream:
             self._give_room()
         return attached
 
+    def _room_returned(self, consumer: Hashable) -> None:
+        attached = self._consumers.get(cast("ConsumerNumber", consumer))
+        if attached is not None:
+            attached.runner.post(RoomReturned(cast("ConsumerNumber", consumer)))
+
     def _put(self, event: ReportedEvent) -> None:
         self._out.put(event)
         self._wake.set()
@@ -302,6 +344,7 @@ class ConsumeStream:
             self._wake.clear()
             while frame := self._out.take():
                 await self._stream.write(frame)
+                self._out.sent()
                 self._give_room()
             if self._finished:
                 return
@@ -309,7 +352,7 @@ class ConsumeStream:
     def close(self) -> None:
         """The client has finished or disconnected: its consumers may come back on another stream."""
         self._finished = True
-        self._checks.cancel()
+        self.checks.cancel()
         self._wake.set()
         for runner, call in list(self._openings):
             runner.consumers.abandon(call)

@@ -122,6 +122,11 @@ class ConsumerEffects:
         if self._calls.pop(call, None) is not None:
             self._runner.post(ConsumerOpeningAbandoned(call))
 
+    def close(self) -> None:
+        """The topic has ended here."""
+        for report in self._lease.close():
+            self._drop(report)
+
     def detach(self, consumer: ConsumerNumber, *, lost: bool) -> None:
         if self._consumers.pop(consumer, None) is not None:
             self._runner.post(ConsumerDetached(consumer, lost))
@@ -150,6 +155,13 @@ class ConsumerEffects:
             if isinstance(effect, DeliverMessages):
                 self._count(effect)
             known[0].reported(ReportedEvent(self._runner.owner_epoch, effect))
+        else:
+            self._drop(effect)
+
+    def _drop(self, effect: Report | AnswerSeek) -> None:
+        """The consumer is gone: what its stream has taken for this report does not wait any more."""
+        if isinstance(effect, DeliverMessages):
+            effect.outbox.give_back(effect.cost_bytes)
 
     def _count(self, effect: DeliverMessages) -> None:
         delivered, again = self._runner.parts.metrics.counts.delivered, len(effect.delivery_counts)

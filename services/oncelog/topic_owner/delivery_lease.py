@@ -60,6 +60,11 @@ class DeliveryLease(Generic[ReportT]):
             self._start(self._prove())
         self._waiting.append(report)
 
+    def close(self) -> list[ReportT]:
+        """The topic has ended here: nothing more is sent. Returns the reports that waited."""
+        waiting, self._waiting = self._waiting, deque()
+        return list(waiting)
+
     async def _prove(self) -> None:
         try:
             await self._proofs.prove()

@@ -52,6 +52,7 @@ from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import OFFER_AFTER_BYTES, ReadService
 from oncelog.topic_owner.storage_view import StorageView
 from oncelog.topic_owner.store_clock import StoreClock
+from oncelog.topic_owner.stream_rooms import StreamRooms
 from oncelog.topic_owner.subscription_service import SubscriptionService
 from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -103,6 +104,8 @@ class Owner:
         observe(self.metrics, self.topics)
         self._parts: OwnerParts | None = None
         self._cache_budget = CacheBudget(settings.entry_cache_bytes_max)
+        self._rooms = StreamRooms(bytes_max=settings.stream_bytes_max, caller_streams_max=settings.caller_streams_max)
+        self._rooms.observe(self.metrics.telemetry)
         self._topic_settings = topic_settings(settings)
         #: why this owner gets no new work; None once it serves
         self._unready: str | None = "starting"
@@ -279,10 +282,10 @@ class Owner:
         admin = AdminService(self.topics, self.incarnation)
         server.client_stream(owner_codec.PUBLISH, publish.publish)
         offer_after = OFFER_AFTER_BYTES if self.settings.storage_reads else None
-        reads = ReadService(self.topics, offer_after_bytes=offer_after)
+        reads = ReadService(self.topics, self._rooms, offer_after_bytes=offer_after)
         observe_offers(self.metrics.telemetry, reads.offers)
         server.client_stream(reader_codec.READ, reads.read)
-        server.client_stream(consumer_codec.CONSUME, ConsumeService(self.topics).consume)
+        server.client_stream(consumer_codec.CONSUME, ConsumeService(self.topics, self._rooms).consume)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)

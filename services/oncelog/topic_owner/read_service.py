@@ -2,7 +2,8 @@
 
 Entries at the end of the log come from the cache, older ones from the storage nodes. A reader grants permits in bytes.
 An entry is sent while any permit is left, so the smallest permit is enough for the largest entry. Control entries are
-not sent.
+not sent. Entries are read when the reader has a permit and the budget of all streams has room for them
+(`core.stream_budget`), and they take their part of it until they are sent.
 
 A reader that goes on through older entries is offered to read them from the storage nodes itself (`storage_offers`):
 
@@ -33,6 +34,7 @@ from oncelog.topic_owner.authorization import authorize, is_known_to_have
 from oncelog.topic_owner.log_view import LogView, ReadableRange
 from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.storage_offers import OfferCounts, storage_offer
+from oncelog.topic_owner.stream_rooms import ReadRoom, StreamRooms
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -44,8 +46,9 @@ OFFER_AFTER_BYTES = 4 * 1024 * 1024
 class ReadService:
     """Serves all read streams of this owner. offer_after_bytes: None: readers never read from storage nodes."""
 
-    def __init__(self, topics: TopicRegistry, *, offer_after_bytes: int | None = None) -> None:
+    def __init__(self, topics: TopicRegistry, rooms: StreamRooms, *, offer_after_bytes: int | None = None) -> None:
         self.topics = topics
+        self._rooms = rooms
         self._offer_after_bytes = offer_after_bytes
         self.offers = OfferCounts()
 
@@ -59,16 +62,20 @@ class ReadService:
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
         await authorize(runner, stream.caller, Right.CONSUME)
         offer_after = self._offer_after_bytes if control.start.storage_reads else None
-        reading = _Reading(runner, stream, control.permit_bytes, offer_after, self.offers)
-        async with asyncio.TaskGroup() as tasks:
-            permits = tasks.create_task(reading.take_permits())
-            try:
-                await reading.run(control.start)
-            except InvariantViolated:
-                raise
-            except OncelogError as error:
-                await stream.write(ReaderFrame(runner.owner_epoch, error=await runner.why(error)))
-            permits.cancel()
+        room = ReadRoom(self._rooms, stream)
+        try:
+            reading = _Reading(runner, stream, room, control.permit_bytes, offer_after, self.offers)
+            async with asyncio.TaskGroup() as tasks:
+                permits = tasks.create_task(reading.take_permits())
+                try:
+                    await reading.run(control.start)
+                except InvariantViolated:
+                    raise
+                except OncelogError as error:
+                    await stream.write(ReaderFrame(runner.owner_epoch, error=await runner.why(error)))
+                permits.cancel()
+        finally:
+            room.close()
 
 
 class _Reading:
@@ -78,6 +85,7 @@ class _Reading:
         self,
         runner: TopicRunner,
         stream: ServerStream[ReadControl, ReaderFrame],
+        room: ReadRoom,
         permit_bytes: int,
         offer_after_bytes: int | None,
         offers: OfferCounts,
@@ -90,6 +98,7 @@ class _Reading:
         self._stored_bytes = self._stored_entries = 0
         self._resumed: asyncio.Queue[StorageResume] = asyncio.Queue()
         self._stream = stream
+        self._room = room
         self._view = LogView(runner)
         self._permit_bytes = permit_bytes
         self._permitted = asyncio.Event()
@@ -112,6 +121,7 @@ class _Reading:
         finally:
             self._gone.set()
             self._permitted.set()
+            self._room.give_up()
 
     async def run(self, start: ReaderStart) -> None:
         runner = self._runner
@@ -150,15 +160,20 @@ class _Reading:
         ledger_id = entries.metadata.ledger_id
         following = entries.first
         while following <= entries.last and not self._gone.is_set():
+            if not await self._until_room():
+                break
             cached = self._runner.cache.consecutive(ledger_id, following, entries.last, bytes_max=FRAME_BYTES_TARGET)
             if cached:
                 await self._send([b"".join(parts) for parts in cached])
                 following = EntryId(following + len(cached))
                 continue
+            self._room.clear()  # nothing is held while an offer is taken
             offered = await self._offer(entries, following)
             if offered is not None:
                 following = offered
                 continue
+            if not await self._until_room():
+                break
             try:
                 async for page in self._pages(entries, following):
                     self._runner.progress.unavailable.answered(ledger_id)
@@ -168,7 +183,7 @@ class _Reading:
                     self._stored_bytes += sum(len(data) for _, data in page)
                     if self._gone.is_set() or self._runner.cache.get(ledger_id, following) is not None:
                         break
-                    if self._is_offer_due(entries.last - following + 1):
+                    if self._is_offer_due(entries.last - following + 1) or not await self._until_room():
                         break
             except LedgerUnavailable as error:
                 self._runner.progress.unavailable.failed(error)
@@ -178,6 +193,11 @@ class _Reading:
                     raise
                 return Position(LedgerId(ledger_id + 1), EntryId(0))  # trimmed meanwhile
         return Position(ledger_id, following)
+
+    async def _until_room(self) -> bool:
+        """Wait for a permit, and for room for what is read next. Returns False: the reader has disconnected."""
+        await self._until_permitted()
+        return not self._gone.is_set() and await self._room.reserve()
 
     def _pages(self, entries: ReadableRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
         metadata, view = self._view.known(entries.metadata), self._view
@@ -245,7 +265,8 @@ class _Reading:
             gone.cancel()
 
     async def _send(self, entries: list[Buffer]) -> None:
-        """Send the entries that hold messages, in frames, while permits last."""
+        """Send the entries that hold messages, in frames, while permits last; they take the room that was reserved."""
+        self._room.hold(sum(map(len, entries)))
         frame: list[Buffer] = []
         names: dict[ProducerId, str] = {}
         size = 0
@@ -263,6 +284,7 @@ class _Reading:
                 frame, names, size = [], {}, 0
         if frame:
             await self._write(frame, names, size)
+        self._room.clear()
 
     def _name(self, data: Buffer, names: dict[ProducerId, str]) -> None:
         producer_id = producer_id_of(data)
@@ -279,10 +301,13 @@ class _Reading:
             names[producer_id] = known
             self._names.add(producer_id)
 
-    async def _write(self, entries: list[Buffer], names: dict[ProducerId, str], size: int) -> None:
+    async def _until_permitted(self) -> None:
         while self._permit_bytes <= 0 and not self._gone.is_set():
             self._permitted.clear()
             await self._permitted.wait()
+
+    async def _write(self, entries: list[Buffer], names: dict[ProducerId, str], size: int) -> None:
+        await self._until_permitted()
         if self._gone.is_set():
             return
         self._permit_bytes -= size

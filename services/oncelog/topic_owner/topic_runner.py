@@ -340,6 +340,7 @@ class TopicRunner:
 
     def _finish(self, *, closed: bool) -> None:
         self._executor.cancel()
+        self.consumers.close()
         self.cache.clear()
         self.parts.routes.remove(self.post)
         self.progress.changed()

@@ -48,7 +48,7 @@ from oncelog.core.subscriptions.limits import NO_LIMITS
 from oncelog.verify.consumption import ConsumptionHistory, Place
 from oncelog.verify.violation import Violation
 from tests.simulation.consuming.ends import ConsumerParts, OwnerEnd
-from tests.simulation.consuming.owner import ConsumerStream
+from tests.simulation.consuming.outboxes import ConsumerStream
 from tests.simulation.network import Stream
 from tests.simulation.world import Process
 
@@ -221,7 +221,7 @@ class ConsumerClient(Process):
             if session is self.session:
                 self._reported(OwnerReported(attempt, epoch, report), sent)
 
-        mine = self.stream = ConsumerStream(stream, reported)
+        mine = self.stream = ConsumerStream(stream, reported, self.settings.subscription)
         stream.on_broken[self.name] = lambda: self._of(session, StreamLost(attempt))
         stream.on_broken[owner.process.name] = lambda: owner.stream_broken(mine)
         self._limit = 0

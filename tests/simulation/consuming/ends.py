@@ -9,7 +9,7 @@ from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:
-    from tests.simulation.consuming.owner import ConsumerStream
+    from tests.simulation.consuming.outboxes import ConsumerStream
 
 
 class OwnerEnd(Protocol):

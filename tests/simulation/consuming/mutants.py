@@ -9,6 +9,7 @@ from oncelog.core.consumer import session as consumer_session
 from oncelog.core.consumer.requests import PendingRequests
 from oncelog.core.errors import ConsumerBusy, StaleSeekEpoch
 from oncelog.core.owner_attempts import OwnerAttempts
+from oncelog.core.stream_budget import StreamBudget, StreamOutbox
 from oncelog.core.subscriptions import retention
 from oncelog.core.subscriptions.acknowledging import Acknowledging
 from oncelog.core.subscriptions.attachments import Attachments
@@ -141,10 +142,10 @@ def _same_id(_: Parts) -> str:
     return "ab" * 16
 
 
-def _any_receiver(keys: KeyShared, index: int, slot: int, counts: Any) -> Any:
+def _any_receiver(keys: KeyShared, index: int, slot: int, entry: Any, picks: Any) -> Any:
     consumers = keys._context.consumers
     return (
-        next((c for c in consumers.by_number.values() if c.credit.left > counts.get(c, 0)), None)
+        next((c for c in consumers.by_number.values() if picks.may_take(c, entry)), None)
         if index not in keys._context.deliverable.hidden
         else None
     )
@@ -164,6 +165,14 @@ def _oldest_decides(entries: Any, *, ttl_ms: int, now_ms: int) -> int | None:
     """All messages expire with the oldest one."""
     known = list(entries)
     return known[-1][0] if known and now_ms - known[0][1] >= ttl_ms else None
+
+
+def _room_between_frames_only(outbox: StreamOutbox, waiter: Any) -> bool:
+    """A stream is asked for room when its client reports, and not for each entry."""
+    return _ask(outbox, waiter) or bool(outbox.bytes)
+
+
+_ask = StreamOutbox.ask
 
 
 def _always(value: Any) -> Any:
@@ -209,5 +218,8 @@ CONSUMING_MUTANTS = (
     ConsumingMutant(
         "cumulative ack over an own negative one", 33, 2, ((consumer_session, "refuse_cumulative", _always(None)),)
     ),
+    ConsumingMutant("room is asked for once a frame", 94, 201, ((StreamOutbox, "ask", _room_between_frames_only),)),
+    ConsumingMutant("the wake-up of a stream is lost", 94, 201, ((StreamBudget, "join_line", _always(None)),)),
+    ConsumingMutant("a stream that ends keeps its part", 94, 205, ((StreamOutbox, "close", _always(None)),)),
     ConsumingMutant("cumulative ack of a former generation", 33, 123, ((Acknowledging, "refusal", _any_generation),)),
 )  # fmt: skip

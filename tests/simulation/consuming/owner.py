@@ -39,7 +39,8 @@ from oncelog.verify.violation import Violation
 from tests.core.subscription_fold import fold_changes
 from tests.simulation.consuming.chain import AckChain, DeadLetterTopic, MessageLog, TopicRecord
 from tests.simulation.consuming.expiry import Expiry
-from tests.simulation.network import Network, Stream
+from tests.simulation.consuming.outboxes import ConsumerStream, OwnerStreams
+from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 
 TICK = 100
@@ -90,24 +91,14 @@ class Parts:
     judge: Judge = NO_LIMITS
     #: None: messages are kept as long as a subscription needs them
     expiry: Expiry | None = None
+    #: the budget of what waits until consumers read it; None: they read at once
+    stream_bytes_max: int | None = None
     #: subscriptions that were created, for their ids
     ids: int = 0
 
     def new_id(self) -> str:
         self.ids += 1
         return f"{self.ids:032x}"
-
-
-class ConsumerStream:
-    """One attempt of a consumer at this owner. `reported` runs at the client."""
-
-    def __init__(self, stream: Stream, reported: Callable[[OwnerEpoch, OwnerReport, int], None]) -> None:
-        self.stream = stream
-        self.reported = reported
-        self.call = 0
-        self.subscription = ""
-        self.keyed = False
-        self.consumers: list[ConsumerNumber] = []
 
 
 class Ownership:
@@ -170,6 +161,8 @@ class Ownership:
             self._perform(effect)
             if self.owner.burn():
                 return
+        if self.owner.waiting is not None:
+            self.owner.waiting.check()
         self._write()
 
     def _perform(self, effect: ConsumerEffect) -> None:
@@ -208,6 +201,8 @@ class Ownership:
                 target = self._streams.get(effect.consumer)
                 if isinstance(effect, DeliverMessages):
                     self._check_order(effect)
+                    if target is None:
+                        effect.outbox.give_back(effect.cost_bytes)
                 if target is not None:
                     self._report(target, effect)
 
@@ -242,7 +237,14 @@ class Ownership:
     def _report(self, stream: ConsumerStream, report: OwnerReport) -> None:
         epoch, moment = self.epoch, self.owner.world.steps
         self.owner.world.count(f"report {type(report).__name__}")
-        stream.stream.send(self.owner, f"{type(report).__name__}", lambda: stream.reported(epoch, report, moment))
+
+        def send() -> None:
+            stream.stream.send(self.owner, f"{type(report).__name__}", lambda: stream.reported(epoch, report, moment))
+
+        if self.owner.waiting is None:
+            send()
+        else:
+            self.owner.waiting.report(stream, report, send)
 
     def _later(self, label: str, do: Callable[[], None]) -> None:
         self.owner.post(self.owner.world.rng.randint(1, 15), label, do)
@@ -257,6 +259,8 @@ class Ownership:
                 request = _with_call(request, self._calls)
                 if isinstance(request, ConsumerOpening):
                     stream.call, stream.keyed = self._calls, request.type is SubscriptionType.KEY_SHARED
+                    if self.owner.waiting is not None:
+                        request = replace(request, outbox=self.owner.waiting.outbox(stream))
                     stream.subscription = request.subscription
         self.handle(request)
 
@@ -413,6 +417,13 @@ class OwnerProcess(Process):
         self.parts = parts
         self.ownership: Ownership | None = None
         self.streams: list[ConsumerStream] = []
+        #: None: what is sent waits nowhere
+        self.waiting: OwnerStreams | None = None
+
+    def start(self) -> None:
+        super().start()
+        if self.parts.stream_bytes_max is not None:
+            self.waiting = OwnerStreams(self, self.parts.stream_bytes_max)
 
     @property
     def process(self) -> Process:
@@ -461,6 +472,8 @@ class OwnerProcess(Process):
             self.streams.remove(stream)
             if self.ownership is not None:
                 self.ownership.stream_broken(stream)
+            if self.waiting is not None:
+                self.waiting.close(stream)
 
 
 DEAD_LETTERS = TopicId("dd" * 16)

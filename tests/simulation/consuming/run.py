@@ -28,8 +28,10 @@ MESSAGES = 60
 LIMITED = 120
 #: the first seed of the runs with a time to live, a backlog quota and retention
 LIMITED_END = 160
+#: the first seed of the runs whose consumers read late, from streams that hold little
+UNREAD = 200
 #: the runs of CI; longer sweeps have more
-CI_RUNS = 200
+CI_RUNS = 240
 EVERY = (150, 900)
 FAULTS = ("owner crashed", "topic moved", "client crashed", "client paused", "owner paused", "cut", "delete")
 
@@ -70,7 +72,9 @@ class ConsumingRun:
             faults,
             judge=self._draw_judge(),
         )
-        if LIMITED_END <= seed < CI_RUNS or (seed >= CI_RUNS and seed % 4 == 1):
+        if UNREAD <= seed < CI_RUNS or (seed >= CI_RUNS and seed % 4 == 2):
+            self.parts.stream_bytes_max = random.Random(f"{seed}/streams").choice((1, 3_000, 6_000, 12_000))
+        if LIMITED_END <= seed < UNREAD or (seed >= CI_RUNS and seed % 4 == 1):
             self.parts.expiry = Expiry.draw(seed, lambda: world.now, self.parts.rules.clock_agrees)
             chain.check_change = self.parts.expiry.check
         self.owners = {name: OwnerProcess(self.parts, name) for name in ("o1", "o2")}

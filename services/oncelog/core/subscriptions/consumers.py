@@ -35,6 +35,22 @@ class ConnectedConsumer:
         return self.opening.consumer_name
 
     @property
+    def left(self) -> int:
+        """How many messages may be sent now: as far as the credit goes, while the outbox of the stream has room. If it
+        has none, a RoomReturned follows."""
+        left = self.credit.left
+        return left if left and self.has_room else 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the outbox of the stream takes another entry. If not, a RoomReturned follows."""
+        return self.opening.outbox.ask(self.number)
+
+    def takes(self, count: int) -> bool:
+        """Whether the consumer is to be sent some of `count` messages of one entry now."""
+        return self.credit.takes(count) and self.has_room
+
+    @property
     def instance_id(self) -> bytes:
         return self.opening.instance_id
 
@@ -49,7 +65,7 @@ class Away:
 
 
 class Consumers:
-    """The connected consumers, and the order in which those with credit take turns."""
+    """The connected consumers, and the order in which those with credit, and with room at their streams, take turns."""
 
     __slots__ = ("_by_instance", "_by_name", "_turn", "away", "by_number")
 
@@ -60,7 +76,7 @@ class Consumers:
         self._by_instance: dict[bytes, ConnectedConsumer] = {}
         #: {instance_id: a consumer that was lost}
         self.away: dict[bytes, Away] = {}
-        #: the consumers with credit, the next in turn first
+        #: the consumers with credit and room, the next in turn first; others may have taken the room since
         self._turn: dict[ConsumerNumber, ConnectedConsumer] = {}
 
     def __len__(self) -> int:
@@ -91,11 +107,20 @@ class Consumers:
     @property
     def any_credit(self) -> bool:
         """Whether a consumer may be sent something."""
-        return bool(self._turn)
+        return self.first_with_credit() is not None
+
+    def first_with_credit(self) -> ConnectedConsumer | None:
+        """The first consumer in turn that may be sent something."""
+        while self._turn:
+            consumer = next(iter(self._turn.values()))
+            if consumer.left:
+                return consumer
+            del self._turn[consumer.number]
+        return None
 
     def credit_changed(self, consumer: ConnectedConsumer) -> None:
-        """The consumer reported, or was sent something: it goes to the end of the turn, or leaves it."""
-        if not consumer.credit.left:
+        """The consumer reported, was sent something or has room: it goes to the end of the turn, or leaves it."""
+        if not consumer.left:
             self._turn.pop(consumer.number, None)
         elif consumer.number not in self._turn:
             self._turn[consumer.number] = consumer
@@ -108,7 +133,7 @@ class Consumers:
 
     def next_for(self, count: int) -> ConnectedConsumer | None:
         """The next consumer in turn whose credit takes messages out of `count` of one entry."""
-        return next((c for c in self._turn.values() if c.credit.takes(count)), None)
+        return next((c for c in self._turn.values() if c.takes(count)), None)
 
     def best(self, partition: int) -> ConnectedConsumer | None:
         """The consumer that ought to be active: the lowest priority first, then by name; partitions are spread."""

@@ -2,8 +2,8 @@
 
 Lowest first: the next message is the lowest deliverable one. If its entry is not in the look-ahead, the entry is read,
 and delivery goes on when it has arrived. A frame holds entries as stored and the indexes that are meant for the
-consumer. No consumer gets more than its credit; consumers of a shared subscription take turns with each entry, and one
-without credit is passed over.
+consumer. No consumer gets more than its credit, and none gets an entry for which the outbox of its stream has no room
+(hazard 94). Consumers of a shared subscription take turns with each entry; one without credit or room is passed over.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from oncelog.core.subscriptions.changes import IndexRange
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Context
 from oncelog.core.subscriptions.dead_letters import DeadLetters
-from oncelog.core.subscriptions.events import DeliveredEntry, DeliverMessages, StoredEntry
+from oncelog.core.subscriptions.events import DeliveredEntry, DeliverMessages, StoredEntry, cost_bytes
 from oncelog.core.subscriptions.index_ranges import bits_of, count_of, first_of
 from oncelog.core.subscriptions.look_ahead import LookAhead
 from oncelog.core.subscriptions.redelivery import Redeliveries
@@ -31,7 +31,7 @@ class _Frame:
 
 
 class Delivery:
-    """Hands messages to consumers, as far as their credit goes."""
+    """Hands messages to consumers, as far as their credit and the room of their streams go."""
 
     def __init__(
         self, context: Context, look_ahead: LookAhead, redeliveries: Redeliveries, dead_letters: DeadLetters
@@ -41,21 +41,25 @@ class Delivery:
         self._redeliveries = redeliveries
         self._dead_letters = dead_letters
         self._frames: dict[ConnectedConsumer, _Frame] = {}
+        #: the consumer that was sent something last
+        self._served: ConnectedConsumer | None = None
 
     def run(self, active: ConnectedConsumer | None) -> None:
         """Deliver to the active consumer; None: to all in turn."""
         end = 0
         while (delivered := self._step(active)) is not None:
             end = delivered or end
-        if end:
-            self._look_ahead.read_ahead(end, self._context.deliverable.new_end, self._context.state.acks)
+        if end and self._served is not None and self._served.has_room:
+            outbox = self._served.opening.outbox
+            self._look_ahead.read_ahead(end, self._context.deliverable.new_end, self._context.state.acks, outbox)
         self.send()
 
     def _step(self, active: ConnectedConsumer | None) -> int | None:
         """Deliver out of the entry of the lowest deliverable message. Returns the index behind an entry that is used
         up, else 0; None: nothing more can be delivered now."""
         context, look_ahead = self._context, self._look_ahead
-        if not (active.credit.left if active is not None else context.consumers.any_credit):
+        receiver = context.consumers.first_with_credit() if active is None else active
+        if receiver is None or not receiver.left:
             return None
         index = context.deliverable.next()
         if index is None:
@@ -63,19 +67,21 @@ class Delivery:
         entry = look_ahead.holding(index)
         if entry is None:
             look_ahead.drop_below(index)
-            look_ahead.read(index)
+            look_ahead.read(index, receiver.opening.outbox)
             return None
         ranges = context.deliverable.free(entry.base_index, entry.base_index + entry.count - 1)
         if self.bury(ranges):
             return 0
         count = count_of(ranges)
         if active is not None:
-            consumer = active if active.credit.takes(count) else None
+            consumer = active if active.takes(count) else None
         else:
             consumer = context.consumers.next_for(count)
         if consumer is None:
             return None
         left = consumer.credit.left
+        self._served = consumer
+        consumer.opening.outbox.take(cost_bytes(entry))
         self.hand(consumer, entry, ranges if left >= count else first_of(ranges, left))
         context.consumers.credit_changed(consumer)
         if left < count:
@@ -100,7 +106,7 @@ class Delivery:
         return bool(buried)
 
     def hand(self, consumer: ConnectedConsumer, entry: StoredEntry, ranges: list[IndexRange]) -> None:
-        """These messages of the entry go to the consumer."""
+        """These messages of the entry, which its outbox has taken, go to the consumer."""
         context, redeliveries = self._context, self._redeliveries
         frame = self._frames.get(consumer)
         if frame is None:
@@ -131,6 +137,11 @@ class Delivery:
         frame = self._frames.pop(consumer)
         self._context.step.emit(
             DeliverMessages(
-                consumer.number, self._context.state.seek_epoch, consumer.generation, tuple(frame.entries), frame.counts
+                consumer.number,
+                self._context.state.seek_epoch,
+                consumer.generation,
+                tuple(frame.entries),
+                frame.counts,
+                consumer.opening.outbox,
             )
         )

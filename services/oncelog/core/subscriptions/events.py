@@ -19,6 +19,7 @@ from oncelog.core.ids import (
     SubscriptionNumber,
     TopicId,
 )
+from oncelog.core.stream_budget import ENTRY_BYTES, NO_LIMIT, Outbox
 from oncelog.core.subscriptions.changes import EvictionReason, IndexRange, SubscriptionType
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -51,6 +52,7 @@ class ConsumerOpening:
     first_index: where the subscription begins if it is created; None: it must exist. resume: only for a reconnection,
     which never creates (hazard 30: SubscriptionGone). priority: failover, lower values are active first.
     max_deliveries: 0: no limit. ack_timeout_ms: 0: none. role: of the caller; empty without authentication.
+    outbox: of the stream on which the messages go.
     """
 
     call: int
@@ -67,6 +69,7 @@ class ConsumerOpening:
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     role: str = ""
     properties: tuple[tuple[str, str], ...] = ()
+    outbox: Outbox = field(default=NO_LIMIT, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,13 @@ class FlowReported:
     handed_out: int
     window: int
     begun: tuple[IndexRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoomReturned:
+    """The outbox of this consumer's stream, which had no room when it was asked, may have some."""
+
+    consumer: ConsumerNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +243,11 @@ class StoredEntry:
     data: Buffer
 
 
+def cost_bytes(entry: StoredEntry) -> int:
+    """What an outbox holds for one entry."""
+    return len(entry.data) + ENTRY_BYTES
+
+
 # --- effects ----------------------------------------------------------------------------------------------------------
 
 
@@ -274,17 +289,27 @@ class DeliveredEntry:
     entry: StoredEntry
     ranges: tuple[IndexRange, ...]
 
+    @property
+    def cost_bytes(self) -> int:
+        """What the outbox holds for it."""
+        return cost_bytes(self.entry)
+
 
 @dataclass(frozen=True, slots=True)
 class DeliverMessages:
     """One frame for one consumer. delivery_counts: {index: how often it was delivered, this time included}, of those
-    above 1."""
+    above 1. outbox: has taken the entries; whoever sends or drops the frame gives their bytes back."""
 
     consumer: ConsumerNumber
     seek_epoch: SeekEpoch
     generation: Generation
     entries: tuple[DeliveredEntry, ...]
     delivery_counts: dict[int, int] = field(default_factory=dict)
+    outbox: Outbox = field(default=NO_LIMIT, compare=False, repr=False)
+
+    @property
+    def cost_bytes(self) -> int:
+        return sum(each.cost_bytes for each in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +403,8 @@ class EndConsumer:
 #: Answered by AnswerAdmin, a seek by AnswerSeek.
 AdminRequest = CreateRequested | PropertiesRequested | SeekRequested | SkipRequested | DeleteRequested
 ConsumerEvent = (
-    ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | AckRequested | NackRequested
+    ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | RoomReturned | AckRequested
+    | NackRequested
     | AdminRequest | MessagesRead | DeadLetterEvent
 )  # fmt: skip
 ConsumerEffect = (

@@ -10,7 +10,7 @@ message of a key is known before a later one is looked at. The first queued mess
     - it is not hidden, delayed or waiting; until then the later ones of its key wait behind it,
     - every outstanding message of the key is with the consumer that the key belongs to now, and none of them is on its
       way back, and
-    - that consumer has credit.
+    - that consumer has credit, and its stream has room for the entry.
 
 Keys are told apart by their hash: two keys of one hash wait for each other. A message without a key is alone in its
 queue and goes to any consumer with credit. What happens to messages elsewhere is found in `Deliverable.changed`.
@@ -27,7 +27,7 @@ from oncelog.core.subscriptions.changes import IndexRange
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.context import Context
 from oncelog.core.subscriptions.delivery import Delivery
-from oncelog.core.subscriptions.events import RecallMessages, StoredEntry
+from oncelog.core.subscriptions.events import RecallMessages, StoredEntry, cost_bytes
 from oncelog.core.subscriptions.index_ranges import bits_between, ranges_of
 from oncelog.core.subscriptions.key_ranges import KeyRanges, slots_of
 from oncelog.core.subscriptions.look_ahead import LookAhead
@@ -35,6 +35,31 @@ from oncelog.core.subscriptions.redelivery import Redeliveries
 
 #: Messages that are known and wait for an earlier one of their key, or for credit.
 LOOK_AHEAD_MESSAGES = 10_000
+
+
+class _Picks:
+    """What one run hands out. An outbox takes an entry once for all of the messages that are picked out of it."""
+
+    __slots__ = ("_counts", "picked")
+
+    def __init__(self) -> None:
+        #: {consumer: {first index of an entry: the messages picked out of it}}
+        self.picked: dict[ConnectedConsumer, dict[int, list[int]]] = {}
+        self._counts: dict[ConnectedConsumer, int] = {}
+
+    def may_take(self, consumer: ConnectedConsumer, entry: StoredEntry | None) -> bool:
+        """Whether the consumer has credit for another message, and room for this entry."""
+        if consumer.credit.left <= self._counts.get(consumer, 0):
+            return False
+        return (entry is not None and entry.base_index in self.picked.get(consumer, ())) or consumer.has_room
+
+    def add(self, consumer: ConnectedConsumer, entry: StoredEntry, index: int) -> None:
+        by_entry = self.picked.setdefault(consumer, {})
+        if entry.base_index not in by_entry:
+            by_entry[entry.base_index] = []
+            consumer.opening.outbox.take(cost_bytes(entry))
+        by_entry[entry.base_index].append(index)
+        self._counts[consumer] = self._counts.get(consumer, 0) + 1
 
 
 class KeyShared:
@@ -65,7 +90,7 @@ class KeyShared:
         #: heap of (first queued index, slot) of slots to look at, and their slots
         self._ready: list[tuple[int, int]] = []
         self._listed: set[int] = set()
-        #: {consumer: slots that wait for its credit}
+        #: {consumer: slots that wait for its credit, or for room at its stream}
         self._stalled: dict[ConsumerNumber, dict[int, None]] = {}
         #: slots that wait for credit of any consumer
         self._stalled_anyhow: dict[int, None] = {}
@@ -86,8 +111,8 @@ class KeyShared:
             self._list(slot)
 
     def credit_changed(self, consumer: ConnectedConsumer) -> None:
-        """A consumer reported: look at the queues that wait for its credit."""
-        if consumer.credit.left:
+        """A consumer reported, or has room again: look at the queues that wait for it."""
+        if consumer.left:
             for slot in (*self._stalled.pop(consumer.number, {}), *self._stalled_anyhow):
                 self._list(slot)
             self._stalled_anyhow.clear()
@@ -196,17 +221,22 @@ class KeyShared:
                 for index, slot in unread:
                     self._listed.add(slot)
                     heappush(self._ready, (index, slot))
-                self._look_ahead.make_room(unread[0][0])
-                self._look_ahead.read(unread[0][0])
+                self._read(unread[0][0])
                 break
             if len(self._queued) >= LOOK_AHEAD_MESSAGES or not self._scan():
                 break
         self._delivery.send()
 
+    def _read(self, index: int) -> None:
+        """Read on, for a consumer that takes something now; if there is none, the next one that does begins here."""
+        receiver = self._context.consumers.first_with_credit()
+        if receiver is not None:
+            self._look_ahead.make_room(index)
+            self._look_ahead.read(index, receiver.opening.outbox)
+
     def _deliver_ready(self) -> list[tuple[int, int]]:
         """Deliver from the listed slots, the lowest message first; returns those whose entries have to be read."""
-        picked: dict[ConnectedConsumer, dict[int, list[int]]] = {}
-        counts: dict[ConnectedConsumer, int] = {}
+        picks = _Picks()
         unread: list[tuple[int, int]] = []
         entries: dict[int, StoredEntry] = {}
         while self._ready:
@@ -218,20 +248,19 @@ class KeyShared:
             if first != listed:
                 self._list(slot)
                 continue
-            consumer = self._receiver(first, slot, counts)
+            entry = self._look_ahead.holding(first)
+            consumer = self._receiver(first, slot, entry, picks)
             if consumer is None:
                 continue
-            entry = self._look_ahead.holding(first)
             if entry is None:
                 unread.append((first, slot))
                 continue
             entries[entry.base_index] = entry
             self._queued.discard(first)
             self._hold(first, slot, consumer)
-            picked.setdefault(consumer, {}).setdefault(entry.base_index, []).append(first)
-            counts[consumer] = counts.get(consumer, 0) + 1
+            picks.add(consumer, entry, first)
             self._list(slot)
-        for consumer, by_entry in picked.items():
+        for consumer, by_entry in picks.picked.items():
             for base, indexes in sorted(by_entry.items()):
                 self._delivery.hand(consumer, entries[base], ranges_of(BitMap64(indexes)))
             self._context.consumers.credit_changed(consumer)
@@ -242,15 +271,15 @@ class KeyShared:
         unread.sort()
         return unread
 
-    def _receiver(self, index: int, slot: int, counts: dict[ConnectedConsumer, int]) -> ConnectedConsumer | None:
-        """The consumer that gets the first queued message of a slot now; counts: what was picked in this run."""
+    def _receiver(self, index: int, slot: int, entry: StoredEntry | None, picks: "_Picks") -> ConnectedConsumer | None:
+        """The consumer that gets the first queued message of a slot now, out of this entry; None: it is not read."""
         deliverable = self._context.deliverable
         if index in deliverable.hidden or index in deliverable.delayed or index in deliverable.waiting:
             return None
         if deliverable.withheld(index) or self._delivery.bury([IndexRange(index, index)]):
             return None
         if slot < 0:
-            consumer = self._with_credit(counts)
+            consumer = self._with_credit(entry, picks)
             if consumer is None:
                 self._stalled_anyhow[slot] = None
             return consumer
@@ -259,10 +288,10 @@ class KeyShared:
         if owner is None or slot in self._mixed or (out and counting and any(i in counting for i in out)):
             return None
         holder = next(iter(out.values())) if out else owner
-        has_credit = owner.credit.left > counts.get(owner, 0)
+        has_credit = picks.may_take(owner, entry)
         if deliverable.paused and not has_credit:
             # Any consumer with credit gets a hole (hazard 39), and the later ones of its key.
-            consumer = self._with_credit(counts, among=[holder] if out else ())
+            consumer = self._with_credit(entry, picks, among=[holder] if out else ())
             if consumer is None:
                 self._stalled_anyhow[slot] = None
             return consumer
@@ -274,11 +303,11 @@ class KeyShared:
         return owner
 
     def _with_credit(
-        self, counts: dict[ConnectedConsumer, int], among: Sequence[ConnectedConsumer | None] = ()
+        self, entry: StoredEntry | None, picks: "_Picks", among: Sequence[ConnectedConsumer | None] = ()
     ) -> ConnectedConsumer | None:
         """The next consumer in turn that has credit left. among: only these; empty: all."""
         for each in self._context.consumers.with_credit():
-            if each.credit.left > counts.get(each, 0) and (not among or each in among):
+            if (not among or each in among) and picks.may_take(each, entry):
                 return each
         return None
 
@@ -290,8 +319,7 @@ class KeyShared:
             return False
         entry = self._look_ahead.holding(index)
         if entry is None:
-            self._look_ahead.make_room(index)
-            self._look_ahead.read(index)
+            self._read(index)
             return False
         end = min(entry.base_index + entry.count, deliverable.new_end)
         bits = BitMap64()

@@ -2,11 +2,15 @@
 
 While consumers take what is delivered, the next read begins before the last one is used up. What nobody takes is
 dropped after a while, and read again when it is wanted.
+
+A read takes its bytes in the outbox of the stream for which it begins (hazard 94), until the entries arrive. Entries
+that are kept count in the process: while those of all subscriptions are too many, each step drops what it leaves.
 """
 
 from bisect import bisect_right
 
 from oncelog.core.ids import SubscriptionNumber
+from oncelog.core.stream_budget import NO_LIMIT, Outbox
 from oncelog.core.subscriptions.ack_set import AckSet
 from oncelog.core.subscriptions.changes import IndexRange
 from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, StoredEntry, SubscriptionStep
@@ -24,7 +28,7 @@ UNUSED_MS_MAX = 5_000
 class LookAhead:
     """Entries by their first index."""
 
-    __slots__ = ("_bases", "_entries", "_number", "_step", "_used_ms", "bytes", "reading")
+    __slots__ = ("_bases", "_entries", "_number", "_outbox", "_over", "_step", "_used_ms", "bytes", "reading")
 
     def __init__(self, step: SubscriptionStep, number: SubscriptionNumber) -> None:
         self._step = step
@@ -35,8 +39,12 @@ class LookAhead:
         self.bytes = 0
         #: the first index of the read in flight
         self.reading: int | None = None
+        #: of the stream for which the last read began
+        self._outbox: Outbox = NO_LIMIT
         #: when an entry was last read or used up
         self._used_ms = 0
+        #: whether all subscriptions keep too much
+        self._over = False
 
     def holding(self, index: int) -> StoredEntry | None:
         """The entry that holds this message, if it was read."""
@@ -46,28 +54,54 @@ class LookAhead:
         entry = self._entries[at]
         return entry if index < entry.base_index + entry.count else None
 
-    def read(self, index: int) -> None:
-        """Read from `index` on, the lowest message that is to be delivered: entries below it are not needed."""
+    def _kept(self, size: int) -> None:
+        """So many bytes more are kept, or less."""
+        self.bytes += size
+        self._over = not self._outbox.keep(size)
+
+    def read(self, index: int, outbox: Outbox) -> None:
+        """Read from `index` on, the lowest message that is to be delivered: entries below it are not needed. outbox:
+        has room."""
         if self.reading is not None:
             return
         self.reading = index
+        kept = self.bytes
+        self._kept(-kept)
+        self._outbox = outbox
+        self._kept(kept)
+        outbox.take(READ_BYTES)
         self._step.emit(ReadMessages(self._number, index, READ_BYTES))
 
-    def read_ahead(self, index: int, end: int, acks: AckSet) -> None:
+    def read_ahead(self, index: int, end: int, acks: AckSet, outbox: Outbox) -> None:
         """Read what follows the held entries, or `index` if none is held, when they are nearly used up; it lies below
         `end`, the end of the log. What is acknowledged is passed: it need not be readable."""
         if self._entries:
             index = self._entries[-1].base_index + self._entries[-1].count
         index = acks.next_unacked(index)
         if index < end and self.bytes < READ_AHEAD_BELOW_BYTES:
-            self.read(index)
+            self.read(index, outbox)
 
     def drop_unused(self) -> None:
         """Called now and then."""
         if self._entries and self._step.now_ms - self._used_ms >= UNUSED_MS_MAX:
-            self._entries.clear()
-            self._bases.clear()
-            self.bytes = 0
+            self._clear()
+
+    def end_step(self) -> None:
+        """What could be delivered was delivered."""
+        if self._over:
+            self._clear()
+
+    def close(self) -> None:
+        """Nothing more is read or kept."""
+        self._clear()
+        if self.reading is not None:
+            self.reading = None
+            self._outbox.give_back(READ_BYTES)
+
+    def _clear(self) -> None:
+        self._entries.clear()
+        self._bases.clear()
+        self._kept(-self.bytes)
 
     def drop(self, entry: StoredEntry) -> None:
         """Everything of the entry is delivered."""
@@ -75,7 +109,7 @@ class LookAhead:
         at = bisect_right(self._bases, entry.base_index) - 1
         if at >= 0 and self._entries[at] is entry:
             del self._bases[at], self._entries[at]
-            self.bytes -= len(entry.data)
+            self._kept(-len(entry.data))
 
     def drop_below(self, index: int) -> None:
         """Messages below `index` are not needed."""
@@ -83,7 +117,7 @@ class LookAhead:
         for entry in self._entries:
             if entry.base_index + entry.count > index:
                 break
-            self.bytes -= len(entry.data)
+            self._kept(-len(entry.data))
             count += 1
         del self._bases[:count], self._entries[:count]
 
@@ -91,7 +125,7 @@ class LookAhead:
         """Before a read of `index`: entries below it go where they take the place that the read needs."""
         while self._bases and self.bytes > READ_BYTES and self._entries[0].base_index + self._entries[0].count <= index:
             self._bases.pop(0)
-            self.bytes -= len(self._entries.pop(0).data)
+            self._kept(-len(self._entries.pop(0).data))
 
     def arrived(self, event: MessagesRead) -> list[IndexRange] | None:
         """Keep what was read; returns the indexes between entries that no entry holds. None: another read's response.
@@ -102,6 +136,7 @@ class LookAhead:
         if event.first_index != self.reading:
             return None
         self.reading = None
+        self._outbox.give_back(READ_BYTES)
         self._used_ms = self._step.now_ms
         missing: list[IndexRange] = []
         expected = event.first_index
@@ -112,7 +147,7 @@ class LookAhead:
             self._keep(entry)
         while self.bytes > LOOK_AHEAD_BYTES_MAX and self._bases[-1] > event.first_index:
             self._bases.pop()
-            self.bytes -= len(self._entries.pop().data)
+            self._kept(-len(self._entries.pop().data))
         return missing
 
     def _keep(self, entry: StoredEntry) -> None:
@@ -121,4 +156,4 @@ class LookAhead:
             return
         self._bases.insert(at, entry.base_index)
         self._entries.insert(at, entry)
-        self.bytes += len(entry.data)
+        self._kept(len(entry.data))

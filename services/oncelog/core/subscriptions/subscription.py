@@ -167,9 +167,18 @@ class Subscription:
         if consumer is not None:
             consumer.credit.report(handed_out=event.handed_out, window=event.window)
             consumer.begun = members_in(consumer.out.bits, event.begun) if event.begun else BitMap64()
-            self._consumers.credit_changed(consumer)
-            if self.attachments.keys is not None:
-                self.attachments.keys.credit_changed(consumer)
+            self._credit_changed(consumer)
+
+    def room_returned(self, number: ConsumerNumber) -> None:
+        """The stream of this consumer may take messages again."""
+        consumer = self._consumers.by_number.get(number)
+        if consumer is not None:
+            self._credit_changed(consumer)
+
+    def _credit_changed(self, consumer: ConnectedConsumer) -> None:
+        self._consumers.credit_changed(consumer)
+        if self.attachments.keys is not None:
+            self.attachments.keys.credit_changed(consumer)
 
     # --- acknowledgements ---------------------------------------------------------------------------------------------
 
@@ -362,6 +371,10 @@ class Subscription:
 
     def deliver(self) -> None:
         """Deliver what can be delivered; called at the end of each step that touched the subscription."""
+        self._deliver()
+        self._look_ahead.end_step()
+
+    def _deliver(self) -> None:
         if not self._consumers or self.seeking is not None or self._context.closing:
             return
         if self.attachments.keys is not None:
@@ -444,11 +457,12 @@ class Subscription:
     def close(self) -> None:
         """Nothing more is delivered or written; what is in flight will be answered."""
         self._context.closing = True
+        self._look_ahead.close()
 
     def end(self, error: OncelogError) -> None:
         """Every consumer's stream ends. The outcome of a seek, or of an administrator's change, that is in flight is
         unknown; consumers repeat their acknowledgements at the next owner."""
-        self._context.closing = True
+        self.close()
         for event in self._deferred:
             if event.consumer in self._consumers.by_number:
                 self._step.emit(AnswerAck(event.consumer, event.request, error))

@@ -56,6 +56,7 @@ from oncelog.core.subscriptions.events import (
     MessagesRead,
     NackRequested,
     PropertiesRequested,
+    RoomReturned,
     SeekRequested,
     SkipRequested,
     SubscriptionStep,
@@ -131,7 +132,7 @@ class Subscriptions:
     def handle(self, event: ConsumerEvent) -> None:
         """One event of a consumer or an administrator. `end_step` delivers what became possible."""
         match event:
-            case AckRequested() | NackRequested() | FlowReported() | ConsumerDetached():
+            case AckRequested() | NackRequested() | FlowReported() | RoomReturned() | ConsumerDetached():
                 self._of_a_consumer(event)
             case ConsumerOpening():
                 self._open(event)
@@ -146,7 +147,9 @@ class Subscriptions:
             case DeadLetterTopicReplaced():
                 self._of_a_subscription(event)
 
-    def _of_a_consumer(self, event: AckRequested | NackRequested | FlowReported | ConsumerDetached) -> None:
+    def _of_a_consumer(
+        self, event: AckRequested | NackRequested | FlowReported | RoomReturned | ConsumerDetached
+    ) -> None:
         subscription = self._of_consumer.get(event.consumer)
         if subscription is None:
             return
@@ -154,6 +157,8 @@ class Subscriptions:
         match event:
             case FlowReported():
                 subscription.flow(event)
+            case RoomReturned():
+                subscription.room_returned(event.consumer)
             case ConsumerDetached():
                 subscription.attachments.detach(event.consumer, lost=event.lost)
             case AckRequested() | NackRequested():
