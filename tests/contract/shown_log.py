@@ -10,6 +10,7 @@ from crc32c import crc32c
 from oncelog.core.errors import LogHole, OncelogError
 from oncelog.core.formats.batch import encode_batch
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header, peek_header
+from oncelog.core.formats.ledger_page import ListPage, PagedLedger
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import (
     NOT_DEDUPLICATED,
@@ -34,6 +35,7 @@ from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEnt
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
+from oncelog.topic_owner.ledger_list import LedgerList
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.read_service import ReadService
@@ -67,6 +69,9 @@ class ShownLog:
         self.core.ownership.record = TopicRecord(TOPIC_ID, TOPIC)
         self.progress = TopicProgress(self.core)
         self.cache = EntryCache(CacheBudget(1 << 20))
+        self.ledger_list = LedgerList(cast("TopicRunner", self))
+        self.page_reads: list[LedgerId] = []
+        self.pages: dict[LedgerId, ListPage] = {}
         self.records: dict[LedgerId, LedgerMetadata] = {}
         self.entries: dict[Position, bytes] = {}
         self.posted: list[object] = []
@@ -166,7 +171,7 @@ class ShownLog:
         """Forget a ledger, as a trim does: first in the topic record, then its own."""
         record = self.core.ownership.record
         assert record.ledgers[0].ledger_id == number
-        self.core.ownership.record = record.without_first(1)
+        self.core.ownership.record = record.without(record.ledgers[0].ledger_id)
         del self.records[LedgerId(number)]
 
     def end(self, phase: Phase) -> None:
@@ -177,7 +182,20 @@ class ShownLog:
     def _next(self, ledger_id: LedgerId) -> EntryId:
         return EntryId(sum(known.ledger_id == ledger_id for known in self.entries))
 
+    def move_to_page(self, count: int) -> None:
+        """The oldest ledgers outside of pages move to a page."""
+        record = self.core.ownership.record
+        ages = {at_.ledger_id: peek_header(data).append_time_ms for at_, data in self.entries.items()}
+        moved = [PagedLedger(*link, 1, ages.get(link.ledger_id, 0)) for link in record.ledgers[:count]]
+        page = ListPage(tuple(moved))
+        self.pages[page.name] = page
+        self.core.ownership.record = record.with_page(page.link)
+
     # --- what readers ask
+
+    async def page(self, name: LedgerId) -> ListPage | None:
+        self.page_reads.append(name)
+        return self.pages.get(name)
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         if ledger_id == self.trimmed_on_read:

@@ -9,6 +9,7 @@ import pytest
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import CorruptEntry, ServiceUnavailable, StoreUnavailable, TopicNotFound
+from oncelog.core.formats.ledger_page import ListPage, PagedLedger
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import FenceState
@@ -58,7 +59,7 @@ class DyingSession(MemorySession):
 async def used(
     session: MemorySession, name: TopicName, first_ledger: int, *, owner: FakeOwner | None = None
 ) -> TopicId:
-    """A topic with two ledgers in its log and one in its cursor, owned by `owner`."""
+    """A topic with three ledgers in its log, one of them in a page, and one in its cursor, owned by `owner`."""
     topics, ledgers = TopicStore(session), LedgerStore(session)
     topic_id = (await topics.create(name)).name.value.topic_id
     stored = await topics.read(topic_id)
@@ -67,12 +68,13 @@ async def used(
     if owner is not None:
         record = record.placed_on(owner.incarnation)
         owner.states.append(owner_pb2.TopicState(topic=str(name), topic_id=topic_id, phase="serving"))
-    for ledger_id in (first_ledger, first_ledger + 1):
-        record = record.with_ledger(LedgerLink(LedgerId(ledger_id), 0))
-    await topics.write(record, version=stored.version)
-    cursor = CursorRecord(OwnerEpoch(1), (CursorLink(LedgerId(first_ledger + 2), None),))
-    await CursorStore(session).write(topic_id, DEDUP_CURSOR, cursor, version=ABSENT_VERSION)
     for ledger_id in range(first_ledger, first_ledger + 3):
+        record = record.with_ledger(LedgerLink(LedgerId(ledger_id), 0))
+    page = ListPage((PagedLedger(LedgerId(first_ledger), 0, 0, 0),))
+    await topics.write(record.with_page(page.link), version=stored.version, page=page)
+    cursor = CursorRecord(OwnerEpoch(1), (CursorLink(LedgerId(first_ledger + 3), None),))
+    await CursorStore(session).write(topic_id, DEDUP_CURSOR, cursor, version=ABSENT_VERSION)
+    for ledger_id in range(first_ledger, first_ledger + 4):
         await ledgers.create(LedgerMetadata(LedgerId(ledger_id), topic_id, (), 1))
     return topic_id
 
@@ -82,7 +84,14 @@ def deletions_of(replica: Replica) -> TopicDeletions:
 
 
 async def nothing_is_left(session: MemorySession) -> bool:
-    folders = (paths.TOPICS, paths.LEDGERS, paths.DELETIONS, paths.TOPIC_POLICIES, paths.namespace_names(DEFAULT))
+    folders = (
+        paths.TOPICS,
+        paths.PAGES,
+        paths.LEDGERS,
+        paths.DELETIONS,
+        paths.TOPIC_POLICIES,
+        paths.namespace_names(DEFAULT),
+    )
     return not any([await session.children(folder) for folder in folders])
 
 
@@ -98,7 +107,7 @@ async def test_deletion_removes_all_records() -> None:
         await deletions_of(replica).delete(FLIGHTS)
         assert owner.states == []
         assert {called for called, _ in owner.called} == {topic_id}
-        assert await LedgerStore(replica.session).ids() == [LedgerId(number) for number in (11, 12, 13)]
+        assert await LedgerStore(replica.session).ids() == [LedgerId(number) for number in (11, 12, 13, 14)]
         assert await replica.session.children(paths.TOPICS) == [other]
         assert await DeletionStore(replica.session).pending() == []
 
@@ -173,7 +182,7 @@ async def test_ledgers_stay_while_the_owner_serves_the_topic() -> None:
 
         await until(told, DEADLINE_S, waiting_for="the owner to be told")
         assert await DeletionStore(replica.session).pending() == [topic_id]
-        assert len(await LedgerStore(replica.session).ids()) == 3
+        assert len(await LedgerStore(replica.session).ids()) == 4
         assert (await TopicStore(replica.session).create(FLIGHTS)).name.value.topic_id != topic_id
         owner.lets_go = True
         await deleting

@@ -6,11 +6,13 @@ from oncelog.core.coordination.ownership import (
     AcksLinked,
     Deposed,
     Linked,
+    LogTrim,
     Owned,
     Ownership,
     OwnershipConfirmed,
     OwnershipEffect,
     OwnershipState,
+    Paged,
     ReadTopicRecord,
     TopicRecordRead,
     TopicRecordWritten,
@@ -18,6 +20,7 @@ from oncelog.core.coordination.ownership import (
     WriteTopicRecord,
 )
 from oncelog.core.errors import NotOwner, OncelogError, TopicNotFound
+from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch
 from oncelog.core.store_status import WriteStatus
@@ -34,7 +37,7 @@ MINE = TopicRecord(TOPIC, "t", A, OwnerEpoch(3), (link(1), link(2), link(3)))
 THEIRS = TopicRecord(TOPIC, "t", B, OwnerEpoch(4), MINE.ledgers)
 
 
-Outcome = OwnershipEffect | Owned | OwnershipConfirmed | Linked | AcksLinked | Trimmed | Deposed
+Outcome = OwnershipEffect | Owned | OwnershipConfirmed | Linked | AcksLinked | Paged | Trimmed | Deposed
 
 
 class Recorded:
@@ -74,8 +77,8 @@ class Recorded:
         self.core.link(link)
         return self._take()
 
-    def trim(self, count: int) -> list[Outcome]:
-        self.core.trim(count)
+    def trim(self, last_gone: int, page: PageLink | None = None, *paged: int) -> list[Outcome]:
+        self.core.trim(LogTrim(LedgerId(last_gone), page, tuple(map(LedgerId, paged))))
         return self._take()
 
     def link_acks(self, number: int) -> list[Outcome]:
@@ -238,16 +241,16 @@ def test_trim_waits_for_the_link() -> None:
     assert ownership.trim(2) == []
     four = MINE.with_ledger(link(4))
     written = ownership.record_written(ok(8))
-    assert written == [Linked(LedgerId(4)), WriteTopicRecord(four.without_first(2), 8)]
+    assert written == [Linked(LedgerId(4)), WriteTopicRecord(four.without(LedgerId(2)), 8)]
     assert ownership.record_written(ok(9)) == [Trimmed((LedgerId(1), LedgerId(2)))]
 
 
 def test_link_requested_during_a_trim_follows_it() -> None:
     """The response in flight belongs to the trim, not to the link."""
     ownership = owning()
-    assert ownership.trim(1) == [WriteTopicRecord(MINE.without_first(1), 7)]
+    assert ownership.trim(1) == [WriteTopicRecord(MINE.without(LedgerId(1)), 7)]
     assert ownership.link(link(4)) == []
-    trimmed = MINE.without_first(1)
+    trimmed = MINE.without(LedgerId(1))
     written = ownership.record_written(ok(8))
     assert written == [Trimmed((LedgerId(1),)), WriteTopicRecord(trimmed.with_ledger(link(4)), 8)]
 
@@ -258,7 +261,7 @@ def test_wider_trim_during_a_trim_reports_only_removed_ledgers() -> None:
     ownership.trim(1)
     ownership.trim(2)
     written = ownership.record_written(ok(8))
-    assert written == [Trimmed((LedgerId(1),)), WriteTopicRecord(MINE.without_first(2), 8)]
+    assert written == [Trimmed((LedgerId(1),)), WriteTopicRecord(MINE.without(LedgerId(2)), 8)]
     assert ownership.record_written(ok(9)) == [Trimmed((LedgerId(2),))]
 
 
@@ -284,7 +287,7 @@ def test_links_and_trims_of_both_chains_are_written_one_after_the_other() -> Non
     ownership = Recorded()
     ownership.read()
     ownership.record_read(TopicRecordRead(acks, 7))
-    first = acks.without_first(1)
+    first = acks.without(LedgerId(1))
     assert ownership.trim(1) == [WriteTopicRecord(first, 7)]
     assert ownership.trim_acks(1) == ownership.link_acks(6) == ownership.link(link(7)) == []
     second = first.with_ledger(link(7))

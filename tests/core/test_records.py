@@ -45,7 +45,7 @@ def test_topic_record_round_trips_through_bytes() -> None:
     for record in (
         RECORD,
         TopicRecord(TOPIC, "t"),
-        RECORD.without_first(1),
+        RECORD.without(LedgerId(4)),
         with_acks,
         with_acks.without_first_acks(1),
     ):
@@ -61,8 +61,8 @@ def test_cursor_record_round_trips_through_bytes() -> None:
 @pytest.mark.hazard(67)
 def test_floor_rises_with_what_is_trimmed_and_never_falls() -> None:
     """An older record without a floor has deleted nothing. The claim of an epoch keeps the floor."""
-    assert RECORD.without_first(1).deleted_below == 9
-    assert RECORD.without_first(1).placed_on(B).deleted_below == 9
+    assert RECORD.without(LedgerId(4)).deleted_below == 9
+    assert RECORD.without(LedgerId(4)).placed_on(B).deleted_below == 9
     assert CURSOR.with_ledgers(CURSOR.ledgers[1:]).deleted_below == 6
     assert replace(CURSOR, deleted_below=LedgerId(7)).with_ledgers(CURSOR.ledgers).deleted_below == 7
     acks = RECORD.with_ack_ledger(LedgerId(10)).with_ack_ledger(LedgerId(12)).without_first_acks(1)
@@ -95,7 +95,7 @@ def test_first_ledger_of_an_ack_chain_raises_the_format_of_the_topic() -> None:
     assert RECORD.can_be_served_by(1)
     assert not with_acks.can_be_served_by(2)
     assert with_acks.can_be_served_by(PROCESS_VERSION)
-    unknown = json.loads(encode_topic(with_acks)) | {"format": 3}
+    unknown = json.loads(encode_topic(with_acks)) | {"format": 4}
     with pytest.raises(CorruptEntry):
         decode_topic(json.dumps(unknown).encode())
 
@@ -131,5 +131,5 @@ def test_ledger_list_ascends_and_keeps_its_last_ledger() -> None:
         with pytest.raises(InvariantViolated):
             RECORD.with_ledger(LedgerLink(LedgerId(ledger_id), 80))
     with pytest.raises(InvariantViolated):
-        RECORD.without_first(2)
-    assert RECORD.without_first(1).ledgers == RECORD.ledgers[1:]
+        RECORD.without(LedgerId(9))
+    assert RECORD.without(LedgerId(4)).ledgers == RECORD.ledgers[1:]

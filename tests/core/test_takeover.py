@@ -228,7 +228,7 @@ def test_trimmed_log_without_a_snapshot_fails_the_takeover() -> None:
     world, _ = history()
     without_snapshots(world)
     record, version = world.topic
-    world.topic = (record.without_first(1), version)
+    world.topic = (record.without(record.ledgers[0].ledger_id), version)
     failed(Owner(world, "o2").take_over(), "no snapshot can be read")
 
 
@@ -423,7 +423,7 @@ def test_snapshot_that_no_member_has_now_is_passed_over() -> None:
 def test_takeover_without_any_snapshot_names_what_is_away() -> None:
     """The log was trimmed, so the state can only come from the snapshots, whose members are away."""
     world, _ = history()
-    world.topic = (world.record.without_first(1), world.topic[1] + 1)
+    world.topic = (world.record.without(world.record.ledgers[0].ledger_id), world.topic[1] + 1)
     cursor = world.cursor[0]
     assert cursor is not None
     world.away = {(link.ledger_id, 0): 1_000 for link in cursor.ledgers}

@@ -15,8 +15,9 @@ from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
+from oncelog.core.formats.ledger_page import ListPage, decode_page, encode_page
 from oncelog.core.formats.opening import Granted, ProducerOpening
-from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
+from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
 from oncelog.core.ledger.managed_ledger import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
@@ -44,11 +45,14 @@ from oncelog.core.topic.effects import (
     AnswerOpen,
     BatchAnswer,
     CheckClock,
+    CheckPageSupport,
+    DeletePages,
     NotifyDedupToggled,
     ReadCursorRecord,
     ReadEntries,
     ReadEntryIds,
     ReadLedgerEnds,
+    ReadLedgerPage,
     StartTopicTimer,
     TopicEffect,
     WriteCursorRecord,
@@ -64,6 +68,8 @@ from oncelog.core.topic.events import (
     EntryIdsRead,
     EntryUnreadable,
     LedgerEndsRead,
+    LedgerPageRead,
+    PageSupportChecked,
     ProducerIdAllocated,
     ReceivedBatch,
     TopicAssigned,
@@ -95,6 +101,9 @@ class World:
     away: dict[tuple[LedgerId, int], int] = field(default_factory=dict)
     #: by how much ZooKeeper's clock is ahead of the owners'
     ahead_ms: int = 0
+    #: the pages of the topic's list of ledgers, by name; whether every process reads them
+    pages: dict[LedgerId, ListPage] = field(default_factory=dict)
+    pages_supported: bool = True
     #: every ledger that the log or the cursor has listed
     listed: set[LedgerId] = field(default_factory=set)
     ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
@@ -104,6 +113,12 @@ class World:
     def record(self) -> TopicRecord:
         return self.topic[0]
 
+    @property
+    def links(self) -> list[LedgerLink]:
+        """The ledgers of the log, with those in pages."""
+        paged = [each for link in self.record.pages for each in link.listed(self.pages[link.name])]
+        return [*(LedgerLink(each.ledger_id, each.base_index) for each in paged), *self.record.ledgers]
+
     def place(self, owner: Incarnation) -> None:
         """Name an owner in the topic record (the end of the phase acquire)."""
         record, version = self.topic
@@ -112,12 +127,21 @@ class World:
     def is_below_a_floor(self, ledger_id: LedgerId) -> bool:
         """Whether the record that listed this ledger proves that it was deleted (hazard 67)."""
         cursor = self.cursor[0]
-        links = [*(link.ledger_id for link in self.record.ledgers), *self.record.acks]
+        links = [*(link.ledger_id for link in self.links), *self.record.acks]
         floor = max(self.record.deleted_below, self.record.acks_deleted_below)
         if cursor is not None:
             links += [link.ledger_id for link in cursor.ledgers]
             floor = max(floor, cursor.deleted_below)
         return ledger_id not in links and ledger_id < floor
+
+    def delete_pages(self, below: LedgerId) -> None:
+        """Delete the pages below the floor, and the records of their ledgers."""
+        for name, page in list(self.pages.items()):
+            if page.ledgers[-1].ledger_id < below:
+                for ledger in page.ledgers:
+                    assert self.is_below_a_floor(ledger.ledger_id), "no proof of its end"
+                    self.ledgers.pop(ledger.ledger_id, None)
+                del self.pages[name]
 
     def entries_of(self, ledger_id: LedgerId) -> dict[int, bytes]:
         """All entries of a ledger that at least one node holds."""
@@ -129,7 +153,7 @@ class World:
     def folded(self) -> DedupState:
         """The fold of the whole log up to the ends of its ledgers, the last one's included when it is CLOSED."""
         state = DedupState()
-        for link in self.record.ledgers:
+        for link in self.links:
             metadata, _ = self.ledgers[link.ledger_id]
             held = self.entries_of(link.ledger_id)
             end = metadata.end if metadata.state is LedgerState.CLOSED else max(held, default=-1)
@@ -250,6 +274,8 @@ class Owner:
                     before, world.topic = world.record, (effect.record, effect.version + 1)
                     assert effect.record.acks_deleted_below >= before.acks_deleted_below, "floors only rise"
                     world.listed |= {link.ledger_id for link in effect.record.ledgers} | set(effect.record.acks)
+                    if effect.page is not None:
+                        world.pages[effect.page.name] = decode_page(encode_page(effect.page))
                 return [TopicRecordWritten(status, effect.version + 1)]
             case ReadCursorRecord():
                 return [CursorRecordRead(*world.cursor)]
@@ -280,6 +306,13 @@ class Owner:
                 for ledger_id in effect.ledger_ids:
                     assert ledger_id not in world.listed or world.is_below_a_floor(ledger_id), "no proof of its end"
                     del world.ledgers[ledger_id]
+                return []
+            case ReadLedgerPage(name):
+                return [LedgerPageRead(name, world.pages.get(name))]
+            case CheckPageSupport():
+                return [PageSupportChecked(world.pages_supported)]
+            case DeletePages(below):
+                world.delete_pages(below)
                 return []
             case StartTopicTimer() | NotifyDedupToggled():
                 return []
@@ -341,7 +374,7 @@ class Owner:
         serving = self.core.serving
         end = serving.log.table.state.next_index if serving is not None else 0
         found: list[StoredEntry] = []
-        for link in self.world.record.ledgers:
+        for link in self.world.links:
             for _, data in sorted(self.world.entries_of(link.ledger_id).items()):
                 header = peek_header(data)
                 if header.kind == EntryKind.MESSAGES and effect.first_index < header.next_index <= end:

@@ -17,6 +17,7 @@ from oncelog.core.producer.session import ProducerSession
 from oncelog.core.storage.node import StorageNode
 from oncelog.core.subscriptions.ack_log import AckLogSettings
 from oncelog.core.topic.dedup_cursor import SnapshotSettings
+from oncelog.core.topic.paging import PageSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.verify.history import History
@@ -132,6 +133,14 @@ def _openings_wait(world: World) -> int:
 
 
 def draw_shape(world: World) -> Shape:
+    """Lists of ledgers have tiny pages in half of the runs, by a separate generator, so that others do not change."""
+    shape = _drawn_for(world)
+    if random.Random(f"{world.seed}/pages").random() < 0.5:
+        return replace(shape, settings=replace(shape.settings, pages=PageSettings(ledgers=3, inline_max=4)))
+    return shape
+
+
+def _drawn_for(world: World) -> Shape:
     shape = _draw_shape(world)
     if world.seed < ACK_SEEDS:
         # Here idle topics tick as often as others, which is the harder case for rolls and snapshots.

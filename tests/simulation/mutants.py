@@ -45,6 +45,7 @@ from tests.simulation import owner_server, storage_server
 from tests.simulation.ack_mutants import ACK_MUTANTS
 from tests.simulation.cluster import Rules
 from tests.simulation.end_of_log_client import Questioner
+from tests.simulation.page_mutants import PAGE_MUTANTS
 from tests.simulation.repair_mutants import REPAIR_MUTANTS
 from tests.simulation.storage_server import StorageServer
 
@@ -398,5 +399,5 @@ MUTANTS = (
     Mutant("epoch of an answer not compared", 6, 6, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
     Mutant("takeover waits for its snapshot without a timeout", 0, 6, ((Takeover, "_timer_fired", _always([])),)),
     Mutant("given-up epoch taken again", 6, 47, ((Ownership, "gave_up", _always(None)),)),
-    *(Mutant(name, hazard, seed, swaps) for name, hazard, seed, swaps in (*REPAIR_MUTANTS, *ACK_MUTANTS)),
+    *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS)),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
 from oncelog.core.topic.topic import Phase
 from oncelog.verify.history import History
+from tests.simulation.ledger_lists import ids_known_to
 from tests.simulation.network import Network
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
@@ -69,7 +70,7 @@ class ReaderClient(Process):
             shell = owner.topics.get(self.topic_id)
             if shell is None or shell.core.phase is not Phase.SERVING or self.life != life:
                 return
-            ledgers = [link.ledger_id for link in shell.core.ownership.record.ledgers]
+            ledgers = ids_known_to(self.parts.store, shell.core.ownership.record)
             confirmed = shell.confirmed
             network.send(owner.name, self, "may read", lambda: self._may_read(ledgers, confirmed))
 
@@ -79,7 +80,13 @@ class ReaderClient(Process):
         bound = self.parts.bound(confirmed)
         if self.next is None or self.next.ledger_id < ledgers[0]:
             self.next = Position(ledgers[0], EntryId(0))
-        if self.next > bound or self.next.ledger_id not in ledgers:
+        if self.next.ledger_id not in ledgers:
+            # An empty ledger has left the list, or the owner does not know this one yet.
+            beyond = [other for other in ledgers if other > self.next.ledger_id]
+            if not beyond:
+                return
+            self.next = Position(beyond[0], EntryId(0))
+        if self.next > bound:
             return
         position, ledger_id = self.next, self.next.ledger_id
 

@@ -56,6 +56,7 @@ from oncelog.core.repair.repair_queue import RepairQueue
 from oncelog.core.storage.answers import AnswerAppend
 from oncelog.core.storage.review import AnswerReview
 from oncelog.verify.violation import Violation
+from tests.simulation.ledger_lists import ids_of
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 from tests.simulation.store import Store
 
@@ -280,7 +281,7 @@ class Repairer:
 
             def log_read(topic: bytes | None, _: int) -> None:
                 named = None if topic is None else decode_topic(topic)
-                if named and (ledger_id in named.acks or any(k.ledger_id == ledger_id for k in named.ledgers)):
+                if named and (ledger_id in named.acks or ledger_id in ids_of(self.store, named)):
                     self._handle(repair, RepairRecordRead(record, version))
                 else:
                     self.store.read(self.server, f"cursors/{record.topic_id}", cursor_read)
@@ -411,7 +412,7 @@ def chain_of(
     if data is None:
         return (), None
     record = decode_topic(data)
-    ledgers = tuple(link.ledger_id for link in record.ledgers)
+    ledgers = tuple(ids_of(store, record))
     return (ledgers if purpose is LedgerPurpose.LOG else record.acks), record.owner
 
 

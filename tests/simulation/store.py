@@ -47,17 +47,22 @@ class Store:
 
     # --- the state machine -------------------------------------------------------------------------------------------
 
-    def put(self, path: str, data: bytes, version: int) -> tuple[WriteStatus, int]:
-        """Compare-and-set; version ABSENT creates."""
+    def put(
+        self, path: str, data: bytes, version: int, created: tuple[tuple[str, bytes], ...] = ()
+    ) -> tuple[WriteStatus, int]:
+        """Compare-and-set; version ABSENT creates. created: (path, bytes) of records that are created with it."""
         before = self.records.get(path)
-        if (before[1] if before is not None else ABSENT) != version:
+        if (before[1] if before is not None else ABSENT) != version or any(new in self.records for new, _ in created):
             return WriteStatus.CONFLICT, ABSENT
+        for new, content in created:
+            self.records[new] = (content, 0)
+            self._changed(new, None, content)
         self.records[path] = (data, version + 1)
         self._changed(path, None if before is None else before[0], data)
         return WriteStatus.OK, version + 1
 
-    def _put_late(self, path: str, data: bytes, version: int) -> None:
-        self.put(path, data, version)
+    def _put_late(self, path: str, data: bytes, version: int, created: tuple[tuple[str, bytes], ...]) -> None:
+        self.put(path, data, version, created)
 
     def remove(self, path: str) -> None:
         before = self.records.pop(path, None)
@@ -131,13 +136,20 @@ class Store:
         self.world.after(self._delay(process), f"store reads {path}", answer)
 
     def write(
-        self, process: Process, path: str, data: bytes, version: int, done: Callable[[WriteStatus, int], None]
+        self,
+        process: Process,
+        path: str,
+        data: bytes,
+        version: int,
+        done: Callable[[WriteStatus, int], None],
+        *,
+        created: tuple[tuple[str, bytes], ...] = (),
     ) -> None:
-        """The write is attempted once."""
+        """The write is attempted once. created: as in `put`."""
         life, world, faults = process.life, self.world, self.faults
 
         def apply() -> None:
-            status, after = self.put(path, data, version)
+            status, after = self.put(path, data, version, created)
             process.post(self._delay(process), f"wrote {path} {status.value}", lambda: done(status, after), life=life)
 
         if not world.chance(faults.lost_reply):
@@ -151,7 +163,7 @@ class Store:
             late = draw < faults.not_applied + faults.applied_late
             world.count("lost reply, applied late" if late else "lost reply, applied")
             at = answered + world.rng.randint(1, 80) if late else max(1, answered - 1)
-            world.after(at, f"store writes {path}", lambda: self._put_late(path, data, version))
+            world.after(at, f"store writes {path}", lambda: self._put_late(path, data, version, created))
         process.post(answered, f"wrote {path} unknown", lambda: done(WriteStatus.UNKNOWN, ABSENT), life=life)
 
     def heal(self) -> None:

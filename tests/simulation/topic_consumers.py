@@ -35,6 +35,7 @@ from oncelog.verify.violation import Violation
 from tests.simulation.consuming.chain import MessageLog, TopicRecord
 from tests.simulation.consuming.client import ConsumerClient, Habits
 from tests.simulation.consuming.outboxes import ConsumerStream
+from tests.simulation.ledger_lists import ids_known_to
 from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 
@@ -112,8 +113,7 @@ class ShellConsumers:
 
     def _look_for_entries(self) -> None:
         confirmed = self._shell.confirmed
-        for link in self._shell.core.ownership.record.ledgers:
-            ledger_id = link.ledger_id
+        for ledger_id in ids_known_to(self._shell.owner.parts.store, self._shell.core.ownership.record):
             if ledger_id in self._ended or ledger_id > confirmed.ledger_id:
                 continue
             held = self._held(ledger_id)

@@ -10,6 +10,7 @@ from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import ProducerOpened, body_of
+from oncelog.core.formats.ledger_page import decode_page, encode_page
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
@@ -30,7 +31,9 @@ from oncelog.core.topic.effects import (
     AllocateProducerId,
     AnswerBatches,
     AnswerOpen,
+    CheckPageSupport,
     CursorRecoveryTimedOut,
+    DeletePages,
     EndSession,
     ExplainDelay,
     LastAddConfirmed,
@@ -40,6 +43,7 @@ from oncelog.core.topic.effects import (
     ReadEntries,
     ReadEntryIds,
     ReadLedgerEnds,
+    ReadLedgerPage,
     Served,
     SnapshotTaken,
     StartTopicTimer,
@@ -57,8 +61,10 @@ from oncelog.core.topic.events import (
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
+    LedgerPageRead,
     OpeningAbandoned,
     OpeningsDelayed,
+    PageSupportChecked,
     ProducerIdAllocated,
     ReceivedBatch,
     SessionClosed,
@@ -69,6 +75,7 @@ from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import AppendChanges, ChangingTopic
+from tests.simulation.ledger_lists import page_path
 from tests.simulation.member_requests import MemberRequests
 from tests.simulation.topic_consumers import ShellConsumers
 
@@ -244,6 +251,12 @@ class TopicShell:
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
                 self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
+            case ReadLedgerPage(name):
+                self._read_page(name)
+            case CheckPageSupport():
+                self.owner.post(1, "checks pages", lambda: self.handle(PageSupportChecked(known=True)))
+            case DeletePages(below):
+                self._delete_pages(below)
             case DeleteLedgers(ledger_ids):
                 for ledger_id in ledger_ids:
                     self.owner.world.count("ledger deleted")
@@ -335,6 +348,26 @@ class TopicShell:
 
         self.owner.parts.store.read(self.owner, f"ledgers/{ledger_id}", ledger)
 
+    def _read_page(self, name: LedgerId) -> None:
+        def page(data: bytes | None, _version: int) -> None:
+            self.owner.world.count("page read")
+            self.handle(LedgerPageRead(name, None if data is None else decode_page(data)))
+
+        self.owner.parts.store.read(self.owner, page_path(self.topic_id, name), page)
+
+    def _delete_pages(self, below: LedgerId) -> None:
+        """The pages below the floor, also those that a crash has left, after the records of their ledgers."""
+        store = self.owner.parts.store
+        for name in sorted(map(int, store.children(f"pages/{self.topic_id}"))):
+            path = page_path(self.topic_id, LedgerId(name))
+            data, _ = store.get(path)
+            page = None if data is None else decode_page(data)
+            if page is not None and page.ledgers[-1].ledger_id < below:
+                self.owner.world.count("page deleted")
+                for ledger in page.ledgers:
+                    store.remove(f"ledgers/{ledger.ledger_id}")
+                store.remove(path)
+
     def _read_ends(self, ledger_ids: tuple[LedgerId, ...]) -> None:
         """The append time of a last entry is not read: it counts as new."""
         ends: list[EndOfLedger] = []
@@ -348,10 +381,12 @@ class TopicShell:
     def _write(self, effect: WriteTopicRecord | WriteCursorRecord | WriteLedger | CreateLedger | CloseLedger) -> None:
         store, owner = self.owner.parts.store, self.owner
         match effect:
-            case WriteTopicRecord(record, version):
+            case WriteTopicRecord(record, version, page):
+                created = () if page is None else ((page_path(self.topic_id, page.name), encode_page(page)),)
+                owner.world.count("page written", page is not None)
                 store.write(
                     owner, f"topics/{self.topic_id}", encode_topic(record), version,
-                    lambda status, after: self.handle(TopicRecordWritten(status, after)),
+                    lambda status, after: self.handle(TopicRecordWritten(status, after)), created=created,
                 )  # fmt: skip
             case WriteCursorRecord(cursor, version):
                 store.write(

@@ -4,10 +4,8 @@ The entries of every ledger are kept when its record becomes CLOSED, because it 
 is folded as its ledgers close, and every takeover is compared with that fold.
 """
 
-from collections.abc import Callable
-
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.topic_record import TopicRecord, decode_cursor, decode_topic
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
 from oncelog.core.topic.serving import Serving
@@ -17,11 +15,13 @@ from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_chain_watch import AckChainWatch
 from tests.simulation.copies_watch import CopyWatch
+from tests.simulation.ledger_lists import ids_of, links_of
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
 from tests.simulation.topic_shell import TopicShell
 
+Closed = dict[LedgerId, tuple[LedgerMetadata, list[bytes]]]
 Copies = dict[Incarnation, dict[EntryId, bytes]]
 
 
@@ -46,6 +46,8 @@ class TopicWatch:
         #: every ledger that was ever in the list, in order; those of them that left it; those that are folded
         self.ledgers: list[LedgerId] = []
         self.trimmed: dict[LedgerId, None] = {}
+        #: {ledger: the message with which it was linked}
+        self.begins: dict[LedgerId, int] = {}
         self.folded = 0
         self.acks = AckChainWatch()
         #: {ledger: highest last_add_confirmed that an owner told}
@@ -53,19 +55,25 @@ class TopicWatch:
         #: {owner: the last `Serving` that was compared at its beginning}
         self.compared: dict[Incarnation, Serving] = {}
 
-    def record_changed(self, record: TopicRecord, closed: Callable[[LedgerId], bool]) -> None:
+    def record_changed(self, record: TopicRecord, links: list[LedgerLink], closed: Closed) -> None:
+        """links: the whole list, with the ledgers in pages."""
         before, self.record = self.record, record
         if record.owner_epoch < before.owner_epoch:
             raise Violation("owner epochs", f"the record went from {before.owner_epoch} to {record.owner_epoch}")
-        self.acks.record_changed(before, record, closed)
-        listed = [link.ledger_id for link in record.ledgers]
-        for link in record.ledgers:
+        self.acks.record_changed(before, record, lambda ledger_id: ledger_id in closed)
+        listed = [link.ledger_id for link in links]
+        for link in links:
             if not self.ledgers or link.ledger_id > self.ledgers[-1]:
-                if self.ledgers and not closed(self.ledgers[-1]):
+                if self.ledgers and self.ledgers[-1] not in closed:
                     raise Violation("chaining", f"ledger {link.ledger_id} opens and {self.ledgers[-1]} is not CLOSED")
                 self.ledgers.append(link.ledger_id)
+                self.begins[link.ledger_id] = link.base_index
+            if self.begins[link.ledger_id] != link.base_index:
+                raise Violation("list", f"{link} was linked with message {self.begins[link.ledger_id]}")
         for ledger_id in self.ledgers:
-            if ledger_id not in listed:
+            if ledger_id not in listed and ledger_id not in self.trimmed:
+                if ledger_id >= record.deleted_below:
+                    raise Violation("list", f"ledger {ledger_id} left the list above its floor {record.deleted_below}")
                 self.trimmed[ledger_id] = None
         kept = [ledger_id for ledger_id in self.ledgers if ledger_id not in self.trimmed]
         if listed != kept:
@@ -81,7 +89,7 @@ class Watch:
         self.checksum = checksum
         self.topics: dict[TopicId, TopicWatch] = {}
         #: {ledger: (its CLOSED record, its entries)}
-        self.closed: dict[LedgerId, tuple[LedgerMetadata, list[bytes]]] = {}
+        self.closed: Closed = {}
         #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
         self.timed_out: dict[LedgerId, None] = {}
         self.copies = CopyWatch(store, nodes)
@@ -94,7 +102,8 @@ class Watch:
         if kind == "topics" and after is not None:
             topic_id = TopicId(name)
             watch = self.topics.setdefault(topic_id, TopicWatch(topic_id))
-            watch.record_changed(decode_topic(after), lambda ledger_id: ledger_id in self.closed)
+            record = decode_topic(after)
+            watch.record_changed(record, links_of(self.store, record), self.closed)
         elif kind == "cursors" and after is not None:
             for link in decode_cursor(after).ledgers[:-1]:
                 if link.ledger_id not in self.closed and link.ledger_id not in self.timed_out:
@@ -110,7 +119,7 @@ class Watch:
             assert before is not None
             gone = decode_ledger(before)
             record = self.topics[gone.topic_id].record
-            if gone.ledger_id in record.acks or gone.ledger_id in [link.ledger_id for link in record.ledgers]:
+            if gone.ledger_id in record.acks or gone.ledger_id in ids_of(self.store, record):
                 raise Violation("trim", f"ledger {gone.ledger_id} is deleted and in its topic's list")
             return
         metadata = decode_ledger(after)
@@ -130,10 +139,11 @@ class Watch:
             (path, data) for path, (data, _) in self.store.records.items() if path.startswith(("topics/", "cursors/"))
         ]
         for path, data in lists:
-            record = decode_topic(data) if path.startswith("topics/") else decode_cursor(data)
-            listed = [link.ledger_id for link in record.ledgers]
-            if isinstance(record, TopicRecord):
-                listed += record.acks
+            if path.startswith("topics/"):
+                record = decode_topic(data)
+                listed = [*ids_of(self.store, record), *record.acks]
+            else:
+                listed = [link.ledger_id for link in decode_cursor(data).ledgers]
             if ledger_id in listed:
                 raise Violation("erasing", f"a node erased ledger {ledger_id}, which {path} lists")
 

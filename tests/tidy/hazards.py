@@ -414,6 +414,12 @@ HAZARDS = {
         "A request carries single messages, and both sides have its limit from one constant. What cannot be stored is "
         "left out of its letter. The statistics of the subscription show why letters wait.",
     ),
+    86: Hazard(
+        "The list of a topic's ledgers is one record. After 50,000 ledgers ZooKeeper takes no larger one: the topic "
+        "stops.",
+        "Closed ledgers move to pages. A page and its link are one transaction on the topic record. A page is deleted "
+        "only below the floor. No process that does not read pages gets to see one.",
+    ),
     88: Hazard(
         "The event time of one message raises an error in a handler. All dead letters behind it wait.",
         "What a message of a producer causes costs this message alone.",

@@ -2,6 +2,7 @@
 
     name -> topic record, cursors, policies      begin: removed in one transaction
     /deletions/<topic_id>: owner, ledgers        the owner closes the topic, ledger records and partitions are deleted
+    /pages/<topic_id>                            with the records of the ledgers that they list, page by page
     /tombstones/<topic_id>                       end: only this remains
 
 Rules
@@ -35,9 +36,9 @@ from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 class Deletion:
     """The remaining work. owner: the process that may still serve the topic; None: there never was one.
 
-    ledgers: of its log, its ack chain and its cursors. last: the last ledger of its log, the only one of the log that
-    may be open; None: no ledger. last_acks: the same for its ack chain. partitions: if above 0, its partitions must be
-    deleted, too; there is then neither an owner nor a ledger.
+    ledgers: of its log, its ack chain and its cursors; those in pages stay there until then. last: the last ledger of
+    its log, the only one of the log that may be open; None: no ledger. last_acks: the same for its ack chain.
+    partitions: if above 0, its partitions must be deleted, too; there is then neither an owner nor a ledger.
     """
 
     topic_id: TopicId

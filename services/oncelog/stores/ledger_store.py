@@ -1,5 +1,8 @@
 """Ledger metadata in ZooKeeper: one node per ledger, changed only by versioned compare-and-set."""
 
+import asyncio
+from collections.abc import Sequence
+
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
@@ -12,9 +15,11 @@ from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.json_records import decoded
 from oncelog.stores.registry import Registry
-from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, Znode
+from oncelog.stores.store_session import DeleteStep, StoreSession, Versioned, WriteResult, Znode
 from oncelog.stores.topic_store import TopicStore
 
+#: Records that are deleted in one transaction.
+DELETIONS_MAX = 100
 #: For a reader that asks for the record of a ledger again.
 RECORD_TIMEOUT_MS = 2_000
 
@@ -58,6 +63,23 @@ class LedgerStore:
 
     async def delete(self, ledger_id: LedgerId, *, version: int) -> WriteStatus:
         return await self._session.delete(paths.ledger(ledger_id), version=version)
+
+    async def delete_all(self, ledger_ids: Sequence[LedgerId]) -> int:
+        """Delete these records in any state, many in one transaction. Returns how many there were.
+
+        Raises StoreUnavailable: some may be left.
+        """
+        count = 0
+        for start in range(0, len(ledger_ids), DELETIONS_MAX):
+            some = [paths.ledger(ledger_id) for ledger_id in ledger_ids[start : start + DELETIONS_MAX]]
+            nodes = await asyncio.gather(*map(self._session.read, some))
+            steps = [DeleteStep(path, node.version) for path, node in zip(some, nodes, strict=True) if node is not None]
+            count += len(steps)
+            if steps and await self._session.transact(steps) is not WriteStatus.OK:
+                # Repair has changed one of them meanwhile, or the answer is lost.
+                for ledger_id in ledger_ids[start : start + DELETIONS_MAX]:
+                    await self.remove(ledger_id)
+        return count
 
 
 def _stored(node: Znode | None) -> Versioned[LedgerMetadata] | None:

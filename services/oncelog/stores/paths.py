@@ -14,6 +14,7 @@
     /names/<tenant>/<ns>/<topic>             a name points to a topic id, or is a tombstone
     /topics/<topic_id>                       the topic record
     /topics/<topic_id>/cursors/<name>        cursor records; the folder is created and deleted with the topic record
+    /pages/<topic_id>/<ledger id>            a page of the topic's list of ledgers, named by its first ledger
     /ledgers/<id>                            ledger metadata
     /idempotency                             the valid data set in Redis, once a key was used
     /repair                                  progress of the repairer, for reports; nothing depends on it
@@ -42,6 +43,7 @@ NAMESPACES = "/policies/namespaces"
 TOPIC_POLICIES = "/policies/topics"
 NAMES = "/names"
 TOPICS = "/topics"
+PAGES = "/pages"
 LEDGERS = "/ledgers"
 KEY_DATASET = "/idempotency"
 REPAIR = "/repair"
@@ -61,6 +63,7 @@ FOLDERS = (
     TOPIC_POLICIES,
     NAMES,
     TOPICS,
+    PAGES,
     LEDGERS,
     DELETIONS,
     TOMBSTONES,
@@ -101,6 +104,14 @@ def cursors(topic_id: TopicId) -> str:
 
 def cursor(topic_id: TopicId, name: str) -> str:
     return f"{cursors(topic_id)}/{quoted(name)}"
+
+
+def pages(topic_id: TopicId) -> str:
+    return f"{PAGES}/{topic_id}"
+
+
+def page(topic_id: TopicId, name: LedgerId) -> str:
+    return f"{pages(topic_id)}/{name}"
 
 
 def ledger(ledger_id: LedgerId) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound, ServiceUnavailable, TopicNotFound
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.record_fields import flag, number, numbers, text
 from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import TopicId
@@ -30,7 +31,8 @@ from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_records import decode_record, decoded, encode_record
-from oncelog.stores.store_session import CheckStep, CreateStep, Step, StoreSession, Versioned, WriteResult
+from oncelog.stores.page_store import PageStore
+from oncelog.stores.store_session import CheckStep, CreateStep, Step, StoreSession, Versioned, WriteResult, WriteStep
 
 #: Names read at a time by a listing of a namespace.
 LISTING_READS_MAX = 64
@@ -84,6 +86,7 @@ class TopicStore:
     def __init__(self, session: StoreSession, *, new_topic_id: Callable[[], TopicId] = random_topic_id) -> None:
         self._session = session
         self._new_topic_id = new_topic_id
+        self.pages = PageStore(session)
 
     async def find(self, name: TopicName) -> Versioned[NameRecord] | None:
         """What the name points to, after a sync: a topic or a tombstone; None for nothing."""
@@ -159,9 +162,17 @@ class TopicStore:
         node = await self._session.read(paths.topic(topic_id), timeout_ms=timeout_ms)
         return None if node is None else Versioned(decoded("a topic record", node.data, decode_topic), node.version)
 
-    async def write(self, record: TopicRecord, *, version: int) -> WriteResult:
-        """One compare-and-set. CONFLICT also if the topic was deleted."""
-        return await self._session.write(paths.topic(record.topic_id), encode_topic(record), version=version)
+    async def write(self, record: TopicRecord, *, version: int, page: ListPage | None = None) -> WriteResult:
+        """One compare-and-set. page: created in the same transaction. CONFLICT also if the topic was deleted.
+
+        Raises InvalidArgument if the record is too large for ZooKeeper.
+        """
+        path, data = paths.topic(record.topic_id), encode_topic(record)
+        if page is None:
+            return await self._session.write(path, data, version=version)
+        creation = await self.pages.creation(record.topic_id, page)
+        status = await self._session.transact([WriteStep(path, data, version), *creation])
+        return WriteResult(status, version + 1) if status is WriteStatus.OK else WriteResult(status)
 
     async def each(self) -> AsyncGenerator[TopicRecord | CorruptEntry, None]:
         """The record of every topic, none older than this call, or the error of reading it. Raises StoreUnavailable."""

@@ -56,6 +56,8 @@ CONNECT_TIMEOUT_MS = 15_000
 OPERATION_TIMEOUT_MS = 10_000
 RETRY_PAUSE_S = 0.02
 DATA_BYTES_MAX = 1_000_000  # the server's jute.maxbuffer, 1 MiB, holds the whole request
+#: Data of all steps of a transaction; the rest is for their paths.
+TRANSACTION_BYTES_MAX = 1_040_000
 
 
 class ZooKeeperSession:
@@ -328,6 +330,7 @@ def _pass_on(waiting: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:
 
 def _transaction(client: KazooClient, root: str, steps: Sequence[Step]) -> Any:
     transaction = client.transaction()
+    _fitting(b"".join(step.data for step in steps if isinstance(step, CreateStep | WriteStep)), TRANSACTION_BYTES_MAX)
     for step in steps:
         full = root + step.path
         match step:
@@ -365,10 +368,10 @@ def _znode(answer: tuple[bytes, Any]) -> Znode:
     return Znode(data, stat.version, stat.ephemeralOwner or None, stat.mtime)
 
 
-def _fitting(data: bytes) -> bytes:
+def _fitting(data: bytes, bytes_max: int = DATA_BYTES_MAX) -> bytes:
     """Raises InvalidArgument where the server would break the connection instead of answering."""
-    if len(data) > DATA_BYTES_MAX:
+    if len(data) > bytes_max:
         raise InvalidArgument(
-            f"a record of {len(data)} bytes exceeds ZooKeeper's limit of {DATA_BYTES_MAX} bytes", limit=DATA_BYTES_MAX
+            f"a record of {len(data)} bytes exceeds ZooKeeper's limit of {bytes_max} bytes", limit=bytes_max
         )
     return data

@@ -26,6 +26,7 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
 from oncelog.core.ledger.managed_ledger import CloseLedger, LedgerCloseAnswered
@@ -49,7 +50,16 @@ from oncelog.core.ledger.recovery import (
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.subscriptions.pause import PausePolicy
-from oncelog.core.topic.effects import AllocateProducerId, ReadCursorRecord, ReadEntries, TopicEffect, WriteCursorRecord
+from oncelog.core.topic.effects import (
+    AllocateProducerId,
+    CheckPageSupport,
+    DeletePages,
+    ReadCursorRecord,
+    ReadEntries,
+    ReadLedgerPage,
+    TopicEffect,
+    WriteCursorRecord,
+)
 from oncelog.core.topic.events import (
     CursorRecordRead,
     CursorRecordWritten,
@@ -57,6 +67,8 @@ from oncelog.core.topic.events import (
     EntriesRead,
     EntriesUnavailable,
     EntryUnreadable,
+    LedgerPageRead,
+    PageSupportChecked,
     PoliciesChanged,
     ProducerIdAllocated,
     ProducerIdRefused,
@@ -136,6 +148,9 @@ class EffectExecutor:
             CreateLedger: partial(self._begin, self._create_ledger),
             CloseLedger: partial(self._begin, self._close_ledger),
             DeleteLedgers: partial(self._begin, self._delete_ledgers),
+            ReadLedgerPage: partial(self._begin, self._read_page),
+            CheckPageSupport: partial(self._begin, self._check_page_support),
+            DeletePages: partial(self._begin, self._delete_pages),
             AllocateProducerId: partial(self._begin, self._allocate_producer_id),
             ReadEntries: partial(self._begin, self._read_entries),
             FenceMember: partial(self._ask_member, self._fence),
@@ -283,16 +298,33 @@ class EffectExecutor:
             raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
         return stored.value
 
-    async def _delete_ledger(self, ledger_id: LedgerId) -> None:
-        """Delete the record of a ledger that no list names any more."""
-        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
-        if stored is not None:
-            try:
-                status = await self.parts.ledgers.delete(ledger_id, version=stored.version)
-            except StoreUnavailable as error:
-                logger.warning("the record of ledger %d may not have been deleted: %s", ledger_id, error.message)
-                return
-            logger.info("the record of ledger %d was deleted: %s", ledger_id, status.name)
+    async def page(self, name: LedgerId) -> ListPage | None:
+        """Read a page of the topic's list of ledgers; None: there is no such record."""
+        return await self._until_answered(
+            f"page {name} of the list of ledgers", lambda: self.parts.topics.pages.read(self.topic_id, name)
+        )
+
+    async def _read_page(self, effect: ReadLedgerPage) -> None:
+        self._post(LedgerPageRead(effect.name, await self.page(effect.name)))
+
+    async def _check_page_support(self, _effect: CheckPageSupport) -> None:
+        older = await self._until_answered("the registered processes", self.parts.topics.pages.unsupported_by)
+        if older:
+            message = "topic %s keeps all its ledgers in one record until these processes are upgraded: %s"
+            logger.warning(message, self.topic_id, ", ".join(older))
+        self._post(PageSupportChecked(not older))
+
+    async def _delete_pages(self, effect: DeletePages) -> None:
+        """Pages that a crash has left are deleted, too: all that are below the floor."""
+        pages, topic_id = self.parts.topics.pages, self.topic_id
+        try:
+            for name in await pages.names(topic_id):
+                page = await pages.read(topic_id, name) if name < effect.below else None
+                if page is not None and page.ledgers[-1].ledger_id < effect.below:
+                    await self.parts.ledgers.delete_all([ledger.ledger_id for ledger in page.ledgers])
+                    await pages.delete(topic_id, name)
+        except (StoreUnavailable, CorruptEntry) as error:
+            logger.warning("trimmed pages of topic %s stay until the next trim: %s", self.topic_id, error.message)
 
     async def _read_topic_record(self, _effect: ReadTopicRecord) -> None:
         stored = await self._until_answered("the topic record", lambda: self.parts.topics.read(self.topic_id))
@@ -320,7 +352,7 @@ class EffectExecutor:
             self.parts.routes.forget(effect.metadata.ledger_id)
 
     async def _write_topic_record(self, effect: WriteTopicRecord) -> None:
-        written = await _attempt(self.parts.topics.write(effect.record, version=effect.version))
+        written = await _attempt(self.parts.topics.write(effect.record, version=effect.version, page=effect.page))
         self._post(TopicRecordWritten(written.status, written.version))
 
     async def _write_cursor_record(self, effect: WriteCursorRecord) -> None:
@@ -333,8 +365,13 @@ class EffectExecutor:
         self._post(LedgerWritten(effect.ledger_id, written.status, written.version))
 
     async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
-        for ledger_id in effect.ledger_ids:
-            await self._delete_ledger(ledger_id)
+        """Delete the records of ledgers that no list names any more."""
+        try:
+            count = await self.parts.ledgers.delete_all(effect.ledger_ids)
+        except StoreUnavailable as error:
+            logger.warning("records of trimmed ledgers may not have been deleted: %s", error.message)
+        else:
+            logger.info("the records of %d ledgers were deleted", count)
 
 
 def _of_topic(policies: EffectivePolicies) -> TopicPolicies:

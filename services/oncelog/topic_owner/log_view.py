@@ -14,6 +14,7 @@ from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.ledgers.reader import UNAVAILABLE_AFTER_MS, read_entry
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
+from oncelog.topic_owner.ledger_list import LedgerList
 
 if TYPE_CHECKING:
     from oncelog.topic_owner.topic_runner import TopicRunner
@@ -42,8 +43,9 @@ class LogView:
         self._timeout_ms = timeout_ms
         self._closed: dict[LedgerId, LedgerMetadata] = {}
 
-    def _ids(self) -> list[LedgerId]:
-        return [link.ledger_id for link in self._runner.core.ownership.record.ledgers]
+    @property
+    def _list(self) -> LedgerList:
+        return self._runner.ledger_list
 
     async def _metadata(self, ledger_id: LedgerId) -> LedgerMetadata:
         serving = self._runner.core.serving
@@ -65,13 +67,19 @@ class LogView:
             self._closed[ledger_id] = found
         return found
 
-    def is_listed(self, ledger_id: LedgerId) -> bool:
-        """Whether the log still has this ledger; False: it was trimmed."""
-        return ledger_id in self._ids()
+    def is_trimmed(self, ledger_id: LedgerId) -> bool:
+        """Whether the log begins behind this ledger, so that its record may be deleted."""
+        first = self._list.first
+        return first is None or ledger_id < first.ledger_id
+
+    async def _has_left(self, ledger_id: LedgerId) -> bool:
+        """Whether the list does not name this ledger any more: it leaves the list before its record is deleted."""
+        link = await self._list.at_or_behind(ledger_id)
+        return link is None or link.ledger_id != ledger_id
 
     def trimmed_below(self, position: Position) -> int:
         """The index of the log's first message, if the ledger of `position` was trimmed; else 0."""
-        first = next(iter(self._runner.core.ownership.record.ledgers), None)
+        first = self._list.first
         return first.base_index if first is not None and position.ledger_id < first.ledger_id else 0
 
     def known(self, metadata: LedgerMetadata) -> LedgerMetadata:
@@ -88,21 +96,21 @@ class LogView:
 
     async def next_range(self, at: Position) -> tuple[Position, ReadableRange | None]:
         """Return (the next entry to read at or behind `at`, the entries there); None: there are no more now."""
-        for ledger_id in self._ids():
-            if ledger_id < at.ledger_id:
-                continue
+        begin = at.ledger_id
+        while (link := await self._list.at_or_behind(begin)) is not None:
+            ledger_id = link.ledger_id
             first = at.entry_id if ledger_id == at.ledger_id else EntryId(0)
             if ledger_id > self._runner.progress.confirmed.ledger_id:
                 return Position(ledger_id, first), None
             try:
                 metadata, last = await self._last(ledger_id)
             except LogHole:
-                if ledger_id in self._ids():
-                    raise
-                continue  # trimmed meanwhile: a ledger leaves the list before its record is deleted
+                if await self._has_left(ledger_id):
+                    continue
+                raise
             if first <= last:
                 return Position(ledger_id, first), ReadableRange(metadata, first, last)
-            at = Position(ledger_id, first)
+            at, begin = Position(ledger_id, first), LedgerId(ledger_id + 1)
         return at, None
 
     async def start_of(self, start: StartAt) -> tuple[Position, int]:
@@ -122,7 +130,7 @@ class LogView:
 
     async def _first_at(self, time_ms: int) -> Position:
         """The first entry appended at or after a time. Append times of a log almost always ascend."""
-        at = Position(LedgerId(-1), EntryId(0))
+        at = Position(await self._first_ledger_at(time_ms), EntryId(0))
         found: ReadableRange | None = None
         while True:
             at, entries = await self.next_range(at)
@@ -143,6 +151,22 @@ class LogView:
             else:
                 high = middle
         return Position(found.metadata.ledger_id, low)
+
+    async def _first_ledger_at(self, time_ms: int) -> LedgerId:
+        """A ledger at or before the first one whose last entry was appended at or after a time."""
+        paged = await self._list.ended_since(time_ms)
+        if paged is not None:
+            return paged
+        ledgers = [link.ledger_id for link in self._runner.core.ownership.record.ledgers]
+        low, high = 0, len(ledgers) - 1
+        while low < high:
+            middle = (low + high) // 2
+            _, entries = await self.next_range(Position(ledgers[middle], EntryId(0)))
+            if entries is None or (await self._header(entries.metadata, entries.last)).append_time_ms >= time_ms:
+                high = middle
+            else:
+                low = middle + 1
+        return ledgers[low] if ledgers else LedgerId(-1)
 
     async def index_of(self, start: StartAt) -> int:
         """The index of the message at which a place begins; the topic's next index if that is its end."""
@@ -177,16 +201,16 @@ class LogView:
         """The entry that holds the message with this index, or the first of those that may and that no storage node
         gives. None: the log is shorter, and this is its end."""
         while True:
-            links = [link for link in self._runner.core.ownership.record.ledgers if link.base_index <= number]
-            if not links:
+            link = await self._list.with_index(number)
+            if link is None:
                 return Position(LedgerId(-1), EntryId(0)), None
-            ledger_id = links[-1].ledger_id
+            ledger_id = link.ledger_id
             try:
                 metadata, last = await self._last(ledger_id)
             except LogHole:
-                if ledger_id in self._ids():
-                    raise
-                continue  # trimmed meanwhile: a ledger leaves the list before its record is deleted
+                if await self._has_left(ledger_id):
+                    continue
+                raise
             low, high = EntryId(0), EntryId(last + 1)
             while low < high:
                 middle = EntryId((low + high) // 2)
@@ -247,10 +271,10 @@ class LogView:
 
     async def last_message(self) -> tuple[Position, EntryHeader] | None:
         """The last entry that holds a message; None: the log is empty."""
-        for ledger_id in reversed(self._ids()):
-            if ledger_id > self._runner.progress.confirmed.ledger_id:
-                continue
-            metadata, last = await self._last(ledger_id)
+        below = LedgerId(self._runner.progress.confirmed.ledger_id + 1)
+        while (link := await self._list.before(below)) is not None:
+            below = link.ledger_id
+            metadata, last = await self._last(link.ledger_id)
             for entry_id in range(last, -1, -1):
                 header = await self._header(metadata, EntryId(entry_id))
                 if header.count and header.kind == EntryKind.MESSAGES:

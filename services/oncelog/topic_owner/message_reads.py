@@ -64,7 +64,7 @@ class MessageReads:
                     break  # what comes before it is delivered first
                 at = await self._behind(error, effect.first_index)
             except LogHole:
-                if self._view.is_listed(ledger_id):
+                if not self._view.is_trimmed(ledger_id):
                     raise
                 at = Position(LedgerId(ledger_id + 1), EntryId(0))  # trimmed meanwhile
             else:

@@ -189,7 +189,7 @@ class _Reading:
                 self._runner.progress.unavailable.failed(error)
                 raise
             except LogHole:
-                if self._view.is_listed(ledger_id):
+                if not self._view.is_trimmed(ledger_id):
                     raise
                 return Position(LedgerId(ledger_id + 1), EntryId(0))  # trimmed meanwhile
         return Position(ledger_id, following)

@@ -26,6 +26,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import Checksum, decode_ids, deltas_of, peek_batch
 from oncelog.core.formats.entry import body_of
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import AckQuorumLost, SendAdds
@@ -66,6 +67,7 @@ from oncelog.ledgers.reader import read_entry
 from oncelog.topic_owner.consumer_effects import ConsumerEffects
 from oncelog.topic_owner.effect_executor import EffectExecutor, OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
+from oncelog.topic_owner.ledger_list import LedgerList
 from oncelog.topic_owner.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.space_effects import SpaceEffects
@@ -119,6 +121,7 @@ class TopicRunner:
         self.ownership_proofs = OwnershipProofs(self)
         self.consumers = ConsumerEffects(self, self._executor.start)
         self.space = SpaceEffects(self, self._executor.start)
+        self.ledger_list = LedgerList(self)
         #: {type of an effect: what performs it}
         self._performers: dict[type, Callable[[Any], None]] = {
             **self._executor.performers,
@@ -198,6 +201,10 @@ class TopicRunner:
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """Read the record of one of the topic's ledgers. Raises LogHole."""
         return await self._executor.ledger(ledger_id)
+
+    async def page(self, name: LedgerId) -> ListPage | None:
+        """Read a page of the topic's list of ledgers; None: it has no record."""
+        return await self._executor.page(name)
 
     # --- events -------------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,12 @@ def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX
     shown: dict[str, object] = {
         "owner": record.owner,
         "record_version": runner.core.ownership.version,
+        "ledger_count": record.ledger_count,
         "ledgers": [{"ledger_id": ledger_id, "base_index": base_index} for ledger_id, base_index in record.ledgers],
+        "ledger_pages": [
+            {"first": page.first, "last": page.last, "base_index": page.base_index, "ledgers": page.ledgers}
+            for page in record.pages
+        ],
         "cache": {"bytes": runner.cache.bytes, "hits": runner.cache.hits, "misses": runner.cache.misses},
     }
     if serving is not None:

@@ -12,16 +12,20 @@ Rules
 - Every write is a compare-and-set. It names the version that was read when the record named this owner, or the version
   that its own last write returned. After a conflict or a lost reply nothing is written until the record was read, and
   then the takeover starts again at its recovery.
-- Both chains of the topic, the log and the ack chain, are in the one record. Of the writes that wait, a link of the log
-  goes first, because producers wait for it; then a link of the ack chain, a trim of the log, a trim of the ack chain.
+- Both chains of the topic, the log and the ack chain, are in the one record. Of the writes that wait, a page goes
+  first, because a record that is too large cannot be written with another ledger; then a link of the log, for which
+  producers wait, a link of the ack chain, a trim of the log, a trim of the ack chain.
+- A page and its link are one write, which happens as a whole or not at all (`core.formats.ledger_page`).
 - Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from oncelog.core.errors import NotOwner, TopicNotFound
+from oncelog.core.formats.ledger_page import ListPage, PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.store_status import WriteStatus
@@ -55,10 +59,11 @@ class ReadTopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class WriteTopicRecord:
-    """Compare-and-set of the record from `version`, attempted once."""
+    """Compare-and-set of the record from `version`, attempted once. page: create it in the same transaction."""
 
     record: TopicRecord
     version: int
+    page: ListPage | None = None
 
 
 # --- notifications to the topic ---------------------------------------------------------------------------------------
@@ -89,10 +94,21 @@ class AcksLinked:
 
 
 @dataclass(frozen=True, slots=True)
+class Paged:
+    """The record links this page, which lists ledgers that the record listed before."""
+
+    page: PageLink
+
+
+@dataclass(frozen=True, slots=True)
 class Trimmed:
-    """These ledgers left the list of the log or of the ack chain. They may be deleted now, not before."""
+    """These ledgers left the list of the log or of the ack chain. They may be deleted now, not before.
+
+    pages: so many pages left the list as well. They and their ledgers are below the floor.
+    """
 
     ledger_ids: tuple[LedgerId, ...]
+    pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +132,23 @@ class OwnershipState(Enum):
 _LOST = (OwnershipState.DEPOSED, OwnershipState.DELETED)
 
 
+class LogTrim(NamedTuple):
+    """The ledgers of the log up to `last_gone` leave the list. page: what is left of the page in which that one is.
+    paged: the ledgers of this page that leave."""
+
+    last_gone: LedgerId
+    page: PageLink | None = None
+    paged: tuple[LedgerId, ...] = ()
+
+
 @dataclass(slots=True)
 class _PendingWrites:
-    """What the next writes add to each list, and how many ledgers they remove from its front."""
+    """What the next writes add to each list, and what they remove from its front. trim_acks: a number of ledgers."""
 
+    page: ListPage | None = None
     link: LedgerLink | None = None
     link_acks: LedgerId | None = None
-    trim: int = 0
+    trim: LogTrim | None = None
     trim_acks: int = 0
 
 
@@ -139,8 +165,11 @@ class Ownership:
         self._reading = False
         #: something happened since the read in flight began, so its response is not new enough
         self._read_again = False
-        #: the record that is being written; None when no write is in flight
+        #: the record that is being written; None when no write is in flight. The trim of the log that it holds
         self._writing: TopicRecord | None = None
+        self._trimming: LogTrim | None = None
+        #: every registered process reads pages of ledgers, as one answer has said
+        self.pages_supported = False
         #: what is written next
         self._next = _PendingWrites()
 
@@ -181,9 +210,14 @@ class Ownership:
         self._next.link_acks = ledger_id
         self._write_next()
 
-    def trim(self, count: int) -> None:
-        """Remove the first `count` ledgers from the list of the log."""
-        self._next.trim = count
+    def trim(self, trim: LogTrim) -> None:
+        """Remove ledgers from the front of the list of the log."""
+        self._next.trim = trim
+        self._write_next()
+
+    def move_to_page(self, page: ListPage) -> None:
+        """Move the oldest ledgers that the record lists one by one to a page. No trim may wait."""
+        self._next.page = page
         self._write_next()
 
     def trim_acks(self, count: int) -> None:
@@ -194,18 +228,22 @@ class Ownership:
     def _write_next(self) -> None:
         if self._writing is not None or self.state is not OwnershipState.OWNED:
             return
-        following = self._next
-        if following.link is not None:
+        following, self._trimming = self._next, None
+        page = following.page
+        if page is not None:
+            self._writing = self.record.with_page(page.link)
+        elif following.link is not None:
             self._writing = self.record.with_ledger(following.link)
         elif following.link_acks is not None:
             self._writing = self.record.with_ack_ledger(following.link_acks)
-        elif following.trim:
-            self._writing = self.record.without_first(following.trim)
+        elif following.trim is not None:
+            self._trimming = trim = following.trim
+            self._writing = self.record.without(trim.last_gone, trim.page)
         elif following.trim_acks:
             self._writing = self.record.without_first_acks(following.trim_acks)
         else:
             return
-        self._emit(WriteTopicRecord(self._writing, self.version))
+        self._emit(WriteTopicRecord(self._writing, self.version, page))
 
     def record_read(self, event: TopicRecordRead) -> Owned | OwnershipConfirmed | Deposed | None:
         """Decide from the record that was read."""
@@ -232,7 +270,7 @@ class Ownership:
         self._next = _PendingWrites()
         return Owned()
 
-    def record_written(self, event: TopicRecordWritten) -> Linked | AcksLinked | Trimmed | None:
+    def record_written(self, event: TopicRecordWritten) -> Linked | AcksLinked | Paged | Trimmed | None:
         """Take the response to the write in flight."""
         written, self._writing = self._writing, None
         if written is None or self.state in _LOST:
@@ -245,21 +283,30 @@ class Ownership:
             self.suspect()
             return None
         before, self.record, self.version = self.record, written, event.version
-        # `_next` may have changed since the write began. What it did is in the record that was written.
-        done: Linked | AcksLinked | Trimmed
-        trimmed, trimmed_acks = len(before.ledgers) - len(written.ledgers), len(before.acks) - len(written.acks)
-        if trimmed < 0:
-            done, self._next.link = Linked(written.ledgers[-1].ledger_id), None
-        elif trimmed_acks < 0:
-            done, self._next.link_acks = AcksLinked(written.acks[-1]), None
-        elif trimmed:
-            done = Trimmed(tuple(link.ledger_id for link in before.ledgers[:trimmed]))
-            self._next.trim -= trimmed
-        else:
-            done = Trimmed(before.acks[:trimmed_acks])
-            self._next.trim_acks -= trimmed_acks
+        done = self._done(before, written)
         self._write_next()
         return done
+
+    def _done(self, before: TopicRecord, written: TopicRecord) -> Linked | AcksLinked | Paged | Trimmed:
+        """What a write did. `_next` may have changed since it began, so the records tell it."""
+        following = self._next
+        if written.pages[-1:] != before.pages[-1:] and written.first == before.first:
+            following.page = None
+            return Paged(written.pages[-1])
+        if written.ledgers[-1:] != before.ledgers[-1:]:
+            following.link = None
+            return Linked(written.ledgers[-1].ledger_id)
+        if written.acks[-1:] != before.acks[-1:]:
+            following.link_acks = None
+            return AcksLinked(written.acks[-1])
+        trim = self._trimming
+        if trim is not None:
+            following.trim = None if following.trim == trim else following.trim
+            gone = tuple(link.ledger_id for link in before.ledgers if link.ledger_id <= trim.last_gone)
+            return Trimmed(trim.paged + gone, len(before.pages) - len(written.pages))
+        trimmed = len(before.acks) - len(written.acks)
+        following.trim_acks -= trimmed
+        return Trimmed(before.acks[:trimmed])
 
     def lost(self, reason: str) -> NotOwner | TopicNotFound:
         """The error for the users of the topic at this process: look the topic up again, or it does not exist."""

@@ -266,7 +266,8 @@ class TopicPlacement:
                 raise InvariantViolated(
                     f"topic {self.topic_id}: a placement must name an owner and raise the epoch by one"
                 )
-            if (self._attempt.ledgers, self._attempt.acks) != (self._record.ledgers, self._record.acks):
+            before, after = self._record, self._attempt
+            if (after.pages, after.ledgers, after.acks) != (before.pages, before.ledgers, before.acks):
                 raise InvariantViolated(f"topic {self.topic_id}: a placement must not touch the ledgers")
         if self.state is PlacementState.IDLE and self._unload is not None:
             raise InvariantViolated(f"topic {self.topic_id}: an unload was forgotten")

@@ -5,10 +5,14 @@ owner_epoch + 1 (acquire). All later writes (open, roll, trim) are the owner's, 
 record named it, or that its last write returned. A cursor's record names its ledgers and the owner_epoch that may add
 to them.
 
-The topic record lists both chains of a topic: the log (messages and grants) and the ack chain (entries of kind 7). It
-has format 1 until the first ledger of an ack chain is linked, and format 2 from then on. A process that cannot serve an
-ack chain refuses to read format 2, so it neither places the topic nor writes the record without its ack chain (hazard
-50).
+The topic record lists both chains of a topic: the log (messages and grants) and the ack chain (entries of kind 7).
+
+Of the log it lists the newest ledgers, and links the pages that list the older ones (`ledger_page`), so that it stays
+small however long the log is. The ack chain has no pages: it begins at the oldest kept snapshot, so it is short.
+
+Formats: 1 until the first ledger of an ack chain is linked, 2 from then on, 3 from the first page on. A process that
+cannot serve an ack chain refuses to read format 2, one that does not know pages refuses format 3. So it neither places
+the topic nor writes the record without what it does not know (hazards 50 and 86).
 """
 
 import json
@@ -16,15 +20,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
+from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.record_fields import number, numbers, pairs, parse_json, text
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.core.process_version import ACKS_VERSION
+from oncelog.core.process_version import ACKS_VERSION, PAGES_VERSION
 
 FORMAT = 1
-#: The format of a topic record that lists an ack chain.
+#: The format of a topic record that lists an ack chain, and of one that has or had pages.
 FORMAT_WITH_ACKS = 2
+FORMAT_WITH_PAGES = 3
 #: {format of a topic record: the lowest process version that can serve the topic}
-_VERSION_NEEDED = {FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION}
+_VERSION_NEEDED = {FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION, FORMAT_WITH_PAGES: PAGES_VERSION}
 #: The cursor that holds the dedup snapshots.
 DEDUP_CURSOR = "oncelog.dedup"
 
@@ -38,8 +44,9 @@ class LedgerLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """ledgers: of the log, ascending ids; all but the last are CLOSED. deleted_below: the log's ledgers below this id
-    were deleted; it only rises, in the compare-and-set that trims (hazard 67).
+    """ledgers: the newest of the log, ascending ids; all but the last are CLOSED. pages: with the older ones, in order.
+    deleted_below: the log's ledgers below this id were deleted; it only rises, in the compare-and-set that trims
+    (hazard 67).
 
     acks, acks_deleted_below: the same for the ack chain, which has no ledger before the topic's first subscription.
     format: what an owner must support to serve the topic; it only rises.
@@ -54,6 +61,19 @@ class TopicRecord:
     acks: tuple[LedgerId, ...] = ()
     acks_deleted_below: LedgerId = LedgerId(0)
     format: int = FORMAT
+    pages: tuple[PageLink, ...] = ()
+
+    @property
+    def first(self) -> LedgerLink | None:
+        """The oldest ledger of the log; None: the log has none."""
+        if self.pages:
+            return LedgerLink(self.pages[0].first, self.pages[0].base_index)
+        return self.ledgers[0] if self.ledgers else None
+
+    @property
+    def ledger_count(self) -> int:
+        """The ledgers of the log, with those in pages."""
+        return sum(page.ledgers for page in self.pages) + len(self.ledgers)
 
     def can_be_served_by(self, version: int) -> bool:
         """Whether a process of this version can serve the topic (core.process_version)."""
@@ -70,11 +90,28 @@ class TopicRecord:
             )
         return replace(self, ledgers=(*self.ledgers, link))
 
-    def without_first(self, count: int) -> "TopicRecord":
-        if count >= len(self.ledgers):
+    def with_page(self, page: PageLink) -> "TopicRecord":
+        """The same log, its oldest ledgers outside of pages in a page."""
+        moved = self.ledgers[: page.ledgers]
+        if not moved or (moved[0].ledger_id, moved[-1].ledger_id) != (page.first, page.last):
+            raise InvariantViolated(f"{page} does not list the topic's oldest ledgers outside of pages")
+        if page.ledgers >= len(self.ledgers):
+            raise InvariantViolated("the topic's last ledger is never in a page")
+        form = max(self.format, FORMAT_WITH_PAGES)
+        return replace(self, ledgers=self.ledgers[page.ledgers :], pages=(*self.pages, page), format=form)
+
+    def without(self, last_gone: LedgerId, page: PageLink | None = None) -> "TopicRecord":
+        """The log without its ledgers up to `last_gone`. page: what is left of the page in which that one is."""
+        ledgers = tuple(link for link in self.ledgers if link.ledger_id > last_gone)
+        if not ledgers:
             raise InvariantViolated("a trim never takes a topic's last ledger")
-        kept = self.ledgers[count:]
-        return replace(self, ledgers=kept, deleted_below=max(self.deleted_below, kept[0].ledger_id))
+        cut = [link for link in self.pages if link.first <= last_gone < link.last]
+        if [link.name for link in cut] != ([] if page is None else [page.name]):
+            raise InvariantViolated(f"a trim up to ledger {last_gone} leaves a part of {cut}, not {page}")
+        kept = tuple(link for link in self.pages if link.first > last_gone)
+        pages = kept if page is None else (page, *kept)
+        floor = pages[0].first if pages else ledgers[0].ledger_id
+        return replace(self, ledgers=ledgers, pages=pages, deleted_below=max(self.deleted_below, floor))
 
     def with_ack_ledger(self, ledger_id: LedgerId) -> "TopicRecord":
         """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard 50)."""
@@ -126,6 +163,8 @@ def encode_topic(record: TopicRecord) -> bytes:
         "acks": list(record.acks),
         "acks_deleted_below": record.acks_deleted_below,
     }
+    if record.format >= FORMAT_WITH_PAGES:
+        fields["pages"] = [list(page) for page in record.pages]
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -133,16 +172,17 @@ def decode_topic(data: bytes) -> TopicRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
     try:
         fields = parse_json(data)
-        form = fields["format"]
-        if form not in (FORMAT, FORMAT_WITH_ACKS):
-            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_ACKS}")
+        form = number(fields, "format")
+        if form not in _VERSION_NEEDED:
+            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_PAGES}")
         ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
         owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
         epoch = OwnerEpoch(number(fields, "owner_epoch"))
         topic_id, name = TopicId(text(fields, "topic_id")), text(fields, "name")
         acks = tuple(map(LedgerId, numbers({"acks": []} | fields, "acks")))
         floors = _floor(fields), _floor(fields, "acks_deleted_below")
-        return TopicRecord(topic_id, name, owner, epoch, ledgers, floors[0], acks, floors[1], number(fields, "format"))
+        pages = tuple(_page_link(page) for page in fields["pages"]) if form >= FORMAT_WITH_PAGES else ()
+        return TopicRecord(topic_id, name, owner, epoch, ledgers, floors[0], acks, floors[1], form, pages)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
 
@@ -172,6 +212,12 @@ def decode_cursor(data: bytes) -> CursorRecord:
 def _floor(fields: dict[str, Any], name: str = "deleted_below") -> LedgerId:
     """Raises ValueError."""
     return LedgerId(number({name: 0} | fields, name))
+
+
+def _page_link(page: object) -> PageLink:
+    """Raises ValueError, TypeError."""
+    name, first, base_index, last, *rest = numbers({"page": page}, "page")
+    return PageLink(LedgerId(name), LedgerId(first), base_index, LedgerId(last), *rest)
 
 
 def _cursor_link(ledger: object, base: object, acks: object = None) -> CursorLink:

@@ -1,9 +1,9 @@
 """What of a topic's log may be deleted, which messages expire, and what a backlog quota does. Pure functions.
 
 Rules
-- A ledger is deleted as a whole, oldest first, never the open one, and only when everything allows it: the durable fold
-  of every subscription (mark_delete, and the ledgers of pending dead letters), the trim bound of the snapshots, and
-  retention by time or size.
+- A ledger is deleted as a whole, oldest first, and so is a page that was not read; never the open one, and only when
+  everything allows it: the durable fold of every subscription (mark_delete, and the ledgers of pending dead letters),
+  the trim bound of the snapshots, and retention by time or size.
 - While a step back is in flight (a seek, or a new subscription at an earlier place) no trim begins; while a trim is in
   flight, a step back to a place below its target waits (hazard 29).
 - Clocks decide about messages only while they agree: this owner's own clock, and ZooKeeper's, as the owner's last write
@@ -33,10 +33,10 @@ EVICT_PERCENT = 90
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpan:
-    """One ledger of the log. It holds the messages first_index .. end_index - 1.
+    """One ledger of the log, or the ledgers of one page together. It holds the messages first_index .. end_index - 1.
 
     message_bytes: of the entries with messages. began_ms, ended_ms: append times of the first and the last entry; 0: it
-    has none. closed: its end is decided.
+    has none. closed: its end is decided. ledgers: how many; ledger_id is the last.
     """
 
     ledger_id: LedgerId
@@ -46,6 +46,7 @@ class LedgerSpan:
     began_ms: int
     ended_ms: int
     closed: bool
+    ledgers: int = 1
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------

@@ -122,6 +122,25 @@ class ReadLedgerEnds:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLedgerPage:
+    """Read a page of the topic's list of ledgers. The shell retries until it has an answer."""
+
+    name: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPageSupport:
+    """Read whether every registered process reads pages of ledgers, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePages:
+    """The ledgers below this id were trimmed: delete the records of those in pages, and then the pages."""
+
+    below: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
 class CheckClock:
     """Write a record to ZooKeeper, or use such a write of this process from less than a minute ago."""
 
@@ -238,7 +257,8 @@ TopicEffect = (
     | LastAddConfirmed | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries
     | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord
     | WriteTopicRecord | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
-    | ConsumerEffect | ReadLedgerEnds | CheckClock | AnswerTruncate | LogTrimmed
+    | ConsumerEffect | ReadLedgerEnds | ReadLedgerPage | CheckPageSupport | DeletePages | CheckClock | AnswerTruncate
+    | LogTrimmed
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from oncelog.core.coordination.ownership import TopicRecordRead, TopicRecordWritten
 from oncelog.core.errors import OncelogError, Retriable, UnreadableEntry
 from oncelog.core.formats.batch import BatchHeader, Buffer
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber
@@ -181,6 +182,21 @@ class LedgerEndsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerPageRead:
+    """The response to ReadLedgerPage, after a sync. None: there is no such record."""
+
+    name: LedgerId
+    page: ListPage | None
+
+
+@dataclass(frozen=True, slots=True)
+class PageSupportChecked:
+    """The response to CheckPageSupport. known: every registered process reads pages."""
+
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClockChecked:
     """The response to CheckClock: this process has written a record. answered_ms: own clock at the response.
     modified_ms: the record's mtime."""
@@ -223,12 +239,13 @@ class EntriesUnavailable:
 
 TakeoverEvent = (
     CursorRecordRead | CursorRecordWritten | EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerRead
-    | LedgerWritten | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
+    | LedgerPageRead | LedgerWritten | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded
+    | TopicTimerFired
 )  # fmt: skip
 
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordRead | TopicRecordWritten | HigherEpochReported
-    | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | ClockChecked | TrimRequested
-    | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
+    | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | PageSupportChecked | ClockChecked
+    | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
 )  # fmt: skip

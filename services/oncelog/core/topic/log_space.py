@@ -4,6 +4,10 @@ The owner counts what it appends itself. About the ledgers of former owners it k
 somebody asks: then their records and their last entries are read, once (`unknown`, `ends_read`). The bytes of such a
 ledger include its few grants.
 
+The ledgers of a page count together, as one span, until the page is read: the first page, because ledgers are deleted
+from there, and the page with the lowest message that a subscription needs. So a log of a million ledgers costs memory
+for a few thousand.
+
 Marks are (end index, append time) of messages at some distance from each other. They say how old messages are within a
 ledger. Only the newest are kept; of older ledgers their ends are known.
 """
@@ -13,7 +17,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId, Position
 from oncelog.core.subscriptions.retention import LedgerSpan
 from oncelog.core.topic.events import EndOfLedger
@@ -30,8 +35,8 @@ MARK_MS_MIN = 1_000
 class LogSpace:
     """The ledgers of the log, oldest first, the open one last."""
 
-    def __init__(self, links: Sequence[LedgerLink], next_index: int) -> None:
-        """links: of the topic record, all CLOSED. next_index: where they end."""
+    def __init__(self, record: TopicRecord, next_index: int) -> None:
+        """record: of the topic, all ledgers CLOSED. next_index: where they end."""
         #: {former owners' ledger whose end is not read yet: (first index, end index)}
         self._unread: dict[LedgerId, tuple[int, int]] = {}
         self._spans: dict[LedgerId, LedgerSpan] = {}
@@ -42,9 +47,19 @@ class LogSpace:
         self._mark_ms = MARK_MS
         #: grows with everything that can change a decision
         self.changes = 0
+        links = record.ledgers
         ends = [*(link.base_index for link in links), next_index][1:]
         for link, end_index in zip(links, ends, strict=True):
             self._unread[link.ledger_id] = (link.base_index, end_index)
+        #: {page: (its link, its end index)}, oldest first; and the pages whose ledgers count one by one
+        self._pages: dict[LedgerId, tuple[PageLink, int]] = {}
+        self._unfolded: dict[LedgerId, ListPage] = {}
+        #: pages without a record: nothing more can be known of them
+        self._gone: dict[LedgerId, None] = {}
+        page_ends = [*(page.base_index for page in record.pages[1:]), *(link.base_index for link in links[:1])]
+        for page, end_index in zip(record.pages, page_ends, strict=False):
+            self._pages[page.name] = (page, end_index)
+            self._fold(page.name)
 
     # --- what the owner appends ---------------------------------------------------------------------------------------
 
@@ -88,6 +103,10 @@ class LogSpace:
         """Ledgers whose ends are not read yet."""
         return tuple(self._unread)
 
+    def unknown_of(self, links: Sequence[LedgerLink]) -> tuple[LedgerId, ...]:
+        """Those of these ledgers whose ends are not read yet."""
+        return tuple(link.ledger_id for link in links if link.ledger_id in self._unread)
+
     def ends_read(self, ends: Sequence[EndOfLedger]) -> None:
         for each in ends:
             indexes = self._unread.pop(each.ledger_id, None)
@@ -98,6 +117,9 @@ class LogSpace:
                     each.ledger_id, first, end, count, each.appended_ms, each.appended_ms, closed=True
                 )
                 self._ends[each.ledger_id] = each.end
+        self._sort()
+
+    def _sort(self) -> None:
         self._spans = dict(sorted(self._spans.items()))
         self.changes += 1
 
@@ -106,18 +128,93 @@ class LogSpace:
         """Where the messages end whose sizes are not known."""
         return max((end for _, end in self._unread.values()), default=0)
 
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    def _fold(self, name: LedgerId) -> None:
+        """The ledgers of this page count together."""
+        page, end_index = self._pages[name]
+        former = self._unfolded.pop(name, None)
+        for ledger in page.listed(former) if former is not None else ():
+            del self._spans[ledger.ledger_id]
+        self._spans[page.last] = LedgerSpan(
+            page.last, page.base_index, end_index, page.message_bytes, page.ended_ms, page.ended_ms, True, page.ledgers
+        )
+        self._sort()
+
+    def pages_to_read(self, lowest: int | None) -> tuple[LedgerId, ...]:
+        """The pages whose ledgers should count one by one, and do not. lowest: the lowest message that is needed."""
+        names = list(self._pages)
+        wanted = dict.fromkeys(names[:1])
+        if lowest is not None:
+            wanted |= dict.fromkeys(n for n, (page, end) in self._pages.items() if page.base_index <= lowest < end)
+        for name in [each for each in self._unfolded if each not in wanted]:
+            self._fold(name)
+        return tuple(name for name in wanted if name not in self._unfolded and name not in self._gone)
+
+    def page_read(self, name: LedgerId, page: ListPage | None) -> None:
+        """The ledgers of this page count one by one from now on. None: it has no record, so they go together."""
+        if page is None:
+            self._gone[name] = None
+        if page is None or name not in self._pages or name in self._unfolded:
+            return
+        link, end_index = self._pages[page.name]
+        del self._spans[link.last]
+        self._unfolded[page.name] = page
+        listed = link.listed(page)
+        ends = [*(ledger.base_index for ledger in listed), end_index][1:]
+        for each, end in zip(listed, ends, strict=True):
+            self._spans[each.ledger_id] = LedgerSpan(
+                each.ledger_id, each.base_index, end, each.message_bytes, each.ended_ms, each.ended_ms, closed=True
+            )
+        self._sort()
+
+    def page_of(self, links: Sequence[LedgerLink], now_ms: int) -> ListPage:
+        """A page with these ledgers. What is not known of one counts as no bytes, appended now: nothing goes early."""
+        ledgers: list[PagedLedger] = []
+        for link in links:
+            span = self._spans.get(link.ledger_id)
+            size, ended_ms = (0, now_ms) if span is None else (span.message_bytes, span.ended_ms)
+            ledgers.append(PagedLedger(link.ledger_id, link.base_index, size, ended_ms))
+        return ListPage(tuple(ledgers))
+
+    def moved(self, page: ListPage, end_index: int) -> None:
+        """The topic record links this page, which ends before the message `end_index`."""
+        for ledger in page.ledgers:
+            for ledgers in (self._spans, self._unread, self._ends):
+                ledgers.pop(ledger.ledger_id, None)
+        self._pages[page.name] = (page.link, end_index)
+        self._fold(page.name)
+
+    def cut(self, last_gone: LedgerId) -> tuple[PageLink | None, tuple[LedgerId, ...]]:
+        """(What is left of the page in which this ledger is, the ledgers of it that go with this one).
+
+        The page must have been read, unless it goes as a whole.
+        """
+        for name, (link, _) in self._pages.items():
+            if link.first <= last_gone < link.last:
+                page = self._unfolded[name]
+                gone = tuple(each.ledger_id for each in link.listed(page) if each.ledger_id <= last_gone)
+                return page.link_behind(last_gone), gone
+        return None, ()
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def spans(self) -> list[LedgerSpan]:
         """All ledgers whose ends are known, oldest first."""
         return list(self._spans.values())
 
+    def boundaries(self) -> list[tuple[LedgerId, int]]:
+        """(Ledger id, end index) of all ledgers but the last, where the log may be cut."""
+        ends = [(span.ledger_id, span.end_index) for span in self._spans.values()]
+        ends += [(ledger_id, end) for ledger_id, (_, end) in self._unread.items()]
+        return sorted(ends)[:-1]
+
     def covered(self, bound: Position | None) -> Position | None:
         """The trim bound, behind its ledger if it covers the whole of a CLOSED one: no replay begins in that."""
         if bound is None:
             return None
-        span = self._spans.get(bound.ledger_id)
-        if span is not None and span.closed and bound.entry_id >= self._ends[bound.ledger_id]:
+        span, end = self._spans.get(bound.ledger_id), self._ends.get(bound.ledger_id)
+        if span is not None and span.closed and end is not None and bound.entry_id >= end:
             return Position(LedgerId(bound.ledger_id + 1), NO_ENTRY)
         return bound
 
@@ -138,9 +235,15 @@ class LogSpace:
         self._mark_ms = MARK_MS if age_ms is None else max(MARK_MS_MIN, age_ms // MARKS_PER_AGE)
         self.changes += 1
 
-    def trimmed(self, first: LedgerId) -> None:
-        """The log begins with this ledger now."""
+    def trimmed(self, record: TopicRecord) -> list[LedgerSpan]:
+        """The list of the log begins later now. Returns what left it."""
+        first = record.pages[0].first if record.pages else record.ledgers[0].ledger_id
+        gone = [span for span in self._spans.values() if span.ledger_id < first]
         for ledgers in (self._spans, self._unread, self._ends):
             for ledger_id in [each for each in ledgers if each < first]:
                 del ledgers[ledger_id]
+        kept = {page.name: page for page in record.pages}
+        self._pages = {name: (kept[name], end) for name, (_, end) in self._pages.items() if name in kept}
+        self._unfolded = {name: page for name, page in self._unfolded.items() if name in kept}
         self.changes += 1
+        return gone

@@ -41,6 +41,7 @@ from oncelog.core.topic.dedup_cursor import CursorState, DedupCursor, SnapshotSe
 from oncelog.core.topic.effects import LastAddConfirmed, StartTopicTimer, Step
 from oncelog.core.topic.log import TopicLog
 from oncelog.core.topic.openings import Openings
+from oncelog.core.topic.paging import PageSettings
 from oncelog.core.topic.policies import TopicPolicies
 from oncelog.core.topic.sessions import BlockedOn, Sessions
 from oncelog.core.topic.space import TopicSpace
@@ -79,6 +80,7 @@ class TopicSettings:
     early_openings_max: int = 10_000
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     acks: AckLogSettings = field(default_factory=AckLogSettings)
+    pages: PageSettings = field(default_factory=PageSettings)
 
 
 class Serving:
@@ -125,7 +127,7 @@ class Serving:
         self._subscriptions_begun = 0
         self.subscriptions = Subscriptions(
             step, taken.subscriptions, self.acks.append,
-            first_index=record.ledgers[0].base_index if record.ledgers else 0,
+            first_index=record.first.base_index if record.first is not None else 0,
             next_index=taken.state.next_index, first_consumer=first_consumer, new_id=self._new_subscription_id,
             partition=parse_topic(record.name).partition or 0, has_room=lambda: self.acks.has_room,
         )  # fmt: skip
@@ -135,7 +137,7 @@ class Serving:
             suspect=ownership.suspect, finished=self._cursor_finished,
         )  # fmt: skip
         self.space = TopicSpace(
-            step, ownership, self.log, self.acks, self.subscriptions, self.cursor, policies,
+            step, ownership, self.log, self.acks, self.subscriptions, self.cursor, policies, pages=settings.pages,
             judged=self.sessions.quota_judged,
         )  # fmt: skip
         self._opened_ms = step.now_ms
@@ -178,7 +180,8 @@ class Serving:
     # --- open, close --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open the log's next ledger."""
+        """Open the log's next ledger. A record that has become too large for another one is made smaller before."""
+        self.space.paging.tick()
         self.log.ledgers.open_next()
 
     def linked(self) -> None:

@@ -13,13 +13,13 @@ Rules
 - `core.subscriptions.retention` decides; here is what it decides from. What is unknown deletes nothing.
 - When only the snapshots hold a ledger back, another base is written, so that their bound moves.
 - A trim is one compare-and-set of the topic record; the ledgers' records and copies go after it.
+- Of a log with pages (`paging`), a page that need not be read is judged, and trimmed, as a whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from oncelog.core.coordination.ownership import Ownership
+from oncelog.core.coordination.ownership import LogTrim, Ownership
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, SubscriptionNumber
@@ -33,6 +33,7 @@ from oncelog.core.subscriptions.retention import (
     QuotaAction,
     QuotaVerdict,
     RetentionPolicy,
+    Trim,
     backlog_bytes,
     expired_below,
     expired_ranges,
@@ -42,10 +43,11 @@ from oncelog.core.subscriptions.retention import (
 )
 from oncelog.core.subscriptions.subscriptions import Subscriptions
 from oncelog.core.topic.dedup_cursor import DedupCursor
-from oncelog.core.topic.effects import AnswerTruncate, CheckClock, LogTrimmed, ReadLedgerEnds, Step
-from oncelog.core.topic.events import ClockChecked, LedgerEndsRead, TrimRequested, TruncateRequested
+from oncelog.core.topic.effects import AnswerTruncate, CheckClock, LogTrimmed, ReadLedgerEnds, ReadLedgerPage, Step
+from oncelog.core.topic.events import ClockChecked, LedgerEndsRead, LedgerPageRead, TrimRequested, TruncateRequested
 from oncelog.core.topic.log import TopicLog
 from oncelog.core.topic.log_space import LogSpace
+from oncelog.core.topic.paging import PageSettings, Paging
 from oncelog.core.topic.policies import TopicPolicies
 
 #: How often policies are applied: where something has changed, and where only time has passed.
@@ -85,6 +87,7 @@ class TopicSpace:
         cursor: DedupCursor,
         policies: TopicPolicies,
         *,
+        pages: PageSettings,
         judged: Callable[[QuotaVerdict], None],
     ) -> None:
         """judged: called with the verdict of the backlog quota when it changes."""
@@ -95,7 +98,8 @@ class TopicSpace:
         self._subscriptions = subscriptions
         self._cursor = cursor
         self._judged = judged
-        self.ledgers = LogSpace(ownership.record.ledgers, log.table.state.next_index)
+        self.ledgers = LogSpace(ownership.record, log.table.state.next_index)
+        self.paging = Paging(step, ownership, self.ledgers, pages, read_ends=self._read_ends)
         self.policies = policies
         self.verdict = QuotaVerdict()
         self._judge: AckStateJudge | None = None
@@ -103,7 +107,9 @@ class TopicSpace:
         self._trim_target: int | None = None
         self._clock: ClockCheck | None = None
         self._clock_asked_ms: int | None = None
-        self._reads_ends = False
+        #: former owners' ledgers whose ends were asked for, and pages that were
+        self._asked_ends: dict[LedgerId, None] = {}
+        self._asked_pages: dict[LedgerId, None] = {}
         self._checked_ms = step.now_ms
         #: what the last check was based on
         self._checked: tuple[int, Position] | None = None
@@ -144,6 +150,8 @@ class TopicSpace:
             self._set_judge()
         if self._truncation is not None:
             self._truncate(self._truncation)
+        if self._trim_target is None:
+            self.paging.tick()
         policies, now_ms = self.policies, self._step.now_ms
         if policies.keeps_everything:
             self._know_backlogs()
@@ -175,15 +183,31 @@ class TopicSpace:
                 self._all_known()
 
     def _all_known(self) -> bool:
-        """Whether the ends of all ledgers are known; otherwise they are read."""
+        """Whether the ends of all ledgers are known, and the pages that matter were read; otherwise they are read."""
         unknown = self.ledgers.unknown
-        if unknown and not self._reads_ends:
-            self._reads_ends = True
-            self._step.emit(ReadLedgerEnds(unknown))
-        return not unknown
+        self._read_ends(unknown)
+        return self._pages_known() and not unknown
+
+    def _pages_known(self) -> bool:
+        pages = self.ledgers.pages_to_read(self._lowest_mark())
+        for name in pages:
+            if name not in self._asked_pages:
+                self._asked_pages[name] = None
+                self._step.emit(ReadLedgerPage(name))
+        return not pages
+
+    def _read_ends(self, ledger_ids: Sequence[LedgerId]) -> None:
+        wanted = tuple(ledger_id for ledger_id in ledger_ids if ledger_id not in self._asked_ends)
+        if wanted:
+            self._asked_ends |= dict.fromkeys(wanted)
+            self._step.emit(ReadLedgerEnds(wanted))
 
     def ledger_ends_read(self, event: LedgerEndsRead) -> None:
         self.ledgers.ends_read(event.ends)
+
+    def page_read(self, event: LedgerPageRead) -> None:
+        self._asked_pages.pop(event.name, None)
+        self.ledgers.page_read(event.name, event.page)
 
     def _compare_clocks(self) -> None:
         if self.policies.age_ms is None:
@@ -281,20 +305,19 @@ class TopicSpace:
 
     def _trim_by_policy(self) -> None:
         bound = self.ledgers.covered(self._cursor.trim_bound())
-        removed = self._may_go(self.policies.retention, bound)
-        if removed:
-            self._begin_trim(removed)
-        elif self._may_go(self.policies.retention, _NO_TARGET):
+        trim = self._may_go(self.policies.retention, bound)
+        if trim is not None:
+            self._begin_trim(trim)
+        elif self._may_go(self.policies.retention, _NO_TARGET) is not None:
             self._rebase(after_ms=REBASE_MS)
 
-    def _may_go(self, policy: RetentionPolicy, bound: Position | None) -> int:
-        """How many ledgers may go, with this trim bound."""
-        trim = trim_of(
+    def _may_go(self, policy: RetentionPolicy, bound: Position | None) -> Trim | None:
+        """Which ledgers may go, with this trim bound."""
+        return trim_of(
             self.ledgers.spans(), policy, first_needed=self._first_needed(), trim_bound=bound,
             step_back_in_flight=self._subscriptions.steps_back_to() is not None, clock_agrees=self.clock_agrees,
             now_ms=self._step.now_ms,
         )  # fmt: skip
-        return 0 if trim is None else len(trim.ledgers)
 
     def _rebase(self, *, after_ms: int) -> None:
         """Write another base if that can move the trim bound, but not more often than this."""
@@ -313,36 +336,37 @@ class TopicSpace:
         A ledger stays as long as a subscription needs one of its messages by the durable fold, and so do the ledgers
         from the place of a step back that is in flight (hazards 25 and 29).
         """
-        bound, links = self.ledgers.covered(self._cursor.trim_bound()), self._ownership.record.ledgers
+        bound = self.ledgers.covered(self._cursor.trim_bound())
         if bound is None or self._trim_target is not None:
             return
+        self._pages_known()  # until then the first page goes as a whole, or not at all
         limit = min(bound, event.before).ledger_id
         places = (self._first_needed(), self._subscriptions.steps_back_to())
         needed = min((place for place in places if place is not None), default=None)
-        removed = 0
-        for link, following in pairwise(links):
-            if link.ledger_id >= limit or (needed is not None and following.base_index > needed):
+        trim: Trim | None = None
+        for ledger_id, end_index in self.ledgers.boundaries():
+            if ledger_id >= limit or (needed is not None and end_index > needed):
                 break
-            removed += 1
-        self._begin_trim(removed)
+            trim = Trim((ledger_id,), end_index)
+        if trim is not None:
+            self._begin_trim(trim)
 
-    def _begin_trim(self, removed: int) -> None:
-        links = self._ownership.record.ledgers
-        if removed and self._trim_target is None:
-            self._trim_target = links[removed].base_index
-            self._subscriptions.trim_began(self._trim_target)
-            self._ownership.trim(removed)
+    def _begin_trim(self, trim: Trim) -> None:
+        if self._trim_target is None and self.paging.moving is None:
+            self._trim_target = trim.first_index
+            self._subscriptions.trim_began(trim.first_index)
+            self._ownership.trim(LogTrim(trim.ledgers[-1], *self.ledgers.cut(trim.ledgers[-1])))
 
     def trimmed(self) -> None:
         """Ledgers left one of the topic's lists."""
-        first = self._ownership.record.ledgers[0]
-        if self._trim_target is not None and first.base_index >= self._trim_target:
+        first = self._ownership.record.first
+        if first is not None and self._trim_target is not None and first.base_index >= self._trim_target:
             self._trim_target = None
-            gone = [span for span in self.ledgers.spans() if span.ledger_id < first.ledger_id]
+            gone = self.ledgers.trimmed(self._ownership.record)
             # Numbers that were given up are no messages (hazard 72).
             messages = sum((span.end_index - span.first_index) % GIVEN_UP_INDEXES for span in gone)
-            self._step.emit(LogTrimmed(len(gone), messages, sum(span.message_bytes for span in gone)))
-            self.ledgers.trimmed(first.ledger_id)
+            ledgers = sum(span.ledgers for span in gone)
+            self._step.emit(LogTrimmed(ledgers, messages, sum(span.message_bytes for span in gone)))
             self._subscriptions.trim_ended(first.base_index)
 
     # --- truncation ---------------------------------------------------------------------------------------------------
@@ -356,7 +380,7 @@ class TopicSpace:
 
     def _truncate(self, truncation: _Truncation) -> None:
         """One step further, as far as possible."""
-        writer, links = self._log.ledgers.writer, self._ownership.record.ledgers
+        writer, first = self._log.ledgers.writer, self._ownership.record.first
         now_ms = self._step.now_ms
         if truncation.below is None and self._log.open and writer is not None:
             if writer.next_entry == 0:
@@ -367,7 +391,7 @@ class TopicSpace:
         if below is not None:
             self._rebased_ms = None
             self._subscriptions.skip_below(below)
-            if links[0].base_index >= below:
+            if first is not None and first.base_index >= below:
                 self._truncation = None
                 for call in truncation.calls:
                     self._step.emit(AnswerTruncate(call, below))

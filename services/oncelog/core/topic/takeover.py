@@ -33,11 +33,11 @@ from enum import Enum
 from oncelog.core.dedup.producers import RECENT_BYTES_MAX
 from oncelog.core.dedup.snapshot import SnapshotReader
 from oncelog.core.dedup.state import DedupState
-from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, LedgerUnavailable, LogHole, UnreadableEntry
-from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, LogHole, UnreadableEntry
+from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, decode_given_up, peek_header
-from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     LedgerRead,
@@ -68,9 +68,11 @@ from oncelog.core.topic.events import (
     EntriesRead,
     EntriesUnavailable,
     EntryUnreadable,
+    LedgerPageRead,
     TakeoverEvent,
     TopicTimerFired,
 )
+from oncelog.core.topic.replay_list import ReplayList, cannot_begin, fold_next
 
 #: Prefix of the timer's keys; the rest distinguishes the takeovers of one topic.
 CURSOR_TIMER = "cursor"
@@ -131,8 +133,10 @@ class Takeover:
         #: the log's last ledger, as it was recovered
         self._log_end: LedgerMetadata | None = None
         self._log_replayed = False
+        self._replay_begun = False
+        self._list = ReplayList(step, record)
         self._recovery: LedgerRecovery | None = None
-        #: cursor ledgers still to be tried, or log ledgers still to be replayed, the next one last
+        #: cursor ledgers still to be tried, the next one last
         self._ledgers: list[LedgerId] = []
         #: (ledger being read, its next and last entry, the snapshot reader when it is the cursor's)
         self._reading: tuple[LedgerMetadata, EntryId, SnapshotReader | None] | None = None
@@ -156,6 +160,9 @@ class Takeover:
     def handle(self, event: TakeoverEvent) -> None:
         """Take one completion. Completions of another ledger or step are late and are ignored."""
         if self.state in (TakeoverState.DONE, TakeoverState.FAILED):
+            return
+        if isinstance(event, LedgerPageRead):
+            self._page_read(event)
             return
         if not isinstance(event, TopicTimerFired | CursorRecordRead | CursorRecordWritten) and self.acks.owns(
             event.ledger_id
@@ -329,39 +336,43 @@ class Takeover:
 
     def _replay(self) -> None:
         self.state = TakeoverState.REPLAY
-        position = self.fold.position
-        links = [link for link in self.record.ledgers if link.ledger_id >= position.ledger_id]
-        # A ledger that all kept snapshots cover as a whole may have been deleted: no replay begins in it.
-        deleted = self.record.deleted_below > position.ledger_id
-        covered = deleted and bool(links) and links[0].base_index == self.fold.next_index
-        if position != BEFORE_ALL and not covered and not (links and links[0].ledger_id == position.ledger_id):
-            self._fail(f"the snapshot ends at {position}, and the topic's list does not hold that ledger any more")
-        elif position == BEFORE_ALL and links and links[0].base_index != 0:
-            self._fail(self._no_snapshot(links[0].base_index))
+        self._list.start(self.fold.position.ledger_id)
+        self._begin_replay()
+
+    def _page_read(self, event: LedgerPageRead) -> None:
+        reason = self._list.page_read(event) if self.state is TakeoverState.REPLAY else None
+        if reason is not None:
+            self._fail(reason)
+        elif self.state is TakeoverState.REPLAY and not self._replay_begun:
+            self._begin_replay()
+        elif self._reading is None:
+            self._next_log_ledger()
+
+    def _begin_replay(self) -> None:
+        """Go on once the first ledger to replay is known."""
+        if not self._list.ready:
+            return
+        self._replay_begun = True
+        failure = cannot_begin(self.fold, self.record.deleted_below, self._list.next, self.unavailable)
+        if failure is not None:
+            self._fail(failure)
         else:
-            self._ledgers = [link.ledger_id for link in reversed(links)]
             self._step.emit(TakeoverPhaseEnded(TakeoverPhase.LOAD_SNAPSHOT, len(self.fold.producers)))
             self.acks.replay(self.subscriptions)
             if self.state is TakeoverState.REPLAY:
                 self._next_log_ledger()
 
-    def _no_snapshot(self, first_index: int) -> TakeoverFailed:
-        reason = f"no snapshot can be read, and the log begins with message {first_index}, not with the first"
-        away = self.unavailable
-        if away is None:
-            return TakeoverFailed(reason)
-        members = tuple((member, "is waited for") for member in away.waiting_for)
-        reason = f"{reason}; {away.reason}"
-        return TakeoverFailed(reason, LedgerUnavailable.code, away.ledger_id, away.first, members)
-
     def _next_log_ledger(self) -> None:
-        if not self._ledgers:
+        following = self._list.next
+        if not self._list.ready:
+            return
+        if following is None:
             self._log_replayed = True
             self._chain_replayed()
-        elif self._log_end is not None and self._log_end.ledger_id == self._ledgers[-1]:
-            self._replay_ledger(self._log_end)
+        elif self._log_end is not None and self._log_end.ledger_id == following.ledger_id:
+            self._replay_ledger(self._log_end, following)
         else:
-            self._step.emit(ReadLedger(self._ledgers[-1]))
+            self._step.emit(ReadLedger(following.ledger_id))
 
     def _chain_replayed(self) -> None:
         """End when both chains are folded."""
@@ -383,32 +394,31 @@ class Takeover:
         if self.state in (TakeoverState.LOG, TakeoverState.CLAIM):
             self.cursor.ledger_read(event)
             return
-        if self._reading is not None or not self._ledgers or event.ledger_id != self._ledgers[-1]:
+        metadata, following = event.metadata, self._list.next
+        if self._reading is not None:
             return
-        metadata = event.metadata
-        if self.state is TakeoverState.SNAPSHOT:
+        if self.state is TakeoverState.SNAPSHOT and self._ledgers and event.ledger_id == self._ledgers[-1]:
             self._ledgers.pop()
             if metadata is None or metadata.state is not LedgerState.CLOSED:
                 self._next_cursor_ledger()
             else:
                 self._read_snapshot(metadata)
-        elif self.state is TakeoverState.REPLAY:
+        elif self.state is TakeoverState.REPLAY and following is not None and event.ledger_id == following.ledger_id:
             if metadata is None:
                 self._fail(f"ledger {event.ledger_id} is in the topic's list and has no record")
             else:
-                self._replay_ledger(metadata)
+                self._replay_ledger(metadata, following)
 
-    def _replay_ledger(self, metadata: LedgerMetadata) -> None:
+    def _replay_ledger(self, metadata: LedgerMetadata, link: LedgerLink) -> None:
         if metadata.state is not LedgerState.CLOSED:
             self._fail(f"ledger {metadata.ledger_id} is {metadata.state.value} behind a recovered one")
             return
         position = self.fold.position
         first = EntryId(position.entry_id + 1 if position.ledger_id == metadata.ledger_id else 0)
-        link = next(link for link in self.record.ledgers if link.ledger_id == metadata.ledger_id)
         if first == 0 and not self.fold.begin_ledger(link.base_index):
             self._fail(f"ledger {link.ledger_id} begins at message {link.base_index}, the log before it ends elsewhere")
             return
-        self._ledgers.pop()
+        self._list.taken()
         if metadata.given_up_by:
             at_end = GivenUp(metadata.ledger_id, EntryId(metadata.end + 1), metadata.given_up_by)
             self.given_up.setdefault(metadata.ledger_id, at_end)
@@ -432,7 +442,7 @@ class Takeover:
         self.unavailable = None
         for _, data in event.entries:
             try:
-                _fold_next(self.fold, Position(metadata.ledger_id, following), data)
+                fold_next(self.fold, Position(metadata.ledger_id, following), data)
                 if peek_header(data).kind == EntryKind.GIVEN_UP:
                     self.given_up.pop(decode_given_up(body_of(data)).ledger_id, None)
             except (CorruptEntry, LogHole, InvalidBatch) as error:
@@ -485,11 +495,3 @@ class Takeover:
         else:
             self._reading = None
             self._next_log_ledger()
-
-
-def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:
-    """Fold one entry, if it is the next one. Control entries do not move the index, so the index cannot show a hole."""
-    header = peek_header(data)
-    if header.position != following:
-        raise LogHole(f"{following} was to follow, the bytes say {header.position}")
-    fold.fold(header, data)

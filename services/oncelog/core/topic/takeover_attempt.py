@@ -18,6 +18,7 @@ from oncelog.core.topic.events import (
     EntriesRead,
     EntriesUnavailable,
     EntryUnreadable,
+    LedgerPageRead,
 )
 from oncelog.core.topic.takeover import Takeover
 
@@ -37,7 +38,7 @@ class TakeoverAttempt:
         }
         for event in (
             CursorRecordRead, CursorRecordWritten, EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerRead,
-            LedgerWritten, MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
+            LedgerPageRead, LedgerWritten, MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
         ):  # fmt: skip
             self.handlers[event] = takeover.handle
 

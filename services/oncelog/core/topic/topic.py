@@ -22,6 +22,7 @@ from oncelog.core.coordination.ownership import (
     Owned,
     Ownership,
     OwnershipConfirmed,
+    Paged,
     TopicRecordRead,
     TopicRecordWritten,
     Trimmed,
@@ -54,6 +55,7 @@ from oncelog.core.topic.dedup_cursor import TakenOver
 from oncelog.core.topic.effects import (
     AnswerOpen,
     AnswerTruncate,
+    DeletePages,
     ExplainDelay,
     NotifyDedupToggled,
     Served,
@@ -76,8 +78,10 @@ from oncelog.core.topic.events import (
     EntryIdsRead,
     HigherEpochReported,
     LedgerEndsRead,
+    LedgerPageRead,
     OpeningAbandoned,
     OpeningsDelayed,
+    PageSupportChecked,
     PoliciesChanged,
     ProducerIdAllocated,
     ProducerIdRefused,
@@ -133,6 +137,7 @@ def _handlers_of(serving: Serving) -> Handlers:
         TrimRequested: serving.space.trim,
         TruncateRequested: serving.space.truncate,
         LedgerEndsRead: serving.space.ledger_ends_read,
+        LedgerPageRead: serving.space.page_read,
         ClockChecked: serving.space.clock_checked,
         **dict.fromkeys(get_args(ConsumerEvent), serving.subscriptions.handle),
     }
@@ -183,6 +188,7 @@ class Topic:
             DedupToggled: self._dedup_toggled,
             PoliciesChanged: self._policies_changed,
             DrainRequested: self._drain,
+            PageSupportChecked: self._page_support_checked,
             TopicTimerFired: self._timer_fired,
             OpeningsDelayed: self._delay_openings,
             ProducerOpening: self._open_early,
@@ -234,8 +240,13 @@ class Topic:
                 self._linked()
             case AcksLinked() if self.serving is not None:
                 self.serving.acks.linked()
-            case Trimmed(ledger_ids):
-                self._step.emit(DeleteLedgers(ledger_ids))
+            case Paged(page) if self.serving is not None:
+                self.serving.space.paging.paged(page)
+            case Trimmed(ledger_ids, pages):
+                if ledger_ids:
+                    self._step.emit(DeleteLedgers(ledger_ids))
+                if pages:
+                    self._step.emit(DeletePages(self.ownership.record.deleted_below))
                 if self.serving is not None:
                     self.serving.space.trimmed()
 
@@ -372,6 +383,9 @@ class Topic:
             self.serving.log.table.dedup_enabled = event.enabled
             if changed:
                 self._step.emit(NotifyDedupToggled(event.enabled))
+
+    def _page_support_checked(self, event: PageSupportChecked) -> None:
+        self.ownership.pages_supported = event.known
 
     def _policies_changed(self, event: PoliciesChanged) -> None:
         self.policies = event.policies

@@ -155,12 +155,12 @@ class LookupService:
         if stored is None:
             raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
         answer = pb.LedgersAnswer(topic_id=record.topic_id)
-        answer.ledgers.extend(await self._listed(record.topic_id, stored.value.ledgers, request.ledger_ids))
+        links = await self._topics.pages.links(stored.value)
+        answer.ledgers.extend(await self._listed(record.topic_id, links, request.ledger_ids))
         if request.with_snapshots:
             # Read after the log's ledgers: the listed snapshots may be newer than the listed entries, but never older.
             cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
-            links = cursor.value.ledgers if cursor is not None else ()
-            snapshots = [LedgerLink(link.ledger_id, 0) for link in links]
+            snapshots = [LedgerLink(link.ledger_id, 0) for link in (cursor.value.ledgers if cursor is not None else ())]
             answer.snapshot_ledgers.extend(await self._listed(record.topic_id, snapshots, request.ledger_ids))
         if request.with_acks:
             acks = [LedgerLink(ledger_id, 0) for ledger_id in stored.value.acks]

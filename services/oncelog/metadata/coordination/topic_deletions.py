@@ -1,7 +1,7 @@
 """Deletion of topics. The name is removed at once; any replica then finishes the deletion in the background.
 
     name and record removed (stores.deletion_store) -> the owner releases the topic, the last ledgers are fenced
-                                                    -> the ledgers' records are removed -> end
+                                                    -> the ledgers' records and pages are removed -> end
     partitioned topic: its name becomes a tombstone -> each partition in the same way   -> end
 
 Rules
@@ -51,7 +51,7 @@ RELEASE_TIMEOUT_MS = 10_000
 RELEASE_POLL_MS = 10
 #: Pause after a call to the owner has failed.
 CALL_FAILED_PAUSE_MS = 200
-#: Ledger records, or partitions, that are removed concurrently.
+#: Partitions that are removed concurrently.
 REMOVALS_MAX = 32
 
 
@@ -200,14 +200,23 @@ class TopicDeletions:
             return
         name = parse_topic(deletion.name)
         await asyncio.gather(self._until_released(deletion), self._end_adds(deletion))
-        for start in range(0, len(deletion.ledgers), REMOVALS_MAX):
-            some = deletion.ledgers[start : start + REMOVALS_MAX]
-            await asyncio.gather(*(self._parts.ledgers.remove(ledger_id) for ledger_id in some))
+        await self._parts.ledgers.delete_all(deletion.ledgers)
+        await self._delete_pages(topic_id)
         for start in range(0, deletion.partitions, REMOVALS_MAX):
             beyond = min(start + REMOVALS_MAX, deletion.partitions)
             partitions = [replace(name, partition=number) for number in range(start, beyond)]
             await asyncio.gather(*map(self._delete_partition, partitions))
         await self._parts.deletions.end(deletion, name)
+
+    async def _delete_pages(self, topic_id: TopicId) -> None:
+        """Delete the records of the ledgers in pages, and each page after them."""
+        pages = self._parts.topics.pages
+        for name in await pages.names(topic_id):
+            page = await pages.read(topic_id, name)
+            if page is not None:
+                await self._parts.ledgers.delete_all([ledger.ledger_id for ledger in page.ledgers])
+                await pages.delete(topic_id, name)
+        await pages.delete_folder(topic_id)
 
     async def _delete_partition(self, partition: TopicName) -> None:
         """A partition that was never used does not exist; another replica may already be deleting this one."""

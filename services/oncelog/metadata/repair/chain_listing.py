@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.topic_record import DEDUP_CURSOR
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, TopicRecord
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.repair.queue_events import ChainRecorded
@@ -40,6 +40,8 @@ class ChainListing:
         #: topics whose ledgers have changed since they were read
         self._due: dict[TopicId, None] = {}
         self.names: dict[TopicId, str] = {}
+        #: {topic: {page: its ledgers}}: pages never change
+        self._pages: dict[TopicId, dict[LedgerId, tuple[LedgerId, ...]]] = {}
 
     async def refresh(self, changed: Iterable[TopicId]) -> list[ChainRecorded]:
         """Read the lists of the topics whose ledgers have changed, and some others. Raises StoreUnavailable; the next
@@ -83,15 +85,16 @@ class ChainListing:
         try:
             topic = await self._topics.read(topic_id)
             cursor = None if topic is None else await self._cursors.read(topic_id, DEDUP_CURSOR)
+            log = () if topic is None else await self._log(topic.value)
         except CorruptEntry:
             return []
         if topic is None:
             self._known.discard(topic_id)
+            self._pages.pop(topic_id, None)
             self.names.pop(topic_id, None)
             self._sizes.pop(topic_id, None)
             return [ChainRecorded(topic_id, purpose, ()) for purpose in LedgerPurpose]
         self.names[topic_id] = topic.value.name
-        log: tuple[LedgerId, ...] = tuple(link.ledger_id for link in topic.value.ledgers)
         dedup = () if cursor is None else tuple(link.ledger_id for link in cursor.value.ledgers)
         self._sizes[topic_id] = len(log) + len(dedup) + len(topic.value.acks)
         owner, floor = topic.value.owner, LedgerId(0) if cursor is None else cursor.value.deleted_below
@@ -100,3 +103,24 @@ class ChainListing:
             ChainRecorded(topic_id, LedgerPurpose.DEDUP, dedup, owner, floor),
             ChainRecorded(topic_id, LedgerPurpose.ACKS, topic.value.acks, owner, topic.value.acks_deleted_below),
         ]
+
+    async def _log(self, record: TopicRecord) -> tuple[LedgerId, ...]:
+        """The ledgers of the log, with those in pages. A page that was trimmed meanwhile is left out.
+
+        Raises StoreUnavailable, CorruptEntry.
+        """
+        topic_id = record.topic_id
+        known = self._pages.get(topic_id, {})
+        missing = [link.name for link in record.pages if link.name not in known]
+        read = await self._topics.pages.read_all(topic_id, missing)
+        known = {link.name: known[link.name] for link in record.pages if link.name in known}
+        known |= {name: tuple(each.ledger_id for each in page.ledgers) for name, page in read.items()}
+        if known:
+            self._pages[topic_id] = known
+        else:
+            self._pages.pop(topic_id, None)
+        listed: list[LedgerId] = []
+        for link in record.pages:
+            ledgers = known.get(link.name, ())
+            listed += ledgers[len(ledgers) - link.ledgers :] if ledgers else ()
+        return (*listed, *(link.ledger_id for link in record.ledgers))

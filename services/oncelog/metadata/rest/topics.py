@@ -56,7 +56,7 @@ def routes(coordination: Coordination) -> APIRouter:
             partitions=name.partitions,
             owner=record.owner if record else None,
             owner_epoch=record.owner_epoch if record else 0,
-            ledger_count=len(record.ledgers) if record else 0,
+            ledger_count=record.ledger_count if record else 0,
         )
 
     _add_deletion(router, coordination)

@@ -1,0 +1,63 @@
+"""Planted bugs of pages of ledgers: each takes one rule from the topic record, its owner or its takeover."""
+
+from dataclasses import replace
+from typing import Any
+
+from oncelog.core.formats import topic_record
+from oncelog.core.formats.ledger_page import ListPage, encode_page
+from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.topic.log_space import LogSpace
+from oncelog.core.topic.replay_list import ReplayList
+from tests.simulation import topic_shell
+from tests.simulation.ledger_lists import page_path
+from tests.simulation.topic_shell import TopicShell
+
+_without, _write, _start, _cut = TopicRecord.without, TopicShell._write, ReplayList.start, LogSpace.cut
+
+
+def _page_after_its_link(shell: TopicShell, effect: Any) -> None:
+    """The topic record is written first, and the page when the answer is here."""
+    page = getattr(effect, "page", None)
+    if page is None:
+        _write(shell, effect)
+        return
+    _write(shell, replace(effect, page=None))
+    path, data, store = page_path(shell.topic_id, page.name), encode_page(page), shell.owner.parts.store
+
+    def write() -> None:
+        store.put(path, data, -1)
+
+    shell.owner.post(5, "writes a page", write)
+
+
+def _without_the_first(page: ListPage) -> bytes:
+    """A link is lost between the record and the page."""
+    return encode_page(ListPage(page.ledgers[1:]))
+
+
+def _without_a_floor(record: TopicRecord, *arguments: Any) -> TopicRecord:
+    """The trim of a page does not raise the floor, which proves to storage nodes that its ledgers were deleted."""
+    trimmed = _without(record, *arguments)
+    return replace(trimmed, deleted_below=record.deleted_below) if record.pages else trimmed
+
+
+def _cut_as_a_whole(space: LogSpace, last_gone: Any) -> Any:
+    """A trim that ends within a page takes all of the page."""
+    left, gone = _cut(space, last_gone)
+    return (None, gone) if left is None else (left._replace(first=left.last, ledgers=1), gone)
+
+
+def _from_the_tail(ledgers: ReplayList, begin: Any) -> None:
+    """The takeover replays what the topic record lists itself."""
+    ledgers._pages.clear()
+    _start(ledgers, begin)
+
+
+#: (name, hazard, first seed, swaps)
+PAGE_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
+    ("page linked before it is written", 86, 6, ((TopicShell, "_write", _page_after_its_link),)),
+    ("page without its first ledger", 86, 6, ((topic_shell, "encode_page", _without_the_first),)),
+    ("trim of a page without a floor", 86, 6, ((topic_record.TopicRecord, "without", _without_a_floor),)),
+    ("trim within a page takes all of it", 86, 148, ((LogSpace, "cut", _cut_as_a_whole),)),
+    ("takeover replays no pages", 86, 24, ((ReplayList, "start", _from_the_tail),)),
+)  # fmt: skip
