@@ -21,20 +21,19 @@ from oncelog import errors
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 
 if TYPE_CHECKING:
-    from oncelog.client.acknowledging import AckResult
     from oncelog.client.client import AsyncClient, connect
     from oncelog.client.consumer import AsyncConsumer
     from oncelog.client.corruption import Skipped
     from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.producer import AsyncProducer
     from oncelog.client.reader import AsyncReader
-    from oncelog.client.results import BatchResult, SendResult
+    from oncelog.client.results import AckResult, BatchResult, SendResult
     from oncelog.client.stream_state import Gap
     from oncelog.client.sync import Client, Consumer, Producer, Reader
 
 #: {name: module that has it}
 _LAZY = {
-    "AckResult": "oncelog.client.acknowledging",
+    "AckResult": "oncelog.client.results",
     "AsyncClient": "oncelog.client.client",
     "AsyncConsumer": "oncelog.client.consumer",
     "AsyncProducer": "oncelog.client.producer",

@@ -121,17 +121,16 @@ async def test_standby_takes_over_from_a_closed_consumer(client: oncelog.AsyncCl
 @pytest.mark.hazard(33)
 @pytest.mark.hazard(36)
 async def test_nack_has_messages_delivered_again(client: oncelog.AsyncClient) -> None:
-    """At once, or after the delay; with a higher delivery count. A cumulative acknowledgement over it is refused."""
+    """At once, or after the delay; with a higher delivery count. A cumulative acknowledgement ends before it."""
     await fill(client, 3)
     consumer = await consume(client)
     messages = await receive(consumer, 3)
     await consumer.nack(messages[0], delay=0.3)
     await consumer.nack(messages[1:2], delay=0)
-    with pytest.raises(errors.InvalidArgument, match="negatively acknowledged"):
-        await consumer.ack_cumulative(messages[2])
+    assert await consumer.ack_cumulative(messages[2]) == oncelog.AckResult(durable=True, complete=False)
     again = await receive(consumer, 2)
     assert (numbers(again), [message.delivery_count for message in again]) == ([1, 0], [2, 2])
-    await consumer.ack_cumulative(messages[2])
+    assert (await consumer.ack_cumulative(messages[2])).complete
 
 
 @pytest.mark.hazard(28)
@@ -387,33 +386,6 @@ async def test_consumer_waits_for_storage_nodes_and_ends_when_an_entry_is_lost(
     await fill(client, 1)
     with pytest.raises(errors.UnreadableEntry):
         await consumer.receive(timeout=DEADLINE_S)
-
-
-async def test_partitions_are_consumed_as_one(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
-    """All of them, with message ids and acknowledgements of each; an index is a place of one."""
-    cluster.partitioned["public/default/flights"] = 3
-    for number in range(3):
-        await fill(client, 5, topic=f"flights-partition-{number}")
-    async with await consume(client) as consumer:
-        messages = await receive(consumer, 15)
-        assert sorted((message.partition, message.index) for message in messages) == [
-            (partition, index) for partition in range(3) for index in range(5)
-        ]
-        assert consumer.generations == {0: 1, 1: 1, 2: 1}
-        await consumer.ack([message.message_id for message in messages if message.partition == 1])
-        await consumer.ack([message for message in messages if message.index == 0])
-        with pytest.raises(errors.InvalidArgument, match="place of one partition"):
-            await consumer.seek(oncelog.Index(3))
-    async with await consume(client) as consumer:
-        batch = await consumer.receive_batch(8, max_wait=DEADLINE_S)
-        assert {(message.partition, message.index) for message in batch} == {
-            (p, i) for p in (0, 2) for i in range(1, 5)
-        }
-        await consumer.ack_cumulative(batch)
-        await consumer.seek(oncelog.EARLIEST)
-        assert len(await consumer.receive_batch(15, max_wait=DEADLINE_S)) == 15
-    with pytest.raises(errors.InvalidArgument, match="place of one partition"):
-        await consume(client, start=oncelog.Index(1))
 
 
 async def test_second_exclusive_consumer_is_refused(client: oncelog.AsyncClient) -> None:

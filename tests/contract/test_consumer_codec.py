@@ -100,6 +100,7 @@ REPORTS: tuple[ConsumerReport, ...] = (
     AnswerAck(C, 0),
     AnswerAck(C, 1, NotOwner("moved")),
     AnswerAck(C, 2, durable=False),
+    AnswerAck(C, 3, acked_below=1 << 40),
     RecallMessages(C, RANGES),
     ConsumerActive(C, Generation(0)),
     SubscriptionSought(C, EPOCH),

@@ -25,7 +25,6 @@ from oncelog.core.errors import (
     ConsumerBusy,
     ConsumerClosed,
     EntriesLost,
-    InvalidArgument,
     NotOwner,
     ServiceUnavailable,
     SubscriptionGone,
@@ -271,66 +270,6 @@ def test_frames_of_a_lower_generation_are_dropped() -> None:
     reported(session, frame(0, 0, generation=2))
     reported(session, frame(4, 4, generation=3))
     assert taken(session) == [4]
-
-
-@pytest.mark.hazard(33)
-def test_cumulative_acknowledgement_over_an_own_negative_one_is_refused() -> None:
-    """It would acknowledge the message that the consumer asked for again. After its redelivery it may."""
-    session = attached(EXCLUSIVE, generation=1)
-    reported(session, frame(0, 2, generation=1))
-    taken(session)
-    session.handle(NackWanted(1, EPOCH0, ranges((1, 1))))
-    for step in range(2):
-        (refused,) = session.handle(AckWanted(2 + step, EPOCH0, below=3, generation=Generation(1)))
-        assert isinstance(refused, AckSettled)
-        assert isinstance(refused.error, InvalidArgument)
-        reported(session, AnswerAck(C1, 1))
-    assert session.messages.held() == ranges((0, 0), (2, 2))
-    reported(session, frame(1, 1, generation=1, counts={1: 2}))
-    (refused,) = session.handle(AckWanted(4, EPOCH0, below=3, generation=Generation(1)))
-    assert isinstance(refused, AckSettled), "the application has not received it"
-    assert taken(session) == [1]
-    sent = requests(session.handle(AckWanted(4, EPOCH0, below=3, generation=Generation(1))))
-    assert sent == [AckRequested(C1, 4, EPOCH0, (), 3, Generation(1))]
-    reported(session, AnswerAck(C1, 4))
-    assert (taken(session), session.messages.held()) == ([], ())
-
-
-@pytest.mark.hazard(33)
-def test_cumulative_acknowledgement_keeps_the_generation_of_its_message() -> None:
-    """The consumer was active, then another one, now this one again: the owner must see the old generation."""
-    session = attached(FAILOVER, generation=1)
-    reported(session, frame(0, 0, generation=1))
-    taken(session)
-    session.handle(AckWanted(1, EPOCH0, below=1, generation=Generation(1)))
-    session.handle(StreamLost(1))
-    asked(session)
-    sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2, generation=3))))
-    assert sent[:-1] == [AckRequested(ConsumerNumber(2), 1, EPOCH0, (), 1, Generation(1))]
-
-
-@pytest.mark.hazard(33)
-@pytest.mark.parametrize("generation", [1, 3])
-def test_negative_acknowledgement_outlives_a_reconnection(generation: int) -> None:
-    """Its delay may be long, and later messages come meanwhile; also when another consumer was active since."""
-    session = attached(FAILOVER, generation=1)
-    reported(session, frame(0, 1, generation=1))
-    taken(session)
-    session.handle(NackWanted(1, EPOCH0, ranges((0, 0))))
-    reported(session, AnswerAck(C1, 1))
-    session.handle(StreamLost(1))
-    asked(session)
-    reported(session, AnswerSubscribe(2, subscribed(consumer=2, generation=generation)))
-    (refused,) = session.handle(AckWanted(2, EPOCH0, below=2, generation=Generation(generation)))
-    assert isinstance(refused, AckSettled)
-    assert isinstance(refused.error, InvalidArgument)
-
-
-def test_cumulative_acknowledgement_needs_one_active_consumer() -> None:
-    """On shared subscriptions it would cover messages of other consumers."""
-    (refused,) = attached().handle(AckWanted(1, EPOCH0, below=1))
-    assert isinstance(refused, AckSettled)
-    assert isinstance(refused.error, InvalidArgument)
 
 
 @pytest.mark.hazard(34)

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncelog.core.errors import ConsumerBusy, InvalidArgument, NotOwner, ServiceUnavailable
+from oncelog.core.errors import InvalidArgument, ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.subscriptions.changes import DeadLettered, IndexRange, SubscriptionType
 from oncelog.core.subscriptions.events import (
     COUNTED_MAX,
     ConsumerActive,
-    ConsumerOpeningAbandoned,
     DeadLetterStored,
     DeadLetterTopicReplaced,
     DeadLetterTopicResolved,
@@ -76,69 +75,6 @@ def test_takeover_waits_a_second_for_the_holder_and_no_longer() -> None:
     world.write()
     assert [active.generation for active in world.other(ConsumerActive)] == [2]
     assert other.take() == [0, 1, 2]
-
-
-def after_takeover_of_a_closed_holder() -> tuple[World, Client, Client]:
-    """The holder of an exclusive subscription has closed, the topic is taken over, and another consumer subscribes."""
-    world = World(messages=[3])
-    holder = world.subscribe("a", window=10)
-    world.detach(holder, lost=False)
-    world.take_over()
-    return world, holder, world.subscribe("b")
-
-
-@pytest.mark.hazard(32)
-def test_exclusive_subscribe_after_a_takeover_waits_until_no_holder_can_return() -> None:
-    """A new owner does not know that the former holder has closed: ConsumerBusy would be wrong, and final for a client.
-    A message that is stored meanwhile is delivered, too."""
-    world, _, other = after_takeover_of_a_closed_holder()
-    assert other.answer is None
-    world.store(1)
-    world.pass_time(1_000)
-    world.write()
-    assert other.subscribed.generation == 2
-    world.flow(other, 10)
-    assert other.take() == [0, 1, 2, 3]
-    world.store(1)
-    assert other.take() == [4]
-
-
-def test_exclusive_subscribe_that_waited_is_busy_when_the_holder_returns() -> None:
-    world, holder, other = after_takeover_of_a_closed_holder()
-    third = world.subscribe("c")
-    again = world.reconnect(holder, held=[0], window=10)
-    assert again.subscribed.generation == 1
-    assert isinstance(other.answer, ConsumerBusy)
-    assert isinstance(third.answer, ConsumerBusy)
-    assert again.take() == [1, 2]
-
-
-def test_first_exclusive_subscribe_that_waited_gets_the_subscription() -> None:
-    world, _, other = after_takeover_of_a_closed_holder()
-    third = world.subscribe("c")
-    world.pass_time(1_000)
-    world.write()
-    assert other.subscribed.generation == 2
-    assert isinstance(third.answer, ConsumerBusy)
-
-
-def test_exclusive_subscribe_that_waits_can_be_withdrawn_and_ends_with_the_topic() -> None:
-    world, _, other = after_takeover_of_a_closed_holder()
-    third = world.subscribe("c")
-    world.post(ConsumerOpeningAbandoned(other.opening.call))
-    world.topic.end(NotOwner("the topic has another owner"))
-    world.settle()
-    assert other.answer is None
-    assert isinstance(third.answer, NotOwner)
-
-
-def test_seek_ends_the_wait_of_an_exclusive_subscribe() -> None:
-    """Nothing that the former holder has counts any more."""
-    world, _, other = after_takeover_of_a_closed_holder()
-    world.seek(1)
-    assert other.subscribed.generation == 2
-    world.flow(other, 10)
-    assert other.take() == [1, 2]
 
 
 @pytest.mark.hazard(27)
@@ -378,6 +314,22 @@ def test_dead_letter_has_a_durable_number_before_it_is_published() -> None:
     world.write()
     assert world.acked() == [0]
     assert consumer.take() == []
+
+
+@pytest.mark.hazard(33)
+def test_answer_reports_that_a_stored_dead_letter_counts_as_acknowledged() -> None:
+    """Its consumer never receives it again, and would end every cumulative acknowledgement before it."""
+    world, consumer = poisoned(3, type_=FAILOVER)
+    resolve(world)
+    world.write()
+    assert world.ack(consumer, below=0) is None
+    assert world.answers[-1].acked_below == 0
+    world.post(DeadLetterStored(world.number, DLQ, 0))
+    world.write()
+    assert world.ack(consumer, below=0) is None
+    assert world.answers[-1].acked_below == 1
+    assert world.ack(consumer, below=3) is None
+    assert world.answers[-1].acked_below == 3
 
 
 @pytest.mark.hazard(37)

@@ -186,7 +186,7 @@ HAZARDS = {
         "A former active consumer wakes and acknowledges everything below 100, also message 60, which the present "
         "one has asked for again.",
         "A cumulative acknowledgement carries the generation of its message; lower ones are refused. The client "
-        "refuses one that covers its own negative acknowledgements. Single ones count from any consumer of the "
+        "ends one before its own negative acknowledgements. Single ones count from any consumer of the "
         "seek epoch.",
     ),
     34: Hazard(

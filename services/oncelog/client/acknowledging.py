@@ -7,31 +7,20 @@ number of messages. A single acknowledgement at a low rate is sent at once.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from oncelog.client.consumer_driver import ConsumerDriver, Settled
+from oncelog.client.results import AckResult
 from oncelog.core.consumer.index_set import IndexSet
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import SeekEpoch
+from oncelog.core.names import TopicName
+from oncelog.core.partition_results import error_of_partitions
 from oncelog.core.subscriptions.changes import IndexRange
 
 #: The owner makes one group of acknowledgements durable at a time: so many keep it busy.
 REQUESTS_IN_FLIGHT = 4
 #: Ranges of one request; the rest waits for the next one.
 _RANGES_MAX = 8_192
-
-
-class AckResult(NamedTuple):
-    """The result of an acknowledgement.
-
-    Attributes:
-        durable: True: the messages are never delivered again to this subscription, unless it is sought. False: the
-            state of the topic's acknowledgements has reached its hard limit. The topic owner withholds the messages
-            while it serves the topic, and stores the acknowledgement when there is room; the next owner may deliver
-            them again.
-    """
-
-    durable: bool
 
 
 #: Resolved when the request that carries the acknowledgement is answered.
@@ -111,17 +100,25 @@ class Acknowledgements:
 
 
 def settle(futures: list[AckFuture], results: list[Settled]) -> None:
-    """Resolve the futures: with the first error, or durable if all results are."""
-    error = next((result for result in results if isinstance(result, OncelogError)), None)
-    durable = AckResult(all(results))
+    """Resolve the futures with one result for all."""
+    whole = _merged(results)
     for future in futures:
         if future.done():
             continue
-        if error is None:
-            future.set_result(durable)
+        if isinstance(whole, AckResult):
+            future.set_result(whole)
         else:
-            future.set_exception(error)
+            future.set_exception(whole)
             future.exception()  # not logged if nobody awaits it
+
+
+def _merged(results: list[Settled]) -> Settled:
+    """The first error, or durable and complete if all results are."""
+    error = next((result for result in results if isinstance(result, OncelogError)), None)
+    if error is not None:
+        return error
+    good = [result for result in results if isinstance(result, AckResult)]
+    return AckResult(all(result.durable for result in good), all(result.complete for result in good))
 
 
 def promise() -> tuple[Callable[[Settled], None], AckFuture]:
@@ -130,10 +127,10 @@ def promise() -> tuple[Callable[[Settled], None], AckFuture]:
     return lambda result: settle([future], [result]), future
 
 
-def joined(futures: list[AckFuture]) -> AckFuture:
-    """One future of all results: the first error, or durable if all are."""
+def joined(futures: list[tuple[TopicName, AckFuture]]) -> AckFuture:
+    """One future of the results of several topics or partitions. When some fail, the error says what was done."""
     if len(futures) == 1:
-        return futures[0]
+        return futures[0][1]
     whole: AckFuture = asyncio.get_running_loop().create_future()
     left = len(futures)
 
@@ -141,18 +138,27 @@ def joined(futures: list[AckFuture]) -> AckFuture:
         nonlocal left
         left -= 1
         if left == 0:
-            settle([whole], [_settled(future) for future in futures])
+            settle([whole], [_result_of_all(futures)])
 
-    for future in futures:
+    for _, future in futures:
         future.add_done_callback(done)
     if not futures:
         whole.set_result(AckResult(durable=True))
     return whole
 
 
+def _result_of_all(futures: list[tuple[TopicName, AckFuture]]) -> Settled:
+    results = [(topic, _settled(future)) for topic, future in futures]
+    failed = {topic: result for topic, result in results if isinstance(result, OncelogError)}
+    topics = {topic for topic, _ in results}
+    if not failed or len(topics) == 1:
+        return _merged([result for _, result in results])
+    return error_of_partitions(failed, done=len(topics) - len(failed))
+
+
 def _settled(future: AckFuture) -> Settled:
     error = future.exception()
     if error is None:
-        return future.result().durable
+        return future.result()
     assert isinstance(error, OncelogError), "an acknowledgement fails with an error of the owner"
     return error

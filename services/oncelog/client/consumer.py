@@ -8,7 +8,7 @@ from itertools import zip_longest
 from types import TracebackType
 from typing import Self
 
-from oncelog.client.acknowledging import AckFuture, Acknowledgements, AckResult, joined, promise
+from oncelog.client.acknowledging import AckFuture, Acknowledgements, joined, promise
 from oncelog.client.arguments import check_seconds, integer, milliseconds
 from oncelog.client.consumed_runs import ConsumedRuns
 from oncelog.client.consumer_driver import ConsumerDriver
@@ -19,10 +19,12 @@ from oncelog.client.network import Network
 from oncelog.client.partition_watch import PartitionWatch
 from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.received import Received, grouped, last_places, source_of
+from oncelog.client.results import AckResult
 from oncelog.core.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.message_id import Index
 from oncelog.core.names import TopicName
+from oncelog.core.partition_results import error_of_partitions
 from oncelog.core.subscriptions.changes import SubscriptionType
 from oncelog.core.subscriptions.events import COUNTED_MAX
 
@@ -265,7 +267,8 @@ class AsyncConsumer:
 
         messages: a Message, a batch, the MessageId of a received message, or a list of these.
         Raises StaleSeekEpoch when the subscription was sought since, InvalidArgument for a message of another consumer,
-        SubscriptionGone, or the error that ended the consumer.
+        SubscriptionGone, or the error that ended the consumer. When messages of several partitions are given and some
+        fail, the error says on how many partitions it was done.
         """
         return await self.ack_nowait(messages)
 
@@ -277,20 +280,21 @@ class AsyncConsumer:
             delivery = messages.delivery
             return source_of(self._partitions, delivery.source).acks.add_one(delivery.seek_epoch, messages.index)
         groups = grouped(self._partitions, messages)
-        return joined([runs.acks.add(seek_epoch, indexes) for (runs, seek_epoch), indexes in groups.items()])
+        return joined([(runs.driver.topic, runs.acks.add(epoch, indexes)) for (runs, epoch), indexes in groups.items()])
 
     async def ack_cumulative(self, message: Received) -> AckResult:
         """Acknowledge this message and all before it, of its partition. Only exclusive and failover; of a batch, for
         each partition the last message counts.
 
-        Raises InvalidArgument for a shared subscription and for messages that this consumer has negatively acknowledged
-        and not received again, ConsumerFenced when another consumer has become active, and otherwise as `ack`.
+        It ends before a message that this consumer has negatively acknowledged, until it is received again, or has
+        become a dead letter and is stored: then `complete` of the result is False. Raises InvalidArgument for a shared
+        subscription, ConsumerFenced when another consumer has become active, and otherwise as `ack`.
         """
         self._check_open()
-        futures: list[AckFuture] = []
+        futures: list[tuple[TopicName, AckFuture]] = []
         for runs, place in last_places(self._partitions, message):
             told, future = promise()
-            futures.append(future)
+            futures.append((runs.driver.topic, future))
             runs.driver.ack(place.seek_epoch, told, below=place.index + 1, generation=place.generation)
         return await joined(futures)
 
@@ -306,11 +310,11 @@ class AsyncConsumer:
         groups = grouped(self._partitions, messages)
         # The owner writes a count for each message, so each partition gets one bounded request after the other.
         for parts in zip_longest(*(indexes.parts(COUNTED_MAX) for indexes in groups.values())):
-            futures: list[AckFuture] = []
+            futures: list[tuple[TopicName, AckFuture]] = []
             for (runs, seek_epoch), ranges in zip(groups, parts, strict=True):
                 if ranges is not None:
                     told, future = promise()
-                    futures.append(future)
+                    futures.append((runs.driver.topic, future))
                     runs.driver.nack(seek_epoch, ranges, delay_ms, told)
             await joined(futures)
 
@@ -324,23 +328,38 @@ class AsyncConsumer:
         StaleSeekEpoch.
 
         Raises InvalidArgument for a place of another topic or out of range; DeadlineExceeded if the outcome is
-        unknown.
+        unknown. Of several partitions some may fail: the error says on how many the seek was done; seek again.
         """
         check_place(start, inclusive)
         self._check_open()
         if len(self._partitions) > 1:
             check_of_all_partitions(start, self.topic, len(self._partitions))
+        results: dict[TopicName, OncelogError | None] = {}
+
+        async def of_partition(runs: ConsumedRuns) -> None:
+            topic = runs.driver.topic
+            try:
+                await self._seek(runs, start, inclusive=inclusive)
+                results[topic] = None
+            except OncelogError as error:
+                results[topic] = error
+
+        late: DeadlineExceeded | None = None
         try:
             async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
                 if self._watch is not None:
                     await self._watch.check(None)
-                await asyncio.gather(*(self._seek(runs, start, inclusive=inclusive) for runs in
-                                       self._partitions.values()))  # fmt: skip
+                await asyncio.gather(*(of_partition(runs) for runs in self._partitions.values()))
         except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"{self.topic}: no answer to the seek of {self.subscription} within {self._timeout_ms} ms; its outcome "
-                "is unknown"
-            ) from error
+            late = DeadlineExceeded(
+                f"no answer to the seek of {self.subscription} within {self._timeout_ms} ms; its outcome is unknown"
+            )
+            late.__cause__ = error
+        outcomes = {driver.topic: results.get(driver.topic, late) for driver in self._drivers}
+        failed = {topic: error for topic, error in outcomes.items() if error is not None}
+        if failed:
+            one = len(outcomes) == 1
+            raise failed.popitem()[1] if one else error_of_partitions(failed, done=len(outcomes) - len(failed))
 
     async def _seek(self, runs: ConsumedRuns, start: Place, *, inclusive: bool) -> None:
         driver = runs.driver

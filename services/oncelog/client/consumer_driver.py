@@ -10,7 +10,7 @@ from dataclasses import replace
 from oncelog.client.consume_connection import ConsumeConnection
 from oncelog.client.network import Network
 from oncelog.client.producer_names import ProducerNames
-from oncelog.client.results import TopicPartition
+from oncelog.client.results import AckResult, TopicPartition
 from oncelog.client.session_timers import SessionTimers
 from oncelog.core.consumer.events import (
     AckSettled,
@@ -59,8 +59,8 @@ from oncelog.core.subscriptions.events import (
 #: Ranges that a reconnection presents; what it does not present goes back to the subscription and is delivered again.
 _PRESENTED_RANGES_MAX = 16_384
 
-#: The result of an acknowledgement: an error, or whether it is durable.
-Settled = OncelogError | bool
+#: The result of an acknowledgement.
+Settled = OncelogError | AckResult
 
 
 class ConsumerDriver:
@@ -255,9 +255,9 @@ class ConsumerDriver:
                 case MessagesReady():
                     if not self.names.missing:
                         self._arrived(self)
-                case AckSettled(request, error, durable):
+                case AckSettled(request, error, durable, complete):
                     if (told := self._acks.pop(request, None)) is not None:
-                        told(error if error is not None else durable)
+                        told(error if error is not None else AckResult(durable, complete))
                 case SeekSettled(request, result):
                     self._settle_seek(request, result)
                 case SkipUnreadable():

@@ -1,4 +1,4 @@
-"""What a send returns: a SendResult for one message, a BatchResult for a list."""
+"""What a send returns: a SendResult for one message, a BatchResult for a list. What an acknowledgement returns."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -297,3 +297,20 @@ def _singles(ranges: Sequence[AnsweredRange]) -> Iterator[AnsweredRange]:
         one = answered._replace(size=1)
         for _ in range(answered.size):
             yield one
+
+
+class AckResult(NamedTuple):
+    """The result of an acknowledgement.
+
+    Attributes:
+        durable: True: the messages are never delivered again to this subscription, unless it is sought. False: the
+            state of the topic's acknowledgements has reached its hard limit. The topic owner withholds the messages
+            while it serves the topic, and stores the acknowledgement when there is room; the next owner may deliver
+            them again.
+        complete: False only for a cumulative acknowledgement: it ended before a message that this consumer has
+            negatively acknowledged and not received again. What comes after that message is not acknowledged: repeat
+            the call later, or acknowledge single messages.
+    """
+
+    durable: bool
+    complete: bool = True

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from oncelog.client.acknowledging import AckResult
 from oncelog.client.arguments import check_seconds
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient, connect
 from oncelog.client.consumer import AsyncConsumer
@@ -21,7 +20,7 @@ from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.portal import Portal
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, ReadStart
-from oncelog.client.results import SendResult
+from oncelog.client.results import AckResult, SendResult
 from oncelog.client.stream_state import Gaps
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError, ReaderClosed
 from oncelog.runtime.credentials import Token

@@ -332,7 +332,7 @@ def _report_to_wire(
             _attachment_to_wire(report, out)
         case AnswerAck():
             out.acknowledged.consumer, out.acknowledged.request = report.consumer, report.request
-            out.acknowledged.in_memory = not report.durable
+            out.acknowledged.in_memory, out.acknowledged.acked_below = not report.durable, report.acked_below
             if report.error is not None:
                 out.acknowledged.error.CopyFrom(error_to_wire(report.error))
         case RecallMessages():
@@ -399,7 +399,9 @@ def _report_from_wire(event: pb.ConsumerEvent, blobs: Iterator[memoryview]) -> C
         case "acknowledged":
             ack = event.acknowledged
             error = error_from_wire(ack.error) if ack.HasField("error") else None
-            return AnswerAck(ConsumerNumber(ack.consumer), ack.request, error, durable=not ack.in_memory)
+            return AnswerAck(
+                ConsumerNumber(ack.consumer), ack.request, error, durable=not ack.in_memory, acked_below=ack.acked_below
+            )
         case "recall":
             return RecallMessages(
                 ConsumerNumber(event.recall.consumer), unpack_ranges(event.recall.ranges, field="ranges")

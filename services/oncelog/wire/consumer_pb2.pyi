@@ -657,10 +657,13 @@ class AcknowledgeAnswer(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     IN_MEMORY_FIELD_NUMBER: _builtins.int
+    ACKED_BELOW_FIELD_NUMBER: _builtins.int
     consumer: _builtins.int
     request: _builtins.int
     in_memory: _builtins.bool
     """The acknowledged state is at its hard limit: the message is hidden, and the acknowledgement is in memory only."""
+    acked_below: _builtins.int
+    """Every message below it is acknowledged durably. 0: not reported."""
     @_builtins.property
     def error(self) -> _error_pb2.Error:
         """Absent: it is durable, unless in_memory."""
@@ -672,10 +675,11 @@ class AcknowledgeAnswer(_message.Message):
         request: _builtins.int = ...,
         error: _error_pb2.Error | None = ...,
         in_memory: _builtins.bool = ...,
+        acked_below: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "error", b"error", "in_memory", b"in_memory", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acked_below", b"acked_below", "consumer", b"consumer", "error", b"error", "in_memory", b"in_memory", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

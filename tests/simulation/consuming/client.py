@@ -32,7 +32,7 @@ from oncelog.core.consumer.events import (
     SubscribeWanted,
 )
 from oncelog.core.consumer.session import ConsumerSession, ConsumerSessionState
-from oncelog.core.errors import InvalidArgument, ServiceUnavailable
+from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.owner_attempts import (
     LookUp,
@@ -110,8 +110,9 @@ class ConsumerClient(Process):
         self._requests = count(1)
         self._instances = count(1)
         self._working: list[Message] = []
-        #: {request: what it was for}, not settled
-        self._acking: dict[int, tuple[Place, tuple[IndexRange, ...], bool]] = {}
+        #: {request: place, messages, the lowest message that was asked for again, whether it is a negative one}, not
+        #: settled
+        self._acking: dict[int, tuple[Place, tuple[IndexRange, ...], int, bool]] = {}
         self._limit = 0
         #: the highest epoch of an owner that this consumer has heard of
         self._epoch_seen = 0
@@ -326,21 +327,20 @@ class ConsumerClient(Process):
         else:
             wanted = [i for i in asked if request.below is None or i not in self._unwanted]
             self.history.asked(place, (IndexRange(i, i) for i in wanted))
-        self._acking[request.request] = (place, ranges, isinstance(request, NackWanted))
+        end = min(self._unwanted, default=0)
+        self._acking[request.request] = (place, ranges, end, isinstance(request, NackWanted))
         self._feed(request)
 
     def _settled(self, effect: AckSettled) -> None:
-        place, ranges, negative = self._acking.pop(effect.request)
+        place, ranges, end, negative = self._acking.pop(effect.request)
         if effect.error is None:
             self.world.count("nack durable" if negative else "ack durable" if effect.durable else "ack in memory")
+            settled = ranges if effect.complete else (IndexRange(0, end - 1),) if end else ()
             if effect.durable and not negative:
-                self.history.acknowledged(place, ranges, self.world.steps, self.session.attempts.owner_epoch)
+                self.history.acknowledged(place, settled, self.world.steps, self.session.attempts.owner_epoch)
+            if not effect.complete and place == self._place():
+                self.world.count("cumulative acknowledgement ends early")
+                last = (IndexRange(ranges[-1].last, ranges[-1].last),)  # the application has worked on it
+                self._ask(AckWanted(next(self._requests), SeekEpoch(place.seek_epoch), last), last)
             return
         self.world.count(f"ack refused: {effect.error.code}")
-        if isinstance(effect.error, InvalidArgument) and place == self._place() and not negative:
-            # A cumulative acknowledgement over a negative one: the single messages are acknowledged instead.
-            last = ranges[-1].last
-            self._ask(
-                AckWanted(next(self._requests), SeekEpoch(place.seek_epoch), (IndexRange(last, last),)),
-                (IndexRange(last, last),),
-            )

@@ -59,6 +59,10 @@ def _answered_at_once(acks: Acknowledging, consumer: Any, event: Any) -> None:
     acks._context.step.emit(AnswerAck(consumer.number, event.request))
 
 
+def _acknowledged_up_to_the_end(acks: Acknowledging, consumer: Any, request: int) -> None:
+    acks._context.step.emit(AnswerAck(consumer.number, request, acked_below=acks._log.next_index))
+
+
 def _any_epoch(acks: Acknowledging, event: Any, type_: Any) -> Any:
     refused = _refusal(acks, event, type_)
     return None if isinstance(refused, StaleSeekEpoch) else refused
@@ -186,7 +190,7 @@ def _keeps_lower(attempts: OwnerAttempts, owner_epoch: Any) -> bool:
 
 CONSUMING_MUTANTS = (
     ConsumingMutant("ack answered before it is durable", 25, 0, ((Acknowledging, "append", _answered_at_once),)),
-    ConsumingMutant("seek without epoch", 28, 3, ((Acknowledging, "refusal", _any_epoch),)),
+    ConsumingMutant("seek without epoch", 28, 10, ((Acknowledging, "refusal", _any_epoch),)),
     ConsumingMutant("grant not durable", 32, 2, ((Grants, "choose", _active_at_once),)),
     ConsumingMutant(
         "busy with a holder that may return", 32, 3, ((Attachments, "_refusal", _busy_while_it_may_return),)
@@ -195,7 +199,7 @@ CONSUMING_MUTANTS = (
     ConsumingMutant("a key handed over early", 34, 0, ((KeyShared, "_receiver", _any_receiver),)),
     ConsumingMutant("trim from the layer in flight", 25, 5, rules=Rules(trim_bound=_with_what_is_in_flight)),
     ConsumingMutant("trim beside a step back", 29, 11, rules=Rules(trim_bound=_beside_a_step_back)),
-    ConsumingMutant("step back beside a trim", 29, 35, ((Subscriptions, "trim_began", _always(None)),)),
+    ConsumingMutant("step back beside a trim", 29, 54, ((Subscriptions, "trim_began", _always(None)),)),
     ConsumingMutant("retention ignores subscriptions", 29, 160, ((expiry, "trim_of", _whatever_is_needed),)),
     ConsumingMutant("a clock that is ahead decides", 48, 169, rules=Rules(clock_agrees=_always(True))),
     ConsumingMutant("messages expire with the oldest one", 48, 168, ((expiry, "expired_below", _oldest_decides),)),
@@ -210,13 +214,17 @@ CONSUMING_MUTANTS = (
         "recreated subscription under an old id", 30, 1, ((Parts, "new_id", _same_id),)
     ),
     ConsumingMutant("ack chain not fenced", 53, 12, rules=Rules(fence=_always(None))),
-    ConsumingMutant("frames of a deposed owner are taken", 31, 3, ((OwnerAttempts, "believes", _keeps_lower),)),
+    ConsumingMutant("frames of a deposed owner are taken", 31, 69, ((OwnerAttempts, "believes", _keeps_lower),)),
     ConsumingMutant(
         "acknowledgements are forgotten with their stream", 27, 0,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
     ),
     ConsumingMutant(
-        "cumulative ack over an own negative one", 33, 2, ((consumer_session, "refuse_cumulative", _always(None)),)
+        "cumulative ack over an own negative one", 33, 2,
+        ((consumer_session, "up_to_nacked", lambda request, _: request),),
+    ),
+    ConsumingMutant(
+        "more is reported as acknowledged than is", 33, 2, ((Acknowledging, "_answer", _acknowledged_up_to_the_end),)
     ),
     ConsumingMutant("room is asked for once a frame", 94, 201, ((StreamOutbox, "ask", _room_between_frames_only),)),
     ConsumingMutant("the wake-up of a stream is lost", 94, 201, ((StreamBudget, "join_line", _always(None)),)),

@@ -53,10 +53,11 @@ CONDITIONS = (
     "cut", "crash inside a step", "stream broken", "stale route", "message delayed", "ack entry failed", "deleted",
     "trimmed", "trimmed by retention", "messages evicted",
     "sought", "dead letter", "message forgotten", "cumulative acknowledgement", "ack durable",
+    "cumulative acknowledgement ends early",
     "nack durable", "ack in memory", "dispatch paused",
     "report DeliverMessages", "report RecallMessages", "report ConsumerActive", "report EndConsumer",
     "ack refused: stale_seek_epoch", "ack refused: consumer_fenced", "ack refused: subscription_gone",
-    "ack refused: invalid_argument", "consumer failed: subscription_gone", "consumer failed: consumer_busy",
+    "consumer failed: subscription_gone", "consumer failed: consumer_busy",
     "stream waits for room", "room returned",
 )  # fmt: skip
 

@@ -95,13 +95,15 @@ class MessagesWanted:
 @dataclass(frozen=True, slots=True)
 class AckWanted:
     """Acknowledge ranges, or every message below `below`. seek_epoch and generation: of the message, as it was handed
-    out. request: ascends over acknowledgements, negative ones and seeks. AckSettled follows."""
+    out. request: ascends over acknowledgements, negative ones and seeks. complete: False when the session has lowered
+    `below`. AckSettled follows."""
 
     request: int
     seek_epoch: SeekEpoch
     ranges: tuple[IndexRange, ...] = ()
     below: int | None = None
     generation: Generation = Generation(0)
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +200,13 @@ class HandOut:
 
 @dataclass(frozen=True, slots=True)
 class AckSettled:
-    """error None: durable. durable False: in the owner's memory only (hazard 40)."""
+    """error None: durable. durable False: in the owner's memory only (hazard 40). complete False: a cumulative one
+    ended before a message that this consumer has negatively acknowledged."""
 
     request: int
     error: OncelogError | None = None
     durable: bool = True
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

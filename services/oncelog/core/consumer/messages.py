@@ -31,7 +31,7 @@ class ReceivedMessages:
         self.waiting = IndexSet()
         #: received by the application, and not settled
         self.begun = IndexSet()
-        #: negatively acknowledged, and not received by the application since
+        #: negatively acknowledged, and neither received by the application since nor known to be acknowledged
         self.nacked = IndexSet()
         #: of the present stream: messages delivered; of these, messages that do not wait any more
         self.received = 0
@@ -171,6 +171,11 @@ class ReceivedMessages:
         """Remember messages that a cumulative acknowledgement must not cover (hazard 33)."""
         for first, last in ranges:
             self.nacked.add(first, last)
+
+    def acknowledged_below(self, index: int) -> None:
+        """The owner reports that everything below `index` is acknowledged."""
+        if index and self.nacked:
+            self.nacked.remove(0, index - 1)
 
     def check_invariants(self) -> None:
         for each in (self.waiting, self.begun, self.nacked):

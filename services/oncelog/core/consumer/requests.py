@@ -5,6 +5,8 @@ A seek is sent once, because a second one would void what was acknowledged after
 outcome is unknown, and the application decides. A seek that an owner refused is sent again: it was not written.
 """
 
+from dataclasses import replace
+
 from oncelog.core import errors
 from oncelog.core.consumer.events import AckSettled, AckWanted, NackWanted, SeekSettled, SeekWanted
 from oncelog.core.consumer.index_set import IndexSet
@@ -144,19 +146,19 @@ def unreadable_messages(error: OncelogError) -> IndexRange | None:
     return None
 
 
-def refuse_cumulative(below: int, kind: SubscriptionType, nacked: IndexSet) -> errors.InvalidArgument | None:
-    """nacked: negatively acknowledged here, and not delivered again since (hazard 33)."""
-    if kind not in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
-        message = "a cumulative acknowledgement needs an exclusive or failover subscription"
-        return errors.InvalidArgument(message, field="below")
-    over = nacked.overlap(0, below - 1)
-    if not over:
+def refuse_cumulative(kind: SubscriptionType) -> errors.InvalidArgument | None:
+    """Whether a subscription of this type has no cumulative acknowledgements."""
+    if kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
         return None
-    message = (
-        f"message {over[0].first} was negatively acknowledged and has not been delivered again:"
-        " acknowledge single messages"
-    )
+    message = "a cumulative acknowledgement needs an exclusive or failover subscription"
     return errors.InvalidArgument(message, field="below")
+
+
+def up_to_nacked(request: AckWanted, nacked: IndexSet) -> AckWanted:
+    """A cumulative acknowledgement ends before the first message in `nacked`: those that were negatively acknowledged
+    here, and neither received again nor acknowledged otherwise since (hazard 33)."""
+    over = nacked.overlap(0, (request.below or 0) - 1)
+    return replace(request, below=over[0].first, complete=False) if over else request
 
 
 def _message(request: Repeatable, consumer: ConsumerNumber) -> AckRequested | NackRequested:

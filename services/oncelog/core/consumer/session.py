@@ -17,9 +17,9 @@ Rules
   what the owner leaves here (hazard 27). It never creates: SubscriptionGone is final (hazard 30).
 - An acknowledgement is sent again, on every stream, until an owner settles it. It carries the seek_epoch and the
   generation of the message, never newer ones (hazards 28 and 33).
-- A cumulative acknowledgement over an own negative one is refused here, until the application has received it again,
-  which never happens to a dead letter. Neither a new grant nor a count of deliveries proves that it was processed or
-  stored elsewhere (hazard 33).
+- A cumulative acknowledgement ends before an own negative one, until the application has received its message again, or
+  the owner reports that everything up to there is acknowledged, as when it has become a dead letter. Neither a new
+  grant nor a count of deliveries proves that it was processed or stored elsewhere (hazard 33).
 - Recalled messages are dropped unless the application has received them (hazard 34).
 """
 
@@ -53,7 +53,7 @@ from oncelog.core.consumer.events import (
     SubscribeWanted,
 )
 from oncelog.core.consumer.messages import ReceivedMessages
-from oncelog.core.consumer.requests import PendingRequests, refuse_cumulative, stale, unreadable_messages
+from oncelog.core.consumer.requests import PendingRequests, refuse_cumulative, stale, unreadable_messages, up_to_nacked
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.owner_attempts import (
@@ -359,6 +359,8 @@ class ConsumerSession:
             return [AckSettled(event.request, refused)]
         if isinstance(event, NackWanted):
             self.messages.nack(event.ranges)
+        elif event.below is not None:
+            event = up_to_nacked(event, self.messages.nacked)
         self.requests.add(event)
         return self._send()
 
@@ -374,7 +376,7 @@ class ConsumerSession:
             message = f"{limit} acknowledgements are pending: wait for their results"
             return errors.TooManyRequests(message, field="requests_max", limit=limit)
         if isinstance(event, AckWanted) and event.below is not None:
-            return refuse_cumulative(event.below, self.settings.type, self.messages.nacked)
+            return refuse_cumulative(self.settings.type)
         return None
 
     def _ack_answered(self, answer: AnswerAck) -> list[ConsumerEffect]:
@@ -388,17 +390,19 @@ class ConsumerSession:
         self.attempts.succeeded()
         if answer.error is not None:
             return [AckSettled(answer.request, answer.error), *self._ready()]
-        credit = self.messages.credit
+        credit, complete = self.messages.credit, True
         match settled:
             case AckWanted(below=None, ranges=ranges):
                 self.messages.settled(ranges)
             case AckWanted(below=below):
                 assert below is not None
-                self.messages.settled((IndexRange(0, below - 1),))
+                self.messages.settled((IndexRange(0, below - 1),) if below else ())
+                complete = settled.complete
             case NackWanted(ranges=ranges):
                 self.messages.nack_settled(ranges)
+        self.messages.acknowledged_below(answer.acked_below)
         flow = self._flow() if self.messages.credit != credit else []
-        return [AckSettled(answer.request, None, answer.durable), *flow]
+        return [AckSettled(answer.request, None, answer.durable, complete), *flow]
 
     def _repeat_later(self) -> list[ConsumerEffect]:
         if self._repeats_later:

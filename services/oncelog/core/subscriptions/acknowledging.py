@@ -102,7 +102,7 @@ class Acknowledging:
         if event.below is not None:
             token.ranges = (*event.ranges, IndexRange(0, event.below - 1)) if event.below > 0 else event.ranges
         if not any(last >= state.acks.mark_delete for _, last in token.ranges):
-            self._context.step.emit(AnswerAck(consumer.number, event.request))
+            self._answer(consumer, event.request)
             return
         if self.full and self._adds_ranges(event):
             self._keep_in_memory(consumer, event)
@@ -183,7 +183,12 @@ class Acknowledging:
             else:
                 context.leave(consumer, first, last)
         if consumer is not None and context.consumers.connected(consumer):
-            context.step.emit(AnswerAck(consumer.number, token.request))
+            self._answer(consumer, token.request)
+
+    def _answer(self, consumer: ConnectedConsumer, request: int) -> None:
+        """The acknowledgement is durable."""
+        acked_below = self._context.state.acks.mark_delete
+        self._context.step.emit(AnswerAck(consumer.number, request, acked_below=acked_below))
 
     def hide_again(self) -> None:
         """Acknowledgements have settled: those in flight hide what one of these, which overlaps, has shown."""

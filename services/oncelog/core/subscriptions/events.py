@@ -315,12 +315,14 @@ class DeliverMessages:
 @dataclass(frozen=True, slots=True)
 class AnswerAck:
     """The answer to an AckRequested or NackRequested. error None: it is durable. durable False: the ack state is at its
-    hard limit; the message is hidden, and the acknowledgement is in memory only (hazard 40)."""
+    hard limit; the message is hidden, and the acknowledgement is in memory only (hazard 40). acked_below: every message
+    below it is acknowledged durably, by whatever; 0: not reported."""
 
     consumer: ConsumerNumber
     request: int
     error: OncelogError | None = None
     durable: bool = True
+    acked_below: int = 0
 
 
 @dataclass(frozen=True, slots=True)

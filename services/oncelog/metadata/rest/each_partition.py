@@ -1,10 +1,7 @@
 """What is asked of a topic is asked of the topic itself, or of each of its partitions.
 
-When partitions answer differently, one error is returned for all:
-
-    the outcome of a partition is unknown            deadline_exceeded: the request may have been carried out there
-    otherwise, an error that says why it was not     that error; it names how many partitions were done
-    nothing but missing subscriptions                not found, unless other partitions have the subscription
+When partitions answer differently, one error is returned for all: see `core.partition_results`. A partition without the
+subscription is no failure if another one has it.
 """
 
 import asyncio
@@ -12,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from oncelog.core.errors import DeadlineExceeded, OncelogError, SubscriptionNotFound, TopicNotFound
+from oncelog.core.errors import OncelogError, SubscriptionNotFound, TopicNotFound
 from oncelog.core.names import TopicName
+from oncelog.core.partition_results import error_of_partitions
 
 #: Partitions that are asked at the same time.
 _AT_ONCE = 16
@@ -46,15 +44,5 @@ async def each_partition(
     # A partition without the subscription is no failure if another one has it.
     only_missing = all(isinstance(error, SubscriptionNotFound) for error in failed.values())
     if failed and not (done and only_missing):
-        raise _error_of_some(failed, len(done), count)
+        raise error_of_partitions(failed, done=len(done))
     return done
-
-
-def _error_of_some(failed: dict[TopicName, OncelogError], done: int, count: int) -> OncelogError:
-    # A definite answer would be wrong while one partition may have done it, and "not found" while one has not answered.
-    unknown = [topic for topic, error in failed.items() if isinstance(error, DeadlineExceeded)]
-    others = [topic for topic, error in failed.items() if not isinstance(error, SubscriptionNotFound)]
-    first = min(unknown or others or failed, key=lambda topic: topic.partition or 0)
-    error, of_unknown = failed[first], f", unknown on {len(unknown)}" if unknown else ""
-    counts = f"done on {done} of {count} partitions, failed on {len(failed) - len(unknown)}{of_unknown}"
-    return type(error)(f"{counts}; {first}: {error.message}", **error.details)
