@@ -11,6 +11,7 @@ from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.metadata.new_cluster import creator, find_or_create, finder
 from oncelog.runtime.health import Health
 from oncelog.runtime.settings import MetadataSettings
+from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from tests.contract.memory_store import MemorySession, MemoryTree
 
@@ -75,6 +76,15 @@ async def test_nothing_is_created_without_the_proof_of_each_node(tmp_path: Path,
         with pytest.raises(NotFound, match=reason):
             await find_or_create(file, own)
     assert await own.read() is None
+
+
+async def test_cluster_of_an_older_version_gets_the_folders_that_it_lacks() -> None:
+    """As soon as a metadata service joins it."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    record = await ClusterStore(session).establish()
+    await session.delete(paths.DELETIONS, version=0)
+    assert await finder(MetadataSettings())(ClusterStore(session)) == record
+    assert await session.children(paths.DELETIONS) == []
 
 
 @pytest.mark.parametrize("text", ["oncelog-storage-0", "http://a:1", "a:0", "a:99999"])

@@ -406,7 +406,8 @@ HAZARDS = {
         "ZooKeeper has lost its data, and all services restart. A new cluster is created beside the storage nodes of "
         "the former one.",
         "A cluster is created only on request, or when all storage nodes have answered that their directories are "
-        "empty. No message advises to delete data.",
+        "empty. A running process compares ZooKeeper with what it has seen in it, and ends. No message advises to "
+        "delete data.",
     ),
     87: Hazard(
         "Dead letters are requested together, above the limit of the receiver. The request is repeated for ever, and "

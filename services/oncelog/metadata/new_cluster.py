@@ -24,14 +24,20 @@ _FIELD = "new_cluster_nodes_file"
 
 
 def finder(settings: MetadataSettings) -> Find:
-    """How a metadata service finds its cluster."""
+    """How a metadata service finds its cluster, which it completes if an older version has created it."""
     path = settings.new_cluster_nodes_file
-    return partial(find_or_create, Path(path)) if path else ClusterStore.require
+    return partial(_find_and_complete, partial(find_or_create, Path(path)) if path else ClusterStore.require)
 
 
 def creator(settings: MetadataSettings) -> Find:
     """How --create-cluster does: the request is the proof, unless the setting demands another one."""
     return finder(settings) if settings.new_cluster_nodes_file else ClusterStore.establish
+
+
+async def _find_and_complete(find: Find, store: ClusterStore) -> ClusterRecord:
+    record = await find(store)
+    await store.complete()
+    return record
 
 
 async def find_or_create(nodes_file: Path, store: ClusterStore) -> ClusterRecord:

@@ -30,7 +30,6 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.ephemerals import Registration
 from oncelog.stores.idempotency_keys import DatasetStore
 from oncelog.stores.joining import join_cluster
@@ -69,7 +68,6 @@ class MetadataService:
                 return
             session, cluster = joined
             self._unready = "starting"
-            await ClusterStore(session).complete()
             keys = key_server(settings, cluster.cluster_id)
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))

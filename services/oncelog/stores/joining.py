@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, NotFound, OncelogError, StoreUnavailable
 from oncelog.runtime.credentials import context_trusting, parse_certificates
-from oncelog.runtime.process import Shutdown
+from oncelog.runtime.process import ExitCode, Shutdown, end_now
 from oncelog.runtime.settings import ProcessSettings, variable
 from oncelog.runtime.watched_file import WatchedFile
 from oncelog.stores.cluster_store import ClusterRecord, ClusterStore
+from oncelog.stores.history_watch import HistoryWatch
 from oncelog.stores.kazoo_handler import ServerTls
 from oncelog.stores.store_session import StoreSession
 from oncelog.stores.zookeeper import ZooKeeperSession
@@ -44,6 +45,12 @@ class JoinedCluster(NamedTuple):
     cluster: ClusterRecord
 
 
+def end_process(error: OncelogError) -> None:
+    """What this process knows is newer than ZooKeeper. The next start reads everything from what is there."""
+    logger.critical(error.message, extra={"fields": {"code": error.code}})
+    end_now(ExitCode.FAILED)
+
+
 async def join_cluster(
     settings: ProcessSettings,
     shutdown: Shutdown,
@@ -51,14 +58,15 @@ async def join_cluster(
     find: Find = ClusterStore.require,
     on_waiting: Callable[[str], None] | None = None,
     connect: Connect | None = None,
+    on_lost: Callable[[OncelogError], None] = end_process,
 ) -> JoinedCluster | None:
     """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
     on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
-    ZooKeeper's.
+    ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard 85).
     Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied, WrongCluster.
     """
-    joining = asyncio.ensure_future(_Start(settings, find, on_waiting, connect).join())
+    joining = asyncio.ensure_future(_Start(settings, find, on_waiting, connect, on_lost).join())
     stopping = asyncio.ensure_future(shutdown.wait())
     try:
         await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +89,9 @@ class _Start:
         find: Find,
         on_waiting: Callable[[str], None] | None,
         connect: Connect | None,
+        on_lost: Callable[[OncelogError], None],
     ) -> None:
+        self._on_lost = on_lost
         self._find = find
         self._on_waiting = on_waiting
         self._hosts = settings.zookeeper_hosts
@@ -97,7 +107,9 @@ class _Start:
     async def join(self) -> JoinedCluster:
         session = await self._session()
         try:
-            return JoinedCluster(session, await self._cluster(ClusterStore(session)))
+            cluster = await self._cluster(ClusterStore(session))
+            HistoryWatch(session, cluster.cluster_id, on_lost=self._on_lost)
+            return JoinedCluster(session, cluster)
         except BaseException:
             await session.close()
             raise
@@ -108,6 +120,7 @@ class _Start:
             session_timeout_ms=self._session_timeout_ms,
             connect_timeout_ms=timeout_ms,
             access=self._access,
+            on_older=self._on_lost,
         )
 
     async def _session(self) -> StoreSession:

@@ -43,6 +43,7 @@ from oncelog.stores.store_session import (
 from oncelog.stores.tree_acls import TreeAcls
 from oncelog.stores.zookeeper_connection import (
     ANSWERS,
+    OnOlder,
     RequestInterrupted,
     ZooKeeperAccess,
     ZooKeeperConnection,
@@ -84,10 +85,12 @@ class ZooKeeperSession:
         access: ZooKeeperAccess | None = None,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
+        on_older: OnOlder | None = None,
     ) -> Self:
         """Open a session with one of `hosts` ("host:port,host:port", with an optional path after the last one).
 
         root: below that path; both are created level by level if they are missing.
+        on_older: called when ZooKeeper is older than this session has seen it, which has ended the session.
         Raises StoreUnavailable if no host answers in time, Unauthenticated if none accepts the credentials,
         PermissionDenied if the nodes below the root belong to another user.
         """
@@ -98,6 +101,7 @@ class ZooKeeperSession:
             session_timeout_ms=session_timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
             access=access or ZooKeeperAccess(),
+            on_older=on_older,
         )
         full_root = f"{slash}{path}".rstrip("/") + root.rstrip("/")
         session = cls(connection, root=full_root, operation_timeout_ms=operation_timeout_ms)

@@ -8,6 +8,9 @@ How it works
   send them with the next connection, long after the caller was told that the outcome is unknown.
 - kazoo stops for ever when its connection thread fails; an unknown error code is enough. A watchdog starts it again.
   The session is then LOST and continues under a new id.
+- A server that has seen fewer transactions than a client closes the client's connections at once, and kazoo would try
+  for ever. After a session timeout without a connection the watchdog opens another client, which has seen none: if that
+  one finds an older transaction, ZooKeeper's data was lost or restored from a backup, and this session ends.
 - The watchdog also closes a connection that gets no session. ZooKeeper 3.9 does not close connections that reach it
   while it loads (a null pointer in its log) and answers nothing on them; kazoo would wait there for a whole session
   timeout.
@@ -19,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from kazoo.client import KazooClient
@@ -27,6 +31,7 @@ from kazoo.exceptions import (
     BadArgumentsError,
     BadVersionError,
     InvalidACLError,
+    KazooException,
     MarshallingError,
     NoAuthError,
     NoChildrenForEphemeralsError,
@@ -34,10 +39,18 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
 )
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
-from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, StoreUnavailable, Unauthenticated
+from oncelog.core.errors import (
+    InvariantViolated,
+    OncelogError,
+    PermissionDenied,
+    StoreUnavailable,
+    Unauthenticated,
+    WrongCluster,
+)
 from oncelog.stores.kazoo_handler import ImpatientHandler, ServerTls
 from oncelog.stores.store_session import Fired, SessionState, StateListener
 from oncelog.stores.zookeeper_users import ZooKeeperUser
@@ -49,6 +62,8 @@ HANDSHAKE_TIMEOUT_S = 2.0
 #: Pauses between attempts to connect, seconds: a client must reconnect well within its session timeout.
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
+
+OnOlder = Callable[[OncelogError], None]
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -78,8 +93,15 @@ class ZooKeeperAccess:
 class ZooKeeperConnection:
     """One kazoo client. It belongs to the event loop in which it was opened."""
 
-    def __init__(self, client: KazooClient, session_timeout_s: float) -> None:
-        self.client = client
+    def __init__(
+        self, new_client: Callable[[], KazooClient], session_timeout_s: float, on_older: OnOlder | None
+    ) -> None:
+        self._new_client = new_client
+        self.client = new_client()
+        self._on_older = on_older
+        #: since when the watchdog has seen no connection, and whether the transactions are being compared
+        self._missing_since_s: float | None = None
+        self._comparing = False
         self._session_timeout_s = session_timeout_s
         self.state = SessionState.LOST
         #: Called on the event loop at each change of state.
@@ -98,11 +120,17 @@ class ZooKeeperConnection:
 
     @classmethod
     async def open(
-        cls, hosts: str, *, session_timeout_ms: int, connect_timeout_ms: int, access: ZooKeeperAccess
+        cls,
+        hosts: str,
+        *,
+        session_timeout_ms: int,
+        connect_timeout_ms: int,
+        access: ZooKeeperAccess,
+        on_older: OnOlder | None = None,
     ) -> Self:
         """Raises StoreUnavailable if no host answers in time, Unauthenticated if none accepts the credentials."""
         timeout_s = session_timeout_ms / 1000
-        connection = cls(_new_client(hosts, timeout_s, access), timeout_s)
+        connection = cls(partial(_new_client, hosts, timeout_s, access), timeout_s, on_older)
         connection.client.add_listener(connection._heard)
         connection.client.start_async()
         try:
@@ -231,6 +259,7 @@ class ZooKeeperConnection:
             threading.Thread(target=self._revive_client, name="zookeeper-revive", daemon=True).start()
         else:
             self._watch_handshake()
+            self._watch_history()
             self._watchdog = self._loop.call_later(WATCHDOG_PERIOD_S, self._watch_over)
 
     def _watch_handshake(self) -> None:
@@ -242,6 +271,37 @@ class ZooKeeperConnection:
         elif self._loop.time() - self._handshake[1] > min(HANDSHAKE_TIMEOUT_S, self._session_timeout_s / 2):
             self._handshake = None
             _shut_down(connection)
+
+    def _watch_history(self) -> None:
+        now_s = self._loop.time()
+        if self.client.connected:
+            self._missing_since_s = None
+        elif self._missing_since_s is None:
+            self._missing_since_s = now_s
+        elif now_s - self._missing_since_s > self._session_timeout_s and not self._comparing:
+            self._comparing, self._missing_since_s = True, now_s
+            threading.Thread(target=self._compare, name="zookeeper-compare", daemon=True).start()
+
+    def _compare(self) -> None:
+        """Runs in a thread of its own: a server that does not answer must not delay the end of the process."""
+        found, seen = None, self.client.last_zxid
+        try:
+            found = _newest_transaction(self._new_client(), self._session_timeout_s)
+        finally:
+            self._post(self._compared, found, seen)
+
+    def _compared(self, found: int | None, seen: int) -> None:
+        self._comparing = False
+        if found is None or found >= seen or self.client.connected or self.closed:
+            return
+        error = WrongCluster(
+            f"ZooKeeper is older than this process has seen it: its newest transaction is {found:#x}, and was "
+            f"{seen:#x}: it has lost its data, or was restored from an older backup; keep the data of all storage "
+            "nodes, and restore ZooKeeper's newest data"
+        )
+        self._end(error)
+        if self._on_older is not None:
+            self._on_older(error)
 
     def _revive_client(self) -> None:
         try:
@@ -273,6 +333,24 @@ def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -
         auth_data=[("digest", user.credentials) for user in access.users] or None,
         default_acl=[access.users[0].acl] if access.users else None,
     )
+
+
+def _newest_transaction(client: KazooClient, timeout_s: float) -> int | None:
+    """The newest transaction of the ensemble; None if no server answers. Blocks.
+
+    The new session is itself a transaction of a quorum, so a server that is only behind has caught up by then.
+    """
+    try:
+        client.start(timeout=timeout_s)
+        client.sync_async("/").get(timeout=timeout_s)
+        client.exists_async("/").get(timeout=timeout_s)
+        newest: int = client.last_zxid
+        return newest
+    except (KazooException, KazooTimeoutError):
+        return None
+    finally:
+        client.stop()
+        client.close()
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:
