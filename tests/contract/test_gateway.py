@@ -229,7 +229,8 @@ async def test_flow_control_of_a_slow_owner_reaches_its_client() -> None:
 
 
 async def test_bytes_in_the_gateway_are_limited() -> None:
-    """Otherwise many clients of an owner that does not read would fill the gateway's memory."""
+    """Otherwise many clients of an owner that does not read would fill the gateway's memory. One caller gets half of
+    it, so that the streams of others are not ended."""
     owner, piece = Owner(), b"x" * (1 << 20)
     limits = GatewayLimits(bytes_max=4 * len(piece))
     async with (
@@ -250,7 +251,7 @@ async def test_bytes_in_the_gateway_are_limited() -> None:
             writing = [asyncio.create_task(write_on(stream)) for stream in streams]
             reading = [asyncio.create_task(ending(stream)) for stream in streams]
             await until(lambda: sum(task.done() for task in reading) >= len(streams) - 4, DEADLINE_S)
-            assert replica.gateway.held_bytes <= limits.bytes_max
+            assert replica.gateway.held_bytes <= limits.bytes_max // 2
             # gRPC loses the reason of a stream that ends during a write.
             ends = [task.result() for task in reading if task.done()]
             assert all(isinstance(error, TooManyRequests | ServiceUnavailable) for error in ends), ends

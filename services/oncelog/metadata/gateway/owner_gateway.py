@@ -9,8 +9,7 @@ Rules
 - The caller is authenticated here, as in every call. The caller's own token is forwarded to the owner, which checks the
   caller's rights.
 - In each direction, the next message is read when the previous one was written to the other side: so flow control
-  works end to end. The bytes held here and the number of streams are bounded, and one caller gets at most half of the
-  streams.
+  works end to end. The bytes held here and the number of streams are bounded, and one caller gets at most half of both.
 - A stream without a message after it was opened is ended.
 - If the owner is gone, the stream ends like a lost connection. The gateway retries nothing; the client does.
 """
@@ -56,7 +55,7 @@ RawStream = ServerStream[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class GatewayLimits:
-    """streams_max: open streams; one caller gets at most half of them. bytes_max: of messages held at a time."""
+    """streams_max: open streams. bytes_max: of messages held at a time. One caller gets at most half of each."""
 
     streams_max: int = STREAMS_MAX
     bytes_max: int = BYTES_MAX
@@ -78,6 +77,8 @@ class Gateway:
         self._channels: dict[Incarnation, Channel] = {}
         #: {caller: number of open streams}
         self._callers: Counter[str] = Counter()
+        #: {caller: bytes of its messages being forwarded}
+        self._caller_bytes: Counter[str] = Counter()
         #: bytes of messages being forwarded
         self.held_bytes = 0
         #: bytes forwarded since the start, in both directions
@@ -115,10 +116,11 @@ class Gateway:
         authorization = stream.header(AUTHORIZATION)
         metadata = () if authorization is None else ((AUTHORIZATION, authorization),)
         upstream = self._channel(owner).stream(method, metadata=metadata)
+        caller = _caller_of(stream)
         sending = asyncio.create_task(self._send(first, stream, upstream))
         try:
             async for answer in upstream:
-                with self._held(answer):
+                with self._held(answer, caller):
                     await stream.write(answer)
         finally:
             upstream.cancel()
@@ -127,10 +129,11 @@ class Gateway:
 
     async def _send(self, first: bytes | None, stream: RawStream, upstream: Stream[bytes, bytes]) -> None:
         """Forward from the client to the owner. Errors are reported by the other direction."""
+        caller = _caller_of(stream)
         try:
             message = first
             while message is not None:
-                with self._held(message):
+                with self._held(message, caller):
                     await upstream.write(message)
                 message = await anext(stream, None)
             await upstream.finish()
@@ -181,19 +184,32 @@ class Gateway:
                 del self._callers[caller]
 
     @contextmanager
-    def _held(self, message: bytes) -> Iterator[None]:
-        """Raises TooManyRequests. This ends the stream and frees its bytes: gRPC has already read the message."""
-        size = len(message)
+    def _held(self, message: bytes, caller: str) -> Iterator[None]:
+        """Raises TooManyRequests. This ends the stream and frees its bytes: gRPC has already read the message.
+
+        A caller whose clients read nothing would otherwise have the streams of all others ended.
+        """
+        size, own = len(message), self._caller_bytes[caller]
+        if own and own + size > self.limits.bytes_max // 2:
+            raise TooManyRequests(
+                f"{caller} has {own} bytes of undelivered messages at this gateway, and at most "
+                f"{self.limits.bytes_max // 2} are allowed: read what was sent, or use fewer streams",
+                limit=self.limits.bytes_max // 2,
+            )
         if self.held_bytes + size > self.limits.bytes_max:
             text = (
                 f"this gateway holds {self.limits.bytes_max} bytes of undelivered messages, the maximum: retry shortly"
             )
             raise TooManyRequests(text, limit=self.limits.bytes_max)
         self.held_bytes += size
+        self._caller_bytes[caller] += size
         try:
             yield
         finally:
             self.held_bytes -= size
+            self._caller_bytes[caller] -= size
+            if not self._caller_bytes[caller]:
+                del self._caller_bytes[caller]
         self.passed_bytes += size
 
     # --- life ---------------------------------------------------------------------------------------------------------
