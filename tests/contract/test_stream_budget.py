@@ -2,6 +2,7 @@
 on (hazard 94)."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from oncelog.core.subscriptions.events import (
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.consumer_codec import CONSUME, OpenConsumer
 from oncelog.rpc.options import FRAME_BYTES_TARGET as PAGE_BYTES
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, ReaderStart, StartEdge
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
 from tests.contract.consume_client import ConsumeClient
@@ -105,6 +106,17 @@ async def unread(channel: Channel, runner: TopicRunner, *subscriptions: str) -> 
         await client.close()
 
 
+@asynccontextmanager
+async def unread_log(channel: Channel, start: ReadControl) -> AsyncIterator[None]:
+    """A read stream of which nothing is read."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
+    async with grpc.aio.insecure_channel(channel.address, options=options) as own:
+        stream: Any = own.stream_stream(READ.path)()
+        await stream.write(READ.encode_request(start))
+        yield
+        stream.cancel()
+
+
 async def all_received(client: ConsumeClient, attached: Subscribed, count: int) -> list[int]:
     """Receive so many messages and report each as handed out."""
     got: list[int] = []
@@ -141,6 +153,29 @@ async def test_unread_windows_of_many_consumers_stay_within_the_budget(tmp_path:
             assert budget.kept_bytes <= budget.kept_bytes_max + 2 * COST_BYTES
         await until(lambda: (budget.bytes, budget.kept_bytes, budget.stream_count) == (0, 0, 0), DEADLINE_S)
         budget.check_invariants()
+
+
+@pytest.mark.hazard(94)
+async def test_memory_of_a_stream_is_freed_when_it_ends(tmp_path: Path) -> None:
+    """Without the garbage collector, which runs rarely: what a stream held was kept for hours."""
+
+    def held() -> int:
+        return sum(isinstance(each, DeliverMessages | ReaderFrame) for each in gc.get_objects())
+
+    async with owner_world(tmp_path, LIMITS) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, MESSAGES)
+        gc.collect()
+        gc.disable()
+        try:
+            start = ReadControl(ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST), ENDLESS)
+            async with unread(channel, runner, *(f"s{number}" for number in range(10))), unread_log(channel, start):
+                await until_quiet(world)
+                assert held() > 0
+            await until(lambda: world.rooms.budget.stream_count == 0, DEADLINE_S)
+            await until(lambda: held() == 0, DEADLINE_S)
+        finally:
+            gc.enable()
 
 
 @pytest.mark.hazard(94)

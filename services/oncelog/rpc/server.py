@@ -22,6 +22,7 @@ A handler is cancelled when its caller disconnects: work that must not be lost n
 import asyncio
 import logging
 import secrets
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -248,6 +249,7 @@ class Server:
             finally:
                 if stream is not None:
                     stream.over = True
+                _free_calls(sys.exception())
 
         self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
 
@@ -297,6 +299,17 @@ class Server:
     async def stopped(self) -> None:
         """Return when `stop` has finished."""
         await self._stopped.wait()
+
+
+def _free_calls(error: BaseException | None) -> None:
+    """Free what the calls hold in which an error was raised, such as frames of messages that were not sent.
+
+    `TaskGroup.__aexit__` refers to the error, whose traceback refers to that call. Such a circle would be freed by the
+    garbage collector alone, which runs rarely (`runtime.memory`).
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 async def _only_message(context: _Context) -> bytes:

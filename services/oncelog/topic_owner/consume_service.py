@@ -90,7 +90,7 @@ class ConsumeService:
                 finally:
                     client.close()
         finally:
-            client.outbox.close()
+            client.end()
 
 
 @dataclass(slots=True)
@@ -131,6 +131,9 @@ class _Reports:
         """The client's side has the last frame."""
         size, self._frame_bytes = self._frame_bytes, 0
         self._outbox.give_back(size)
+
+    def clear(self) -> None:
+        self._reports.clear()
 
     def take(self) -> list[ReportedEvent]:
         """The next frame; empty: there is nothing to send. A frame holds one report at least."""
@@ -348,6 +351,11 @@ class ConsumeStream:
                 self._give_room()
             if self._finished:
                 return
+
+    def end(self) -> None:
+        """Nothing more is sent. What waits is freed here, because this stream and its outbox refer to each other."""
+        self.outbox.close()
+        self._out.clear()
 
     def close(self) -> None:
         """The client has finished or disconnected: its consumers may come back on another stream."""
