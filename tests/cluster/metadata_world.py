@@ -15,7 +15,7 @@ from oncelog.metadata.coordination.owners import Probe, probe
 from oncelog.metadata.service import running_tasks
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import LOOKUP, OWNER_STREAM
-from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, UNLOAD
+from oncelog.rpc.owner_codec import ASSIGN, LIST_TOPICS, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.registry import LiveOwner, Registry
@@ -74,6 +74,9 @@ class FakeOwner:
     called: list[tuple[str, int]] = field(default_factory=list)
     unloaded: list[str] = field(default_factory=list)
     states: list[owner_pb2.TopicState] = field(default_factory=list)
+    #: topics that it lists, in order; None: it does not answer. And the requests for lists
+    listed: list[owner_pb2.ListedTopic] | None = field(default_factory=list)
+    lists_asked: list[owner_pb2.ListTopicsRequest] = field(default_factory=list)
     #: whether it takes several assignments in one message; and how many each message had
     takes_lists: bool = True
     lists: list[int] = field(default_factory=list)
@@ -160,6 +163,14 @@ class FakeOwner:
         wanted = [state for state in self.states if state.topic_id in request.topic_ids]
         return owner_pb2.TopicStatesAnswer(states=wanted)
 
+    async def list_topics(self, request: owner_pb2.ListTopicsRequest) -> owner_pb2.ListTopicsAnswer:
+        self.lists_asked.append(request)
+        if self.listed is None:
+            raise DeadlineExceeded("the owner does not answer in time")
+        after = (request.after_rank, request.after_topic)
+        behind = [each for each in self.listed if not request.after_topic or (each.rank, each.topic) > after]
+        return owner_pb2.ListTopicsAnswer(topics=behind[: request.limit], total=len(self.listed))
+
     async def stop_listening(self) -> None:
         await self.server.stop(grace_ms=0)
 
@@ -220,6 +231,7 @@ class World:
         server.unary(ASSIGN, owner.assign)
         server.unary(UNLOAD, owner.unload)
         server.unary(TOPIC_STATES, owner.topic_states)
+        server.unary(LIST_TOPICS, owner.list_topics)
         owner.port = await server.start(port=port)
         self._stack.push_async_callback(owner.die)
         live = LiveOwner(owner.incarnation, "127.0.0.1", {"grpc": owner.port}, 0)

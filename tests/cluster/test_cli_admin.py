@@ -98,6 +98,8 @@ NODE = "0a1b" * 8
         ("namespaces remove-deduplication orders", ("DELETE", f"{NAMESPACE}/deduplication", None)),
         ("namespaces set-auto-topic-creation orders --disable", ("POST", f"{NAMESPACE}/autoTopicCreation", False)),
         ("topics list orders", ("GET", "/admin/v2/persistent/public/orders", None)),
+        ("topics list --state held", ("GET", "/admin/v2/topics?state=held&limit=20", None)),
+        ("topics list orders --top 5", ("GET", "/admin/v2/topics/public/orders?limit=5", None)),
         ("topics create new", ("PUT", TOPIC, None)),
         ("topics delete new", ("DELETE", TOPIC, None)),
         ("topics create-partitioned-topic new -p 4", ("PUT", f"{TOPIC}/partitions", 4)),

@@ -67,6 +67,23 @@ STATS: dict[str, object] = {
     "messages_by_verdict": {"duplicate": 12, "new": 336_777},
     "waiting": "for its ledger 7: two of its three copies are damaged on a1b2c3d4 and b1b2c3d4",
 }
+#: As of `topics list --state`; null fields are left out.
+STUCK: dict[str, object] = {
+    "topics": [
+        {
+            "topic": "public/default/flights", "owner": NODES[0], "states": ["held", "backlog"], "waiting_for": None,
+            "since_ms": NOW_MS - 3_600_000, "held_since_ms": NOW_MS - 3_600_000, "held_by": "billing",
+            "blocked_subscriptions": 0, "backlog_messages": 12_345, "oldest_unacked_ms": NOW_MS - 86_400_000,
+        },
+        {
+            "topic": "public/default/orders", "owner": NODES[1], "states": ["waiting"], "since_ms": NOW_MS - 60_000,
+            "waiting_for": "ledger_unavailable", "backlog_messages": None,
+        },
+    ],
+    "total": 2,
+    "next_after": None,
+    "silent_owners": [{"incarnation": NODES[2], "address": "10.42.0.117:6652", "reason": "connection refused"}],
+}  # fmt: skip
 INTERNAL: dict[str, object] = {
     "owner": NODES[0],
     "ledgers": [{"ledger_id": 7, "base_index": 0}, {"ledger_id": 12, "base_index": 50_000}],
@@ -126,6 +143,7 @@ ANSWERS: dict[str, Any] = {
     "topics stats-internal": INTERNAL,
     "cluster show": {"cluster_id": "c" * 32, "brokers": BROKERS, "storage_nodes": STORAGE},
     "storage-nodes show": STORAGE[0],
+    "topics list --state": STUCK,
     "topics list": ["public/default/flights", "public/default/orders"],
 }
 
@@ -182,6 +200,23 @@ def test_tables_of_storage_have_the_useful_columns() -> None:
     assert lines_of(LEDGERS, width=WIDTH, wide=False, now_ms=NOW_MS) == [
         " ledger  topic                   state   health            copies  entries",
         "1234567  public/default/flights  closed  under-replicated  2 of 3    50000",
+    ]
+
+
+def test_table_of_stuck_topics_shows_the_cause() -> None:
+    """And the owners whose topics are missing."""
+    assert lines_of(STUCK, width=WIDTH, wide=False, now_ms=NOW_MS) == [
+        "total       2",
+        "next_after  -",
+        "",
+        "topics:",
+        "topic                   why                     since  backlog   oldest",
+        "public/default/flights  held by billing       1 h ago    12345  1 d ago",
+        "public/default/orders   ledger_unavailable  1 min ago        -        -",
+        "",
+        "silent_owners:",
+        "incarnation  address           reason",
+        "21b20123     10.42.0.117:6652  connection refused",
     ]
 
 

@@ -220,6 +220,7 @@ async def owner_world(
         server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
         server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
+        server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         port = await server.start()

@@ -54,6 +54,8 @@ RULES = {
     "POST /topics/persistent/public/default/flights": "p",
     "GET /admin/v2/clusters": "*",
     "GET /admin/v2/brokers/health": "*",
+    "GET /admin/v2/topics": "",
+    "GET /admin/v2/topics/public/default": "apc",
     "GET /admin/v2/brokers": "",
     "GET /admin/v2/storage-nodes": "",
     "GET /admin/v2/storage/nodes": "",

@@ -239,8 +239,15 @@ def test_held_publishing_goes_on_when_consumers_have_caught_up() -> None:
     own.owner.send(granted.session, received(500, [10], pid=pid, generation=generation))
     passes(own, 0)
     assert stored(own, 500) == []
+    assert own.owner.core.serving is not None
+    space, holds = own.owner.core.serving.space, own.owner.core.serving.space.held
+    passes(own, MINUTE)
+    assert (space.held, space.publishing) == (holds, "held")
+    assert holds is not None
+    assert holds.number == 1
     own.ack(subscribed, 1, 0, 1, 2)
     passes(own, 0)
+    assert (space.held, space.publishing) == (None, "open")
     assert len(stored(own, 500)) == 1
     assert own.world.folded().next_index == 11
 

@@ -384,6 +384,7 @@ PUBLISH = StreamMethod(
 LAST_MESSAGE = unary_of(f"{_SERVICE}/LastMessage", pb.LastMessageRequest, pb.LastMessageAnswer)
 PRODUCER_NAMES = unary_of(f"{_SERVICE}/ProducerNames", pb.ProducerNamesRequest, pb.ProducerNamesAnswer)
 TOPIC_STATES = unary_of(f"{_SERVICE}/TopicStates", pb.TopicStatesRequest, pb.TopicStatesAnswer)
+LIST_TOPICS = unary_of(f"{_SERVICE}/ListTopics", pb.ListTopicsRequest, pb.ListTopicsAnswer)
 ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
 UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)
 TRUNCATE = unary_of(f"{_SERVICE}/Truncate", pb.TruncateRequest, pb.TruncateAnswer)

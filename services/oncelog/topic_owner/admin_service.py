@@ -20,6 +20,7 @@ from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.ownership_proofs import until_current
 from oncelog.topic_owner.subscription_states import ack_state
+from oncelog.topic_owner.topic_listing import list_topics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
@@ -43,6 +44,9 @@ class AdminService:
         wanted = set(request.topic_ids)
         runners = [runner for runner in self._topics if not wanted or runner.topic_id in wanted]
         return pb.TopicStatesAnswer(states=[_state(runner, request) for runner in runners])
+
+    async def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer:
+        return list_topics(self._topics, request)
 
     async def last_message(self, request: pb.LastMessageRequest, caller: Caller) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)

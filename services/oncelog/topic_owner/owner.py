@@ -294,6 +294,7 @@ class Owner:
         server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
         server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
+        server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)
         server.unary(owner_codec.TRUNCATE, admin.truncate)

@@ -1,4 +1,7 @@
-"""The metrics of all subscriptions of an owner's topics together; each one's own are in the topic's statistics."""
+"""The metrics of all subscriptions of an owner's topics together; each one's own are in the topic's statistics.
+
+Beside sums there are the worst values: a sum hides one subscription that is stuck. `topics list --state` names it.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +11,7 @@ from oncelog.core.subscriptions.subscription import Subscription
 from oncelog.core.topic.serving import Serving
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.topic_owner.owner_metrics import OwnerCounts
-from oncelog.topic_owner.subscription_states import backlog_of
+from oncelog.topic_owner.subscription_states import backlog_of, oldest_unacked_ms
 
 
 def observe_subscriptions(telemetry: Telemetry, counts: OwnerCounts, servings: Callable[[], Iterable[Serving]]) -> None:
@@ -63,6 +66,44 @@ def observe_subscriptions(telemetry: Telemetry, counts: OwnerCounts, servings: C
         "Since when the longest of these has got none",
         lambda: [Reading(max((_blocked_seconds(one) for one in each()), default=0.0))],
     )
+    _observe_worst(telemetry, servings)
+
+
+def _observe_worst(telemetry: Telemetry, servings: Callable[[], Iterable[Serving]]) -> None:
+    telemetry.observe_level(
+        "topics_held",
+        "Topics whose backlog quota does not let producers publish, by publishing: held or refused",
+        lambda: _held(servings()),
+    )
+    telemetry.observe_level(
+        "topics_held_seconds",
+        "Since when the longest of these does not let them publish",
+        lambda: [Reading(_age_seconds(held.since_ms for one in servings() if (held := one.space.held)))],
+    )
+    telemetry.observe_level(
+        "subscription_backlog_messages_max",
+        "The largest backlog of a subscription",
+        lambda: [Reading(max((backlog_of(one, s) for s in servings() for one in s.subscriptions), default=0))],
+    )
+    telemetry.observe_level(
+        "subscription_oldest_unacked_seconds",
+        "Age of the oldest message that a subscription has not acknowledged",
+        lambda: [Reading(_age_seconds(at_ms for one in servings() if (at_ms := oldest_unacked_ms(one)) is not None))],
+    )
+
+
+def _held(servings: Iterable[Serving]) -> list[Reading]:
+    counts = {"held": 0, "refused": 0}
+    for serving in servings:
+        if serving.space.held is not None:
+            counts[serving.space.held.action] += 1
+    return [Reading(count, {"publishing": action}) for action, count in counts.items()]
+
+
+def _age_seconds(times_ms: Iterable[int]) -> float:
+    """Of the earliest; 0: there is none."""
+    earliest = min(times_ms, default=None)
+    return 0.0 if earliest is None else max(0.0, time.time() - earliest / 1000)
 
 
 def _backlog_bytes(serving: Serving) -> int:

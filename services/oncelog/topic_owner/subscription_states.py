@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from oncelog.core.ids import SubscriptionNumber
 from oncelog.core.subscriptions.consumers import ConnectedConsumer
 from oncelog.core.subscriptions.digest import state_digest
 from oncelog.core.subscriptions.retention import LedgerSpan, backlog_bytes
@@ -56,16 +57,40 @@ def backlog_of(subscription: Subscription, serving: Serving) -> int:
     return serving.log.table.state.next_index - acks.mark_delete - acks.acked_count
 
 
+def largest_backlog(serving: Serving) -> Subscription | None:
+    """The subscription with the most messages that are not acknowledged; None: no subscription has any."""
+    found = max(serving.subscriptions, key=lambda each: backlog_of(each, serving), default=None)
+    return found if found is not None and backlog_of(found, serving) > 0 else None
+
+
+def oldest_unacked_ms(serving: Serving) -> int | None:
+    """When the oldest message that a subscription has not acknowledged was appended (`LogSpace.appended_by_ms`). None:
+    there is none, or the ledgers of former owners are not read yet."""
+    lowest = min((each.state.acks.mark_delete for each in serving.subscriptions), default=None)
+    return None if lowest is None else serving.space.ledgers.appended_by_ms(lowest)
+
+
+def blocked_since_ms(serving: Serving) -> int | None:
+    """Since when a subscription gets no new messages because of its ack state; None: each one gets them."""
+    return min((blocked.since_ms for each in serving.subscriptions if (blocked := each.blocked())), default=None)
+
+
+def name_of(serving: Serving, number: SubscriptionNumber | None) -> str | None:
+    """None for one that was deleted."""
+    return next((each.state.name for each in serving.subscriptions if each.state.number == number), None)
+
+
 def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[LedgerSpan]) -> Json:
     state = subscription.state
     delivered, redelivered = subscription.delivered_counts
     known = state.acks.mark_delete >= serving.space.ledgers.unknown_below
-    acks, blocked = state.acks, subscription.blocked()
+    acks, blocked, held = state.acks, subscription.blocked(), serving.space.held
     consumers = list(subscription.consumers)
     return {
         "type": subscription.type.name.lower(),
         "msg_backlog": backlog_of(subscription, serving),
         "backlog_size": backlog_bytes(spans, acks.mark_delete) if known else None,
+        "oldest_unacked_ms": serving.space.ledgers.appended_by_ms(acks.mark_delete),
         "unacked_messages": sum(len(each.out.bits) for each in consumers),
         "mark_delete": acks.mark_delete,
         "seek_epoch": state.seek_epoch,
@@ -78,6 +103,7 @@ def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[
         "ack_ranges": acks.range_count,
         "is_blocked_on_ack_state_persistent": blocked is not None,
         "blocked": None if blocked is None else blocked._asdict(),
+        "holds_publishing_since_ms": held.since_ms if held is not None and held.number == state.number else None,
         "active_consumer": next((each.name for each in consumers if each.generation), None),
         "generation": state.generation,
         "role": state.role or None,

@@ -6,7 +6,7 @@ from itertools import islice
 from oncelog.core.ids import Position
 from oncelog.core.ledger.managed_ledger import ManagedLedgerState
 from oncelog.core.topic.serving import Serving
-from oncelog.topic_owner.subscription_states import subscriptions_of
+from oncelog.topic_owner.subscription_states import name_of, subscriptions_of
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 Json = Mapping[str, object]
@@ -37,12 +37,14 @@ def stats(runner: TopicRunner) -> Json:
         ],
     }
     if serving is not None:
-        state = serving.log.table.state
+        state, held = serving.log.table.state, serving.space.held
         shown |= {
             "deduplication_enabled": serving.log.table.dedup_enabled,
             "message_count": state.next_index,
             "first_index": serving.subscriptions.log.first_index,
             "publishing": serving.space.publishing,
+            "held_since_ms": None if held is None else held.since_ms,
+            "held_by": None if held is None else name_of(serving, held.number),
             "last_position": str(state.position),
             "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
             "producer_count": len(state.producers),

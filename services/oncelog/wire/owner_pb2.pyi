@@ -1158,6 +1158,99 @@ class TopicState(_message.Message):
 Global___TopicState: _TypeAlias = TopicState  # noqa: Y015
 
 @_typing.final
+class ListTopicsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_RANK_FIELD_NUMBER: _builtins.int
+    AFTER_TOPIC_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """held, waiting, blocked or backlog; empty: all topics."""
+    namespace: _builtins.str
+    """tenant/namespace; empty: of all namespaces."""
+    limit: _builtins.int
+    after_rank: _builtins.int
+    """Only topics behind this rank and, in it, this name; an empty name: from the beginning."""
+    after_topic: _builtins.str
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after_rank: _builtins.int = ...,
+        after_topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_rank", b"after_rank", "after_topic", b"after_topic", "limit", b"limit", "namespace", b"namespace", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicsRequest: _TypeAlias = ListTopicsRequest  # noqa: Y015
+
+@_typing.final
+class ListTopicsAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    """Of this owner in this state, also before `after` and beyond `limit`."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedTopic]:
+        """By rank, then name."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___ListedTopic] | None = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicsAnswer: _TypeAlias = ListTopicsAnswer  # noqa: Y015
+
+@_typing.final
+class ListedTopic(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    SUMMARY_JSON_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    owner_epoch: _builtins.int
+    rank: _builtins.int
+    """The order within its state, the worst first."""
+    summary_json: _builtins.str
+    """One JSON object."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        owner_epoch: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        summary_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner_epoch", b"owner_epoch", "rank", b"rank", "summary_json", b"summary_json", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedTopic: _TypeAlias = ListedTopic  # noqa: Y015
+
+@_typing.final
 class AssignRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -70,6 +70,11 @@ class TopicOwnerStub:
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.TopicStatesRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_owner__pb2.TopicStatesAnswer.FromString,
                 _registered_method=True)
+        self.ListTopics = channel.unary_unary(
+                '/oncelog.wire.v1.TopicOwner/ListTopics',
+                request_serializer=oncelog_dot_wire_dot_owner__pb2.ListTopicsRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_owner__pb2.ListTopicsAnswer.FromString,
+                _registered_method=True)
         self.Assign = channel.unary_unary(
                 '/oncelog.wire.v1.TopicOwner/Assign',
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.AssignRequest.SerializeToString,
@@ -141,6 +146,13 @@ class TopicOwnerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTopics(self, request, context):
+        """Some of the owner's topics in one state, the worst first: a few lines about each.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Assign(self, request, context):
         """From a metadata service: the topic record names this owner. The owner reads the record before it acts.
         """
@@ -199,6 +211,11 @@ def add_TopicOwnerServicer_to_server(servicer, server):
                     servicer.TopicStates,
                     request_deserializer=oncelog_dot_wire_dot_owner__pb2.TopicStatesRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_owner__pb2.TopicStatesAnswer.SerializeToString,
+            ),
+            'ListTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopics,
+                    request_deserializer=oncelog_dot_wire_dot_owner__pb2.ListTopicsRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_owner__pb2.ListTopicsAnswer.SerializeToString,
             ),
             'Assign': grpc.unary_unary_rpc_method_handler(
                     servicer.Assign,
@@ -405,6 +422,33 @@ class TopicOwner:
             '/oncelog.wire.v1.TopicOwner/TopicStates',
             oncelog_dot_wire_dot_owner__pb2.TopicStatesRequest.SerializeToString,
             oncelog_dot_wire_dot_owner__pb2.TopicStatesAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.TopicOwner/ListTopics',
+            oncelog_dot_wire_dot_owner__pb2.ListTopicsRequest.SerializeToString,
+            oncelog_dot_wire_dot_owner__pb2.ListTopicsAnswer.FromString,
             options,
             channel_credentials,
             insecure,

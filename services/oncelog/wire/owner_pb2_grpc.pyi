@@ -35,6 +35,8 @@ class TopicOwnerStub:
     """The names of producer ids, for readers of closed ledgers: entries contain only the ids."""
     TopicStates: _aio.UnaryUnaryMultiCallable[_owner_pb2.TopicStatesRequest, _owner_pb2.TopicStatesAnswer]
     """The state of the owner's topics, for operators."""
+    ListTopics: _aio.UnaryUnaryMultiCallable[_owner_pb2.ListTopicsRequest, _owner_pb2.ListTopicsAnswer]
+    """Some of the owner's topics in one state, the worst first: a few lines about each."""
     Assign: _aio.UnaryUnaryMultiCallable[_owner_pb2.AssignRequest, _owner_pb2.AssignAnswer]
     """From a metadata service: the topic record names this owner. The owner reads the record before it acts."""
     Unload: _aio.UnaryUnaryMultiCallable[_owner_pb2.UnloadRequest, _owner_pb2.UnloadAnswer]
@@ -102,6 +104,14 @@ class TopicOwnerServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_owner_pb2.TopicStatesRequest, _abc.Awaitable[_owner_pb2.TopicStatesAnswer]],
     ) -> _abc.Awaitable[_owner_pb2.TopicStatesAnswer]:
         """The state of the owner's topics, for operators."""
+
+    @_abc_1.abstractmethod
+    def ListTopics(
+        self,
+        request: _owner_pb2.ListTopicsRequest,
+        context: _aio.ServicerContext[_owner_pb2.ListTopicsRequest, _abc.Awaitable[_owner_pb2.ListTopicsAnswer]],
+    ) -> _abc.Awaitable[_owner_pb2.ListTopicsAnswer]:
+        """Some of the owner's topics in one state, the worst first: a few lines about each."""
 
     @_abc_1.abstractmethod
     def Assign(

@@ -18,13 +18,13 @@ from oncelog.cli.admin.places import (
     storage_node,
     tenant_path,
     topic_path,
-    topics_path,
 )
 from oncelog.cli.admin.policies import add_cluster_policies, add_policies
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.storage import storage
 from oncelog.cli.admin.subscriptions import subscriptions
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
+from oncelog.cli.admin.topic_list import add_topic_list
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
 from oncelog.core.names import DEFAULT_TENANT
@@ -39,6 +39,8 @@ Write a namespace as `tenant/namespace`, or `namespace` for the tenant public. W
     oncelog admin namespaces set-deduplication public/orders --enable
 
     oncelog admin namespaces grant public/orders importer produce consume
+
+    oncelog admin topics list --state held --top 20
 
     oncelog admin topics stats public/orders/new -o json
 
@@ -168,10 +170,7 @@ def revoke_permissions(api: AdminApi, namespace: NamespaceArgument, role: RoleAr
     return f"revoked all rights in {namespace} of role {role}"
 
 
-@admin_command(topics, "list")
-def list_topics(api: AdminApi, namespace: NamespaceArgument = "public/default") -> Answer:
-    """List the topics of a namespace."""
-    return api.get(topics_path(namespace))
+add_topic_list(topics)
 
 
 @admin_command(topics, "create")

@@ -46,6 +46,16 @@ def _connected(row: TableRow) -> str:
     return "yes" if row.get("connected") else "no"
 
 
+def _why(row: TableRow) -> str:
+    """Why the topic is stuck; a backlog has a column of its own."""
+    causes = [str(row["waiting_for"])] if row.get("waiting_for") else []
+    if row.get("held_since_ms"):
+        causes.append(f"held by {row.get('held_by') or 'a backlog'}")
+    if row.get("blocked_subscriptions"):
+        causes.append(f"{row['blocked_subscriptions']} blocked")
+    return ", ".join(causes) or "-"
+
+
 #: ({fields that identify a kind of list}, its columns); `wide` shows all fields.
 _KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
     (
@@ -97,6 +107,16 @@ _KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
             TableColumn("began", "began_ms"),
             TableColumn("ms", "ms"),
             TableColumn("replayed_entries", "replayed_entries"),
+        ),
+    ),
+    (
+        frozenset({"topic", "states", "backlog_messages"}),
+        (
+            TableColumn("topic", "topic"),
+            TableColumn("why", "waiting_for", _why),
+            TableColumn("since", "since_ms"),
+            TableColumn("backlog", "backlog_messages"),
+            TableColumn("oldest", "oldest_unacked_ms"),
         ),
     ),
     (

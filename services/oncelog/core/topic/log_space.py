@@ -228,6 +228,17 @@ class LogSpace:
             highest = max(highest, append_time_ms)
             yield end_index, highest
 
+    def appended_by_ms(self, index: int) -> int | None:
+        """When a message was appended: not later than this. None: it is not stored, or not known yet.
+
+        It is exact to the distance of the marks for the newest messages, and to the age of a ledger for older ones.
+        """
+        span = next((span for span in self._spans.values() if span.end_index > index), None)
+        if span is None or index < span.first_index:
+            return None
+        mark = next((at_ms for end_index, at_ms in self._marks if end_index > index), span.ended_ms)
+        return min(mark, span.ended_ms)
+
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def follow_age(self, age_ms: int | None) -> None:

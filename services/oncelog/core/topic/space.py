@@ -18,6 +18,7 @@ Rules
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oncelog.core.coordination.ownership import LogTrim, Ownership
 from oncelog.core.errors import OncelogError, ServiceUnavailable
@@ -74,6 +75,15 @@ class _Truncation:
     below: int | None = None
 
 
+class HeldPublishing(NamedTuple):
+    """Publishing does not go on. action: "held" or "refused". since_ms: since 1970, at this owner. number: the
+    subscription whose backlog exceeds the quota."""
+
+    action: str
+    since_ms: int
+    number: SubscriptionNumber | None
+
+
 class TopicSpace:
     """Applies the policies of one topic, and trims its log."""
 
@@ -102,6 +112,8 @@ class TopicSpace:
         self.paging = Paging(step, ownership, self.ledgers, pages, read_ends=self._read_ends)
         self.policies = policies
         self.verdict = QuotaVerdict()
+        #: what the verdict does to publishing; None: it is open
+        self.held: HeldPublishing | None = None
         self._judge: AckStateJudge | None = None
         #: the index at which the log begins when the trim in flight is over
         self._trim_target: int | None = None
@@ -226,7 +238,7 @@ class TopicSpace:
     @property
     def publishing(self) -> str:
         """Whether the backlog quota lets producers publish: "open", "held" or "refused"."""
-        return "held" if self.verdict.hold else "refused" if self.verdict.refuse else "open"
+        return "open" if self.held is None else self.held.action
 
     @property
     def clock_agrees(self) -> bool:
@@ -270,7 +282,7 @@ class TopicSpace:
         if quota.age_ms_max is not None and marks:
             ages = self.ledgers.ages_from(marks[0][0])
             old_below = expired_below(ages, ttl_ms=quota.age_ms_max + 1, now_ms=now_ms)
-        verdict = QuotaVerdict()
+        verdict, holder = QuotaVerdict(), None
         for mark, number in marks:
             oldest_ms = now_ms - (quota.age_ms_max or 0) - 1 if old_below is not None and mark < old_below else None
             backlog = Backlog(number, mark, backlog_bytes(spans, mark), oldest_ms)
@@ -280,11 +292,15 @@ class TopicSpace:
             for evicted, below in judged.evict:
                 self._evict(evicted, below, EvictionReason.BACKLOG_QUOTA)
             if quota.action is not QuotaAction.EVICT:
-                verdict = judged
+                verdict, holder = judged, number
                 break
-        self._give_verdict(verdict)
+        self._give_verdict(verdict, holder)
 
-    def _give_verdict(self, verdict: QuotaVerdict) -> None:
+    def _give_verdict(self, verdict: QuotaVerdict, holder: SubscriptionNumber | None = None) -> None:
+        action = "held" if verdict.hold else "refused" if verdict.refuse else None
+        before = self.held
+        since_ms = self._step.now_ms if before is None else before.since_ms
+        self.held = None if action is None else HeldPublishing(action, since_ms, holder)
         if verdict != self.verdict:
             self.verdict = verdict
             self._judged(verdict)

@@ -13,6 +13,7 @@ from oncelog.metadata.coordination.partition_growth import PartitionGrowth
 from oncelog.metadata.coordination.placements import Placements
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
+from oncelog.metadata.coordination.topic_listing import TopicLister
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.repair.repair import Repair, RepairPace
 from oncelog.rpc import metadata_codec
@@ -45,6 +46,7 @@ class Coordination:
     placements: Placements
     subscriptions: SubscriptionCalls
     growth: PartitionGrowth
+    lister: TopicLister
     deletions: TopicDeletions
     repair: Repair
 
@@ -87,6 +89,7 @@ class Coordination:
             placements=placements,
             subscriptions=subscriptions,
             growth=PartitionGrowth(topics, subscriptions, registry),
+            lister=TopicLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=Repair.over(
                 session, placements, owners=lambda: [one.incarnation for one in owners.live], peers=peers, pace=pace

@@ -18,6 +18,7 @@ from oncelog.metadata.rest import (
     storage,
     storage_end,
     subscriptions,
+    topic_lists,
     topics,
     truncation,
 )
@@ -71,7 +72,7 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
-    parts = (namespaces, permissions, partitions, topics, subscriptions, truncation, policies, cluster)
+    parts = (namespaces, permissions, partitions, topics, topic_lists, subscriptions, truncation, policies, cluster)
     for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))

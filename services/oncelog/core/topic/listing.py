@@ -1,0 +1,78 @@
+"""The states by which topics are listed, and the order of such a list over all owners.
+
+Rules
+- Within a state the worst topic comes first: the one that has been in it longest, or has the largest backlog. This is
+  its rank, ascending; topics of one rank are ordered by name.
+- A page ends at a `ListPlace`, a rank and a name, and the next one begins behind it. So each owner is asked once for
+  each page and returns no more than a page. A topic whose rank changes between two pages may be missing or listed
+  twice.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+from oncelog.core.errors import InvalidArgument
+
+#: A time in ms, or a number of messages; it fits into 64 bits.
+_RANK_CHARACTERS_MAX = 18
+
+
+class ListedState(StrEnum):
+    """A topic may be in several of them."""
+
+    #: a backlog quota holds or refuses publishing
+    HELD = "held"
+    #: the topic is not served: it is taken over, or something that it needs is missing
+    WAITING = "waiting"
+    #: a subscription gets no new messages because of its state of acknowledgements
+    BLOCKED = "blocked"
+    #: a subscription has messages that are not acknowledged
+    BACKLOG = "backlog"
+
+
+class ListPlace(NamedTuple):
+    """Between two topics of a list."""
+
+    rank: int
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.rank}:{self.topic}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises InvalidArgument."""
+        rank, _, topic = text.partition(":")
+        if not (topic and rank.removeprefix("-").isdecimal() and len(rank) <= _RANK_CHARACTERS_MAX):
+            raise InvalidArgument(f"after={text!r} is no place: use next_after of the page before", field="after")
+        return cls(int(rank), topic)
+
+
+class Ranked(Protocol):
+    """One topic of a list."""
+
+    @property
+    def place(self) -> ListPlace: ...
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def owner_epoch(self) -> int: ...
+
+
+RankedT = TypeVar("RankedT", bound=Ranked)
+
+
+def page_of(found: Iterable[RankedT], limit: int) -> tuple[list[RankedT], ListPlace | None]:
+    """The first `limit` topics of what the owners returned, and where the next page begins; None: there is none.
+
+    found: up to `limit` + 1 topics of each owner. A topic that moves may be listed by two owners: the later one counts.
+    """
+    newest: dict[str, RankedT] = {}
+    for each in found:
+        other = newest.get(each.topic_id)
+        if other is None or other.owner_epoch < each.owner_epoch:
+            newest[each.topic_id] = each
+    ordered = sorted(newest.values(), key=lambda each: each.place)
+    page = ordered[:limit]
+    return page, page[-1].place if len(ordered) > limit else None

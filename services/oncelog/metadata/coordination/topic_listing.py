@@ -1,0 +1,83 @@
+"""Topics by their state, from all topic owners: each is asked once for each page."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.topic.listing import ListedState, ListPlace, page_of
+from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS, OwnerCalls
+from oncelog.metadata.coordination.owners import Owners
+from oncelog.rpc.owner_codec import LIST_TOPICS
+from oncelog.stores.registry import LiveOwner
+from oncelog.wire import owner_pb2 as pb
+
+
+class OwnedTopic(NamedTuple):
+    """One topic as its owner describes it. summary: further fields, see `topic_owner/topic_listing.py`."""
+
+    place: ListPlace
+    topic_id: str
+    owner: LiveOwner
+    owner_epoch: int
+    summary: dict[str, Any]
+
+
+class TopicList(NamedTuple):
+    """One page. total: topics in this state, at the owners that answered. silent: why the others did not."""
+
+    topics: Sequence[OwnedTopic]
+    total: int
+    next_place: ListPlace | None
+    silent: Sequence[tuple[LiveOwner, str]]
+
+
+class TopicLister:
+    """Used by the REST interface, which checks rights."""
+
+    def __init__(self, owners: Owners, calls: OwnerCalls) -> None:
+        self._owners = owners
+        self._calls = calls
+
+    async def page(
+        self, state: ListedState | None, *, namespace: str | None, limit: int, after: ListPlace | None
+    ) -> TopicList:
+        """namespace: None: all. limit: of the page. after: where it begins; None: with the worst topic.
+
+        An owner that does not answer within STATES_TIMEOUT_MS delays the page by that and no more.
+        """
+        request = pb.ListTopicsRequest(state=state or "", namespace=namespace or "", limit=limit + 1)
+        if after is not None:
+            request.after_rank, request.after_topic = after
+        await self._owners.refresh()
+        owners = self._owners.live
+        found: list[OwnedTopic] = []
+        silent: list[tuple[LiveOwner, str]] = []
+        total = 0
+        answers = await asyncio.gather(*(self._ask(owner, request) for owner in owners))
+        for owner, answer in zip(owners, answers, strict=True):
+            if isinstance(answer, OncelogError):
+                silent.append((owner, answer.message))
+                continue
+            total += answer.total
+            found += [
+                OwnedTopic(
+                    ListPlace(each.rank, each.topic),
+                    each.topic_id,
+                    owner,
+                    each.owner_epoch,
+                    json.loads(each.summary_json),
+                )
+                for each in answer.topics
+            ]
+        topics, next_place = page_of(found, limit)
+        return TopicList(topics, total, next_place, silent)
+
+    async def _ask(self, owner: LiveOwner, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer | OncelogError:
+        try:
+            return await self._calls.ask(owner, LIST_TOPICS, request, timeout_ms=STATES_TIMEOUT_MS)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            return error
