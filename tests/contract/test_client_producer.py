@@ -9,6 +9,7 @@ from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,
+    NotEnoughStorageNodes,
     OncelogError,
     ProducerBusy,
     ProducerClosed,
@@ -20,6 +21,7 @@ from oncelog.core.errors import (
     UnknownProducer,
     UnverifiedSequence,
 )
+from oncelog.core.owner_attempts import SessionTimerFired, TimerKey, TimerKind
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 
@@ -358,6 +360,27 @@ async def test_send_timeout_leaves_the_outcome_unknown(cluster: FakeCluster, cli
     cluster.knobs.gate.set()
     await until(lambda: len(cluster.topic("flights").values()) == 2, DEADLINE_S)
     assert cluster.topic("flights").values() == [b"late", b"later"]
+
+
+async def test_send_timeout_tells_what_the_producer_waits_for(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """Such as full disks; it used to say only that there was no answer."""
+    full = NotEnoughStorageNodes("storage nodes have no space: a, b")
+    producer = await client.create_producer("flights", send_timeout=600)
+    assert producer.last_error is None
+    cluster.knobs.refuse_batch = lambda _: SessionEnded("a write failed")
+    cluster.knobs.refuse_open = lambda _: full
+    waiting = asyncio.ensure_future(producer.send(b"late"))
+    await until(lambda: isinstance(producer.last_error, NotEnoughStorageNodes), DEADLINE_S)
+    producer._sender.driver.feed(SessionTimerFired(TimerKey(TimerKind.SEND, 1)))
+    with pytest.raises(DeadlineExceeded, match=full.message) as raised:
+        await waiting
+    assert (raised.value.details["reason"], raised.value.stored) == (full.code, None)
+    cluster.knobs.refuse_open = lambda _: None
+    cluster.knobs.refuse_batch = lambda _: None
+    await until(lambda: cluster.topic("flights").values() == [b"late"], DEADLINE_S)
+    assert producer.last_error is None
 
 
 async def test_cancelled_send_may_still_be_stored(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:

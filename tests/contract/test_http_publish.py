@@ -9,7 +9,13 @@ import pytest
 import pytest_asyncio
 
 from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
-from oncelog.core.errors import CorruptEntry, IdempotencyKeyReused, OncelogError
+from oncelog.core.errors import (
+    CorruptEntry,
+    IdempotencyKeyReused,
+    NotEnoughStorageNodes,
+    OncelogError,
+    SessionEnded,
+)
 from oncelog.core.names import parse_topic
 from oncelog.metadata.http_publish.publish_body import PublishBody, read_messages
 from oncelog.metadata.http_publish.routes import REPLAYED
@@ -359,6 +365,29 @@ async def test_request_continues_after_its_timeout(world: PublishWorld) -> None:
     world.cluster.knobs.gate.set()
     await until(lambda: not replica.publisher._requests, 30)
     assert world.values() == ["a"]
+
+
+@pytest.mark.parametrize("how", [{"producer_name": "shop", "sequence_id": 1}, {"key": "second"}])
+async def test_timeout_of_a_publish_tells_what_it_waits_for(world: PublishWorld, how: dict[str, Any]) -> None:
+    """By producer name and by key: storage nodes without space are named."""
+    replica = await world.replica(publish_timeout_ms=200)
+    first = {"producer_name": "shop", "sequence_id": 0} if "producer_name" in how else {"key": "first"}
+
+    async def stored() -> bool:
+        return (await replica.post("a", **first)).status_code == 200
+
+    await until(stored, 30)
+    world.cluster.knobs.refuse_batch = lambda _: SessionEnded("a write failed")
+    world.cluster.knobs.refuse_open = lambda _: NotEnoughStorageNodes("storage nodes have no space: a, b")
+
+    async def told() -> bool:
+        problem = (await replica.post("b", **how)).json()
+        return problem["code"] == "deadline_exceeded" and "storage nodes have no space: a, b" in problem["detail"]
+
+    await until(told, 30, waiting_for="the reason in the problem")
+    world.cluster.knobs.refuse_open = lambda _: None
+    world.cluster.knobs.refuse_batch = lambda _: None
+    await until(lambda: not replica.publisher._requests, 30)
 
 
 async def test_corrupt_key_record_is_an_error(world: PublishWorld) -> None:

@@ -155,7 +155,7 @@ async def test_read_only_storage_nodes_are_distinguished_from_absent_ones() -> N
         StorageCookie(C, "127.0.0.1", 3, read_only=True), StorageCookie(d, "127.0.0.1", 4, read_only=True),
         StorageCookie(e, "127.0.0.1", 5, retired=True),
     )  # fmt: skip
-    assert seen[-1] == StorageNodesUpdated((A,), (d,), (e,), store_reachable=True, read_only=(B, C))
+    assert seen[-1] == StorageNodesUpdated((A,), (d,), (e,), store_reachable=True, read_only=(B, C), full=(B,))
 
 
 @pytest.mark.asyncio
@@ -167,9 +167,9 @@ async def test_unreachable_storage_node_is_absent() -> None:
     session = await session_with_a_cluster()
     await storage_view(session, seen, nodes, StorageCookie(d, "127.0.0.1", 4), links=links)
     links.lose(B)
-    assert seen[-1] == StorageNodesUpdated((A,), (B, d), read_only=(C,))
+    assert seen[-1] == StorageNodesUpdated((A,), (B, d), read_only=(C,), full=(C,))
     links.lose()
-    assert seen[-1] == StorageNodesUpdated((A, B), (d,), read_only=(C,))
+    assert seen[-1] == StorageNodesUpdated((A, B), (d,), read_only=(C,), full=(C,))
 
 
 @pytest.mark.asyncio
@@ -179,6 +179,7 @@ async def test_unreachable_storage_node_is_absent() -> None:
         ([node_of(A)], [], "1 storage nodes are known, but each entry needs 3 copies"),
         ([node_of(A), node_of(B)], [], "lower ONCELOG_WRITE_QUORUM"),
         ([node_of(A), node_of(B, read_only=True), node_of(C, read_only=True)], [], "make them writable"),
+        ([node_of(A), node_of(B, read_only=True), node_of(C, read_only=True)], [], "2 have no space"),
         ([node_of(A), node_of(B)], [StorageCookie(C, "127.0.0.1", 3)], None),
         ([node_of(A), node_of(B), node_of(C, read_only=True)], [], None),
     ],

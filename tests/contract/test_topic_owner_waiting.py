@@ -10,7 +10,7 @@ import pytest
 from oncelog.core.coordination.id_claim import ID_MAX, CounterRecord
 from oncelog.core.errors import BY_CODE, IdsExhausted, OncelogError, TopicLoading
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
-from oncelog.core.ids import EntryId, LedgerId, TopicId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.topic.topic import Phase
@@ -206,6 +206,34 @@ async def test_topic_without_storage_nodes_names_the_absent_ones(tmp_path: Path)
         assert shown["members"] == {world.node.incarnation: "is absent"}
         error = await opening(PublishClient(channel), runner, "importer")
         assert isinstance(error, BY_CODE["not_enough_storage_nodes"])
+
+
+async def test_full_disk_reaches_the_producer_as_its_reason(tmp_path: Path) -> None:
+    """It used to name no node and no disk, and to say that listed nodes are to be started, of which there were none."""
+    async with owner_world(tmp_path) as (world, channel):
+        full, closed, gone = world.node.incarnation, Incarnation("c" * 32), Incarnation("d" * 32)
+        world.topics.update_nodes(StorageNodesUpdated((), read_only=(full, closed), full=(full,), absent=(gone,)))
+        topic_id = await world.new_topic(TOPIC)
+        world.topics.assign(topic_id)
+        runner = world.topics.find(topic_id)
+        assert runner is not None
+        await until(lambda: runner.core.phase is Phase.OPENING, DEADLINE_S, waiting_for="the takeover to open a ledger")
+        shown = await waiting(channel, topic_id)
+        assert shown is not None
+        assert shown["code"] == "not_enough_storage_nodes"
+        assert shown["message"].startswith(
+            f"storage nodes have no space: {full}; 0 storage nodes are live and writable"
+        )
+        assert shown["members"] == {full: "has no space", closed: "was set read-only", gone: "is absent"}
+        assert "free disk space" in shown["help"]
+        error = await opening(PublishClient(channel), runner, "importer")
+        assert isinstance(error, BY_CODE["not_enough_storage_nodes"])
+        assert f"storage nodes have no space: {full}" in error.message
+        assert "moving" not in error.message
+        world.topics.update_nodes(StorageNodesUpdated(()))
+        shown = await waiting(channel, topic_id)
+        assert shown is not None
+        assert (shown["members"], shown["help"]) == ({}, "add storage nodes")
 
 
 async def test_waiting_topics_are_counted_by_reason(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from oncelog.core.errors import (
     InvalidSequenceId,
     InvariantViolated,
     MessageTooLarge,
+    NotEnoughStorageNodes,
     ProducerClosed,
     SequenceGap,
     SequenceIdRequired,
+    SessionEnded,
     TooManyRequests,
 )
 from oncelog.core.formats.batch import decode_batch
@@ -30,9 +32,10 @@ from oncelog.core.producer.events import (
     Fail,
     FailProducer,
     OpenWanted,
+    SessionClosedByOwner,
     SessionDedupToggled,
 )
-from oncelog.core.producer.opening import BATCH_OVERHEAD_BYTES, CloseSession
+from oncelog.core.producer.opening import BATCH_OVERHEAD_BYTES, CloseSession, OpenRefused
 from oncelog.core.producer.pending_batches import SendBatches
 from oncelog.core.producer.session import ProducerSessionState
 from tests.core.producer_world import (
@@ -233,6 +236,33 @@ def test_a_send_timeout_fails_the_result_and_keeps_the_batch() -> None:
     assert producer.pending.bytes_total > 0
     assert producer.handle(answered(2, (1, stored(1)), (2, stored(1)))) == [Complete(2, explicit(1), stored(1))]
     assert producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 2))) == []
+
+
+def test_send_timeout_names_why_there_is_no_session() -> None:
+    """A full disk, for instance. Once there is a session again, an older reason is none."""
+    producer = opened(send_timeout_ms=100)
+    for request in (1, 2, 3):
+        producer.handle(ready(request))
+    full = NotEnoughStorageNodes("storage nodes have no space: a, b")
+    producer.handle(SessionClosedByOwner(SessionNumber(1), SessionEnded("a write failed"), OwnerEpoch(1)))
+    (failed,) = producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 1)))
+    assert isinstance(failed, Fail)
+    assert "a write failed" in failed.error.message
+    retry = producer.opening.attempt
+    producer.handle(OwnerFound(retry, OwnerEpoch(1)))
+    producer.handle(OpenRefused(retry, full, OwnerEpoch(1)))
+    assert (producer.trouble, producer.state) == (full, ProducerSessionState.OPENING)
+    (failed,) = producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 2)))
+    assert isinstance(failed, Fail)
+    assert isinstance(failed.error, DeadlineExceeded)
+    told = failed.error.of_send(failed.stored)
+    assert full.message in told.message
+    assert (told.details["reason"], told.__cause__, told.stored) == (full.code, full, None)
+    reopened(producer, session=2)
+    assert (producer.trouble, producer.state) == (None, ProducerSessionState.OPEN)
+    (failed,) = producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 3)))
+    assert isinstance(failed, Fail)
+    assert failed.error.details == {}
 
 
 def test_closing_fails_pending_batches() -> None:

@@ -24,7 +24,7 @@ from oncelog.client.still_open import StillOpen
 from oncelog.client.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
 from oncelog.core.access import Caller
 from oncelog.core.consumer.events import RECEIVE_WINDOW
-from oncelog.core.errors import DeadlineExceeded, InvalidArgument
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
@@ -361,7 +361,8 @@ class AsyncClient:
         except TimeoutError as error:
             left = {p.producer_name: p.pending_bytes for p in living if p.pending_bytes}
             unsettled = [consumer.subscription for consumer in self._consumers if consumer.unsettled]
-            late = DeadlineExceeded(_unanswered(left, unsettled, seconds))
+            waits = next((p.last_error for p in living if p.pending_bytes and p.last_error is not None), None)
+            late = DeadlineExceeded(_unanswered(left, unsettled, seconds, waits))
             late.__cause__ = error
             return late
         return None
@@ -376,14 +377,17 @@ class AsyncClient:
         await self.close(flush=kind is None)
 
 
-def _unanswered(left: dict[str, int], unsettled: list[str], seconds: float | None) -> str:
-    """left: {producer: its bytes that were not answered}. unsettled: subscriptions with pending acknowledgements."""
+def _unanswered(left: dict[str, int], unsettled: list[str], seconds: float | None, waits: OncelogError | None) -> str:
+    """left: {producer: its bytes that were not answered}. unsettled: subscriptions with pending acknowledgements.
+    waits: why a producer could not publish."""
     parts = []
     if left:
         parts.append(
             f"{sum(left.values())} bytes were not answered within {seconds:g} s when the client was closed, of "
             f"producers {', '.join(map(repr, left))}: the error of each send says whether its message may be stored"
         )
+    if waits is not None:
+        parts.append(f"the last reason for the delay: {waits.message}")
     if unsettled:
         parts.append(
             f"acknowledgements of subscriptions {', '.join(map(repr, unsettled))} were not answered within {seconds:g} "

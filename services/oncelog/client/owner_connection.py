@@ -121,7 +121,7 @@ class OwnerConnection:
         self._last_open_id += 1
         open_id = self._last_open_id
         if not self.alive:
-            asyncio.get_running_loop().call_soon(user.feed, StreamLost(attempt))
+            asyncio.get_running_loop().call_soon(user.feed, StreamLost(attempt, self.failure))
             return open_id
         self._openings[open_id] = _Opening(user, attempt)
         self._outbox.opens.append(request._replace(open_id=open_id))
@@ -255,5 +255,5 @@ class OwnerConnection:
         self._openings.clear()
         self._sessions.clear()
         for user, attempt in holders:
-            user.feed(StreamLost(attempt))
+            user.feed(StreamLost(attempt, self.failure))
         self._call_room_wanted()

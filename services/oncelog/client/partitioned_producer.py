@@ -100,6 +100,11 @@ class PartitionedProducer(AsyncProducer):
         return sum(part.unverified_count for part in self._parts)
 
     @property
+    def last_error(self) -> OncelogError | None:
+        """The first of the partitions'."""
+        return next((part.last_error for part in self._parts if part.last_error is not None), None)
+
+    @property
     def failure(self) -> OncelogError | None:
         return next((part.failure for part in self._parts if part.failure is not None), None)
 

@@ -128,6 +128,12 @@ class AsyncProducer:
         return self._sender.driver.results.unverified_count
 
     @property
+    def last_error(self) -> OncelogError | None:
+        """The retriable error that keeps the producer from publishing now, such as NotEnoughStorageNodes; None: no
+        error does."""
+        return self._core.trouble
+
+    @property
     def failure(self) -> OncelogError | None:
         """The error that ended this producer; None while it can send."""
         return self._core.error
@@ -308,7 +314,7 @@ class AsyncProducer:
                 while not self._core.numbers.known and self.failure is None:
                     await self._sender.changed()
         except TimeoutError as error:
-            trouble = driver.trouble or error
+            trouble = self.last_error or error
             raise errors.DeadlineExceeded(
                 f"could not open a producer on {self.topic} within {timeout_ms} ms: {trouble}"
             ) from trouble

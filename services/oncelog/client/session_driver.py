@@ -21,7 +21,6 @@ from oncelog.core.owner_attempts import (
     LookUpFailed,
     OwnerFound,
     StartSessionTimer,
-    StreamLost,
     TimerKey,
     TimerKind,
 )
@@ -29,7 +28,6 @@ from oncelog.core.producer.events import Complete, Fail, FailProducer, ProducerE
 from oncelog.core.producer.opening import (
     CloseSession,
     OpenProducer,
-    OpenRefused,
     ProducerSettings,
     WithdrawOpening,
 )
@@ -57,8 +55,6 @@ class SessionDriver:
         self.core = ProducerSession(settings, crc32c, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
         self.results = PendingResults(str(topic), on_unverified)
         self.topic_partition = TopicPartition(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
-        #: the latest reason why there is no session, for the error of a caller that stops waiting
-        self.trouble: OncelogError | None = None
         self._topic = topic
         self._network = network
         self._changed = changed
@@ -78,10 +74,6 @@ class SessionDriver:
 
     def feed(self, event: ProducerEvent) -> None:
         """Handle an event and perform its effects; events that come up meanwhile are handled after them."""
-        if isinstance(event, OpenRefused):
-            self.trouble = event.error
-        elif isinstance(event, StreamLost) and (lost := self._connections.get(event.attempt)) is not None:
-            self.trouble = lost.failure or self.trouble
         self._events.append(event)
         if self._busy:
             return
@@ -149,7 +141,6 @@ class SessionDriver:
                 )
             connection = self._network.connection(route)
         except OncelogError as error:
-            self.trouble = error
             self.feed(LookUpFailed(effect.attempt, error))
             return
         for attempt in [attempt for attempt in self._connections if attempt < effect.attempt - 3]:

@@ -115,6 +115,11 @@ class Producer(_Wrapper[AsyncProducer]):
         return self._inner.unverified_count
 
     @property
+    def last_error(self) -> OncelogError | None:
+        """The retriable error that keeps the producer from publishing now; None: no error does."""
+        return self._inner.last_error
+
+    @property
     def failure(self) -> OncelogError | None:
         return self._inner.failure
 

@@ -72,9 +72,10 @@ class LookUpFailed:
 
 @dataclass(frozen=True, slots=True)
 class StreamLost:
-    """The stream of this attempt, or of its session, has ended."""
+    """The stream of this attempt, or of its session, has ended. reason: None: unknown."""
 
     attempt: int
+    reason: OncelogError | None = None
 
 
 @dataclass(frozen=True, slots=True)

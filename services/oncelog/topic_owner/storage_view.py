@@ -70,15 +70,18 @@ class StorageView:
         superseded = tuple(sorted(incarnation for incarnation, cookie in cookies.items() if cookie.retired))
         # A fresh directory is no member before its predecessor was away for a while (hazard 74).
         joining = {node.incarnation for node in live.values() if node.joining}
-        full = {node.incarnation for node in live.values() if node.read_only}
-        full |= {incarnation for incarnation, cookie in cookies.items() if cookie.read_only and incarnation in live}
-        writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in full | joining))
-        read_only = tuple(sorted(i for i in full - joining if i not in superseded))
+        closed = {node.incarnation for node in live.values() if node.read_only}
+        # A node registers as read-only for either reason.
+        set_by_hand = {one for one, cookie in cookies.items() if cookie.read_only and one in live}
+        refused = closed | set_by_hand | joining
+        writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in refused))
+        read_only = tuple(sorted(i for i in (closed | set_by_hand) - joining if i not in superseded))
+        full = tuple(i for i in read_only if i not in set_by_hand)
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
         self._links.update_addresses(
             {Incarnation(name): join_address(node.host, node.port) for name, node in live.items()}, ahead=True
         )
-        self._registered = StorageNodesUpdated(writable, absent, superseded, read_only=read_only)
+        self._registered = StorageNodesUpdated(writable, absent, superseded, read_only=read_only, full=full)
         self._publish()
 
     def _publish(self) -> None:
@@ -121,8 +124,10 @@ def _shortage(nodes: StorageNodesUpdated, write_quorum: int, ack_quorum: int) ->
             f"or lower {variable('write_quorum')}"
         )
     if live < ack_quorum:
+        full, absent = len(nodes.full), len(nodes.absent)
         return (
-            f"{live} of {known} storage nodes are live and writable, but {ack_quorum} copies are needed: start the "
-            "others, make them writable, or free disk space"
+            f"{live} of {known} storage nodes are live and writable, but {ack_quorum} copies are needed; {absent} are "
+            f"absent, {full} have no space, {len(nodes.read_only) - full} were set read-only: start them, free disk "
+            "space, or make them writable"
         )
     return None

@@ -24,11 +24,13 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.next_ledger import NextState
 from oncelog.core.topic.effects import TakeoverFailed
 from oncelog.core.topic.topic import Phase, Topic
 
 _MOVING = "the topic is moving to another owner"
+_NOT_SERVED = "the topic cannot be served now"
 #: {error code: what helps}
 _HELP: dict[str, str] = {
     UnreadableEntry.code: "start the storage nodes of this ledger with their directories, or restore one directory",
@@ -39,7 +41,7 @@ _HELP: dict[str, str] = {
     LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from the same backup",
     CorruptEntry.code: "restore the damaged record or entry from a backup",
     StoreUnavailable.code: "check the ZooKeeper servers and the network to them",
-    NotEnoughStorageNodes.code: "start the listed storage nodes, or more storage nodes",
+    NotEnoughStorageNodes.code: "start the listed storage nodes",
     IdsExhausted.code: "compare the counters below /ids in ZooKeeper with a backup",
     TopicLoading.code: "wait: the takeover is running",
 }
@@ -57,10 +59,12 @@ class WaitReason:
     entry_id: EntryId | None = None
     members: Mapping[str, str] = field(default_factory=dict)
     last_entry_id: EntryId | None = None
+    #: what helps, if that is not what helps in general with this code
+    advice: str = ""
 
     @property
     def help(self) -> str:
-        return _HELP.get(self.code, "check the log of the topic owner")
+        return self.advice or _HELP.get(self.code, "check the log of the topic owner")
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -77,7 +81,8 @@ class WaitReason:
     def error(self) -> Retriable:
         """The error for clients that wait for the topic."""
         cls = BY_CODE.get(self.code, TopicLoading)
-        message = f"{_MOVING} and waits ({self.code}): {self.message}; {self.help}"
+        lead = _MOVING if self.code == TopicLoading.code else _NOT_SERVED
+        message = f"{lead} ({self.code}): {self.message}; {self.help}"
         if cls is LedgerUnavailable:
             waiting_for = ",".join(self.members)
             return cls(
@@ -172,6 +177,26 @@ class WaitReasons:
             return WaitReason(TopicLoading.code, f"the topic is {core.phase.value}")
         if following.state is not NextState.WAITING:
             return WaitReason(TopicLoading.code, f"the topic is {core.phase.value}")
-        nodes, s = following.nodes, following.settings
-        message = f"{len(nodes.live)} storage nodes are live and writable, and each entry needs {s.ack_quorum} copies"
-        return WaitReason(NotEnoughStorageNodes.code, message, 0, None, None, dict.fromkeys(nodes.absent, "is absent"))
+        return _too_few(following.nodes, following.settings.ack_quorum)
+
+
+def _too_few(nodes: StorageNodesUpdated, ack_quorum: int) -> WaitReason:
+    """No ledger can be opened. What helps depends on the nodes that are listed: a full disk needs other help than a
+    node that is away."""
+    set_read_only = [node for node in nodes.read_only if node not in nodes.full]
+    kinds = (
+        (nodes.full, "has no space", "free disk space on them or enlarge their volumes"),
+        (nodes.absent, "is absent", "start those that are absent"),
+        (set_read_only, "was set read-only", "make those that were set read-only writable"),
+    )
+    members: dict[str, str] = {node: state for some, state, _ in kinds for node in some}
+    advice = [advice for some, _, advice in kinds if some]
+    message = f"{len(nodes.live)} storage nodes are live and writable, and each entry needs {ack_quorum} copies"
+    if nodes.full:
+        message = f"storage nodes have no space: {', '.join(nodes.full)}; {message}"
+    return WaitReason(
+        NotEnoughStorageNodes.code,
+        message,
+        members=members,
+        advice=", ".join([*advice, "or add storage nodes"]) if advice else "add storage nodes",
+    )

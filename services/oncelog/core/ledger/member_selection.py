@@ -20,6 +20,7 @@ class StorageNodesUpdated:
 
     live: registered, and open to new ledgers. absent: known, but not registered now. superseded: gone for ever.
     read_only: registered, but closed to new ledgers. Like absent nodes they only fill a ledger's list of members.
+    full: those of them whose disks have no space; the others were set read-only.
     store_reachable: whether records can be written. While they cannot, no planned change begins.
     """
 
@@ -28,6 +29,7 @@ class StorageNodesUpdated:
     superseded: tuple[Incarnation, ...] = ()
     store_reachable: bool = True
     read_only: tuple[Incarnation, ...] = ()
+    full: tuple[Incarnation, ...] = ()
 
     @property
     def fillers(self) -> tuple[Incarnation, ...]:

@@ -12,7 +12,8 @@ Rules
   client has seen are rejected, and the owner is looked up again (hazard 6).
 - ProducerExpired is final when any pending batch was ever sent (hazard 11).
 - last_sequence_id is used only when final, and resuming never lowers the counter of automatic ids (hazard 6).
-- A send deadline fails the caller's result with DeadlineExceeded: the outcome is unknown. The batch itself stays
+- A send deadline fails the caller's result with DeadlineExceeded, which names the latest reason why there is no
+  session: the outcome is unknown. The batch itself stays
   pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
   pending_bytes_max, and its later answer is dropped.
 - A Fail has `stored=False` only when that is certain: the batch was never sent; or its first and only sending was
@@ -96,6 +97,8 @@ class ProducerSession:
         self.session: SessionNumber | None = None
         #: the error that ended the producer
         self.error: OncelogError | None = None
+        #: the latest reason why there is no session; None while there is one
+        self.trouble: OncelogError | None = None
         self.message_bytes_max = MESSAGE_BYTES_MAX
         #: whether deduplication is enabled for the topic, as the owner last reported
         self.deduplication = True
@@ -130,7 +133,7 @@ class ProducerSession:
             case SessionClosedByOwner():
                 return self._session_ended(event)
             case StreamLost():
-                return self._reopen() if event.attempt == self.opening.attempt else []
+                return self._stream_lost(event)
             case SessionDedupToggled():
                 self.deduplication = event.on if event.session == self.session else self.deduplication
                 return []
@@ -160,7 +163,7 @@ class ProducerSession:
         if impossible is not None:
             return [unwanted, *self._fail(impossible)]
         self.opening.granted(event)
-        self.state, self.session = ProducerSessionState.OPEN, event.session
+        self.state, self.session, self.trouble = ProducerSessionState.OPEN, event.session, None
         self.message_bytes_max = event.message_bytes_max
         self.deduplication = event.deduplication
         self._answered = AnswerProgress()
@@ -176,6 +179,7 @@ class ProducerSession:
 
     def _refused(self, error: OncelogError) -> list[ProducerEffect]:
         """The owner refused the opening, or the look-up failed."""
+        self.trouble = error
         if isinstance(error, errors.ProducerExpired) and not self.numbers.contiguous and not self.pending.any_sent:
             # No pending batch can be a duplicate: a new instance may send them.
             self.opening.instance, self.opening.id_unknown = None, False
@@ -185,6 +189,12 @@ class ProducerSession:
         if isinstance(error, errors.UnknownProducer):
             self.opening.id_unknown = True
         return [*self.opening.again()]
+
+    def _stream_lost(self, event: StreamLost) -> list[ProducerEffect]:
+        if event.attempt != self.opening.attempt:
+            return []
+        self.trouble = event.reason or self.trouble
+        return self._reopen()
 
     def _reopen(self, *, fresh: bool = True) -> list[ProducerEffect]:
         """The session has ended; the next one gets all pending batches, oldest first."""
@@ -317,6 +327,7 @@ class ProducerSession:
 
     def _over(self, error: OncelogError) -> list[ProducerEffect]:
         """A retriable error ended the session."""
+        self.trouble = error
         oldest, expected = self.pending.oldest, error.details.get("expected")
         if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
             if expected < oldest.ids.first:
@@ -333,7 +344,7 @@ class ProducerSession:
                 return []
             batch.given_up = True
             # Also for a batch that was never sent: it stays in its place and will be sent.
-            return [Fail(key.number, errors.DeadlineExceeded("no answer within send_timeout"), stored=None)]
+            return [Fail(key.number, self._late(), stored=None)]
         if key.kind is not TimerKind.ANSWER:
             return [*self.opening.timer_fired(key)]
         if key.number != self.opening.attempt or self.session is None:
@@ -344,6 +355,15 @@ class ProducerSession:
         if self._answered.count != self._answered.before:
             return [self._watch()]
         return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
+
+    def _late(self) -> errors.DeadlineExceeded:
+        """For a batch without an answer. It names what the producer waits for, such as a full disk."""
+        trouble = self.trouble
+        if trouble is None:
+            return errors.DeadlineExceeded("no answer within send_timeout")
+        late = errors.DeadlineExceeded(f"no answer within send_timeout: {trouble.message}", reason=trouble.code)
+        late.__cause__ = trouble
+        return late
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

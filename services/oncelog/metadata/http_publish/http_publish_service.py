@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+#: Of the timeout of a request, for opening its producer.
+_OPENING_PART = 0.9
 _UNVERIFIED = (
     "messages with verified=false were not stored by this request: their sequence ids are older than all batches that "
     "the log remembers for this producer, so it is unknown whether they were stored before. If they are new, they are "
@@ -78,7 +80,8 @@ class HttpPublishService:
     async def publish_named(self, key: NamedProducerKey, ids: Sequence[int], messages: Messages) -> PublishAnswer:
         """Raises the SDK's errors. After DeadlineExceeded, sending the same sequence ids again is safe."""
         try:
-            result = await self._with_timeout(self._named.publish(key, ids, messages), "the same sequence ids")
+            work = self._named.publish(key, ids, messages)
+            result = await self._with_timeout(work, "the same sequence ids", lambda: self._named.last_error(key))
         except OncelogError as error:
             if isinstance(error.result, BatchResult):
                 fates = _fates(ids, error.result)
@@ -95,10 +98,12 @@ class HttpPublishService:
         self, topic: TopicName, key: str, messages: Messages, role: str = ""
     ) -> tuple[PublishAnswer, bool]:
         """Returns (answer, whether it was given before). Raises the errors of `core.http_publish.idempotency`."""
-        if self._keyed is None:
+        keyed = self._keyed
+        if keyed is None:
             raise IdempotencyUnavailable(_NO_KEYS)
         try:
-            answer = await self._with_timeout(self._keyed.publish(topic, key, messages, role), "the same key")
+            work = keyed.publish(topic, key, messages, role)
+            answer = await self._with_timeout(work, "the same key", lambda: keyed.producers.last_error(topic))
         except OncelogError:
             self._count("refused")
             raise
@@ -132,15 +137,22 @@ class HttpPublishService:
         else:
             logger.info("idempotency keys are available")
 
-    async def _with_timeout(self, work: Coroutine[Any, Any, T], retry_with: str) -> T:
-        """The result of the work, which continues if its client disconnects. Raises DeadlineExceeded."""
+    async def _with_timeout(
+        self, work: Coroutine[Any, Any, T], retry_with: str, last_error: Callable[[], OncelogError | None]
+    ) -> T:
+        """The result of the work, which continues if its client disconnects.
+
+        last_error: why the producer cannot publish now. Raises DeadlineExceeded, which names that.
+        """
         request = asyncio.ensure_future(work)
         self._requests.add(request)
         request.add_done_callback(self._ended)
         done, _ = await asyncio.wait([request], timeout=self._timeout_s)
         if not done:
             message = f"the publish did not finish within {self._timeout_s:g} s and continues: retry with {retry_with}"
-            raise DeadlineExceeded(message)
+            if (error := last_error()) is None:
+                raise DeadlineExceeded(message)
+            raise DeadlineExceeded(f"{message}. It waits: {error.message}", reason=error.code) from error
         return request.result()
 
     def _ended(self, request: "asyncio.Task[Any]") -> None:
@@ -161,6 +173,8 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
         token=Path(settings.auth_token_file) if settings.auth_token_file else None,
         tls_ca_file=settings.tls_ca_file or None,
         allow_plaintext_token=True,
+        # A producer that cannot be opened says why before the timeout of its request.
+        operation_timeout=settings.publish_timeout_ms / 1000 * _OPENING_PART,
         internal=True,
     )
 

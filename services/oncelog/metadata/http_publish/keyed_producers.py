@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
-from oncelog.core.errors import IdempotencyUnavailable, ServiceUnavailable, TooManyRequests
+from oncelog.core.errors import IdempotencyUnavailable, OncelogError, ServiceUnavailable, TooManyRequests
 from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
@@ -59,6 +59,11 @@ class KeyedProducers:
         #: {topic: lock}, while a producer for it is being opened
         self._opening: WeakValueDictionary[TopicName, asyncio.Lock] = WeakValueDictionary()
         self._closing: set[asyncio.Task[None]] = set()
+
+    def last_error(self, topic: TopicName) -> OncelogError | None:
+        """Why its producer cannot publish now; None: it can, or no producer is open."""
+        keyed = self._producers.get(topic)
+        return None if keyed is None else keyed.producer.last_error
 
     async def topic_id(self, topic: TopicName) -> TopicId:
         """The id of the topic as it is served now. The topic is created if that is allowed."""

@@ -68,6 +68,11 @@ class NamedProducers:
     def open_count(self) -> int:
         return len(self._slots)
 
+    def last_error(self, key: NamedProducerKey) -> OncelogError | None:
+        """Why its producer cannot publish now; None: it can, or the producer is not open."""
+        slot = self._slots.get(key)
+        return None if slot is None or slot.producer is None else slot.producer.last_error
+
     async def publish(self, key: NamedProducerKey, ids: Sequence[int], messages: Messages) -> BatchResult:
         """Return when all messages are stored. Raises the errors of `AsyncProducer.send_many` and `create_producer`."""
         attempts = gaps = 0
