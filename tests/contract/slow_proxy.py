@@ -1,17 +1,20 @@
-"""A TCP relay that takes its time before it passes on what a connection says first: a starved peer."""
+"""A TCP relay that takes its time before it passes on what a connection says first, or what the server answers: a
+starved peer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
 class SlowProxy:
-    """One relay on 127.0.0.1. delay_s: of each connection from now on; None: for ever."""
+    """One relay on 127.0.0.1. delay_s: of each connection from now on; None: for ever. answer_delay_s: of what servers
+    say from now on, also on connections that are there."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self._tasks: set[asyncio.Task[None]] = set()
         self.delay_s: float | None = 0.0
+        self.answer_delay_s = 0.0
         self.port = 0
         #: connections that were taken, and those of them that were closed by their client before they were served
         self.taken = 0
@@ -51,7 +54,7 @@ class SlowProxy:
             to_server.write(first)
             ways = {
                 asyncio.ensure_future(_pump(from_client, to_server)),
-                asyncio.ensure_future(_pump(from_server, to_client)),
+                asyncio.ensure_future(_pump(from_server, to_client, lambda: self.answer_delay_s)),
             }
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -78,7 +81,15 @@ class SlowProxy:
             return said
 
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def _pump(
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: Callable[[], float] = lambda: 0.0
+) -> None:
     while data := await source.read(65_536):
+        try:
+            async with asyncio.timeout(delay_s() or None):
+                while delay_s() and (more := await source.read(65_536)):
+                    data += more
+        except TimeoutError:
+            pass  # the delay is over
         sink.write(data)
         await sink.drain()

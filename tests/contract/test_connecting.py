@@ -9,7 +9,7 @@ import oncelog
 from oncelog.core.errors import DeadlineExceeded, ServiceUnavailable
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.connecting import CONNECT_MS_MAX, CONNECT_MS_MIN, Connecting
+from oncelog.rpc.connecting import CALL_WAIT_MS_MAX, CONNECT_MS_MAX, CONNECT_MS_MIN, Connecting
 from oncelog.rpc.storage_codec import APPEND, FENCE
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
@@ -93,8 +93,23 @@ async def test_call_fails_before_its_connection_attempt_ends() -> None:
         assert connecting.limit_ms > CONNECT_MS_MIN, "attempts are allowed more and more time, calls are not"
 
 
-async def test_established_connection_resets_the_attempt_timeout() -> None:
-    """The death of a healthy peer is noticed as fast as before any slow attempt."""
+@pytest.mark.hazard(95)
+async def test_peer_that_connected_slowly_is_reached_at_the_first_attempt_next_time() -> None:
+    """Each attempt that is given up is a handshake in vain, on the machine that is slow already."""
+    async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:
+        proxy.delay_s = SLOW_S
+        channels = Channels()
+        try:
+            assert await first_answer(channels, proxy.address) > 1
+            given_up = proxy.given_up
+            assert await first_answer(channels, proxy.address) == 1
+            assert proxy.given_up == given_up
+        finally:
+            await channels.close()
+
+
+async def test_established_connection_resets_the_attempt_timeout_to_what_it_took() -> None:
+    """It is no multiple of failed attempts any more. Calls never wait for longer than clients may take to fail over."""
     async with (
         asyncio.timeout(DEADLINE_S),
         serving(append=echo) as (_, served),
@@ -104,8 +119,11 @@ async def test_established_connection_resets_the_attempt_timeout() -> None:
         connecting: Connecting = channel._connecting
         proxy.delay_s = SLOWER_S
         await channel.connected()
-        assert connecting.limit_ms == CONNECT_MS_MIN
+        assert CONNECT_MS_MIN < connecting.limit_ms <= CONNECT_MS_MAX
+        assert connecting.call_wait_ms == CALL_WAIT_MS_MAX
         assert proxy.given_up >= 1
+        connecting._times._clock = lambda: asyncio.get_running_loop().time() + 1e6
+        assert (connecting.limit_ms, connecting.call_wait_ms) == (CONNECT_MS_MIN, CONNECT_MS_MIN)
 
 
 async def test_refused_attempts_do_not_change_the_attempt_timeout() -> None:

@@ -440,7 +440,7 @@ async def test_second_member_is_asked_while_the_first_is_silent() -> None:
     members[first].silent = True
     async with three(members[A], members[B], members[C]) as links:
         for _ in range(100):
-            links.watch.answered(0.001)
+            links.watch.answered(A, 0.001)
         assert await read_all(links) == ENTRIES
         assert links.watch.hedged_count >= 1
     assert len(members[first].requests) >= 1
@@ -451,10 +451,10 @@ def test_second_reads_follow_the_recent_latencies_and_are_bounded() -> None:
     watch = ReadWatch()
     assert watch.hedge_after_s == HEDGE_AFTER_S_MAX
     for _ in range(100):
-        watch.answered(0.1)
+        watch.answered(A, 0.1)
     assert watch.hedge_after_s == pytest.approx(0.3)
     assert [watch.may_hedge() for _ in range(HEDGES_MAX + 1)] == [True] * HEDGES_MAX + [False]
     for _ in range(11):
-        watch.answered(0.1)
+        watch.answered(A, 0.1)
     assert watch.may_hedge()
     assert not watch.may_hedge()

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from oncelog.core.ids import TopicId
-from oncelog.core.topic.takeover_admission import TakeoverAdmission
+from oncelog.core.topic.takeover_admission import RECENT_MIN, SLOT_MS, SLOT_MS_MAX, TakeoverAdmission
 
 
 def topics(count: int, first: int = 0) -> list[TopicId]:
@@ -68,6 +68,24 @@ def test_takeover_that_waits_for_a_node_does_not_hold_up_the_others() -> None:
     assert admission.due(149) == []
     assert admission.ended(stuck, 149) == []  # it held no slot any more
     assert admission.due(150) == [fourth]
+
+
+@pytest.mark.hazard(95)
+def test_slow_takeovers_keep_their_slots() -> None:
+    """On a slow machine each one takes longer than the shortest slot: all would begin at once after all."""
+    count = RECENT_MIN
+    admission = TakeoverAdmission(at_once=count, slot_ms=100)
+    first, second, third, fourth, fifth = (topics(count, count * number) for number in range(5))
+    begun = [one for topic in first + second + third + fourth + fifth for one in admission.assigned(topic, 0)]
+    assert begun == first
+    assert admission.due(100) == second, "nothing says yet that they are slow"
+    assert [one for topic in first[1:] for one in admission.ended(topic, 500)] == third
+    # One waited for a storage node for hours: that is not usual.
+    assert admission.ended(first[0], 10_000_000) == fourth
+    assert admission.slot_ms == 1_000
+    assert admission.due(10_000_999) == []
+    assert admission.due(10_001_000) == fifth
+    assert TakeoverAdmission().slot_ms == SLOT_MS < SLOT_MS_MAX
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -57,6 +57,9 @@ class RecordedTakeover:
         self.core.start()
         return self._take()
 
+    def at(self, now_ms: int) -> None:
+        self._step.now_ms = now_ms
+
     def handle(self, event: TakeoverEvent) -> list[TopicEffect | TakenOver | TakeoverFailed]:
         self.core.handle(event)
         return self._take()
@@ -220,6 +223,16 @@ def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
         LOADED,
         ReadEntries(CLOSED_LOG, EntryId(0), EntryId(6), headers_only=True),
     ]
+
+
+@pytest.mark.hazard(95)
+@pytest.mark.parametrize(("recovered_ms", "waits_ms"), [(100, 3_000), (5_000, 10_000), (3_600_000, 30_000)])
+def test_cursor_is_waited_for_as_long_as_the_log_has_shown(recovered_ms: int, waits_ms: int) -> None:
+    """Twice what the recovery of the log took: on a slow machine the replay without a snapshot takes longer still."""
+    takeover = recovering()
+    takeover.at(recovered_ms)
+    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    assert replace(TIMER, after_ms=waits_ms) in takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
 
 
 def test_higher_epoch_read_during_recovery_fails_the_takeover_after_it() -> None:

@@ -114,6 +114,7 @@ def small_settings(world: World) -> TopicSettings:
         retry_ms=120,
         return_grace_ms=RETURN_TICKS,
         cursor_timeout_ms=CURSOR_TICKS,
+        cursor_timeout_ms_max=CURSOR_TICKS,
         openings_wait_max_ms=_openings_wait(world),
         snapshot=SnapshotSettings(
             entries_max=rng.choice((3, 3, 8, 25)),
@@ -177,7 +178,7 @@ def _history(
     """One topic with two producers, on a good network, with these faults only."""
     settings = TopicSettings(
         add_timeout_ms=200, tick_ms=80, retry_ms=120, rejoin_after_ms=300, ledger_entries_max=ledger_entries_max,
-        return_grace_ms=RETURN_TICKS, cursor_timeout_ms=CURSOR_TICKS,
+        return_grace_ms=RETURN_TICKS, cursor_timeout_ms=CURSOR_TICKS, cursor_timeout_ms_max=CURSOR_TICKS,
     )  # fmt: skip
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(entries)), 1) for n in range(2)]
     return Shape(
@@ -198,6 +199,7 @@ def restless_shape() -> Shape:
         snapshot=snapshot,
         return_grace_ms=RETURN_TICKS,
         cursor_timeout_ms=CURSOR_TICKS,
+        cursor_timeout_ms_max=CURSOR_TICKS,
     )
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(150)), 1) for n in range(3)]
     return Shape(owners=3, readers=0, settings=settings, inputs=inputs, only_faults=("long sleep",))

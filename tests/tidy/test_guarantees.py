@@ -12,9 +12,9 @@ def test_every_hazard_has_a_test() -> None:
 
 
 def test_every_number_is_accounted_for() -> None:
-    """94 hazards are known: each is either closed by a rule here, or part of a feature that is not built."""
+    """95 hazards are known: each is either closed by a rule here, or part of a feature that is not built."""
     unbuilt = [number for numbers in UNBUILT.values() for number in numbers]
-    assert sorted([*HAZARDS, *unbuilt]) == list(range(1, 95))
+    assert sorted([*HAZARDS, *unbuilt]) == list(range(1, 96))
 
 
 def test_document_is_current() -> None:

@@ -17,7 +17,7 @@ Rules
 - A refusal is believed only if the record, read after it, still names the same members: repair replaces members of a
   CLOSED ledger, and a former member has erased its copy (hazard 61). ERASED is never a refusal.
 - When a member is slower than usual, a second one is asked for the same entries, and the first answer counts.
-  `read_watch` limits these second reads.
+  `read_watch` limits these second reads. How long a silent member is waited for follows its own recent answers.
 - Whole entries are verified here, whatever the node verified. With headers_only the node verifies the stored record,
   and the ids are compared here.
 - The caller knows that the entries were acknowledged (up to the end of a CLOSED ledger, or its writer's
@@ -48,7 +48,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.ledgers.member_call import MemberCall
-from oncelog.ledgers.read_watch import ReadWatch
+from oncelog.ledgers.read_watch import SILENCE_MS_MAX, SILENCE_MS_MIN, ReadWatch
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 from oncelog.runtime.backoff import Backoff
 
@@ -56,9 +56,6 @@ from oncelog.runtime.backoff import Backoff
 READ_ENTRIES_MAX = 4096
 READ_BYTES_MAX = 64 * 1024 * 1024
 READ_TIMEOUT_MS = 60_000
-#: A member that is silent for this long is passed over. The time doubles while all are silent: they may just be slow.
-SILENCE_MS_MIN = 1_000
-SILENCE_MS_MAX = 8_000
 #: Entries that no member gives for this long are unavailable. Below a ZooKeeper session plus 5 s, and long enough for
 #: the restart of a process.
 UNAVAILABLE_AFTER_MS = 8_000
@@ -161,6 +158,7 @@ class _EntryReading:
     timeout_s: float
     record: ReadRecord | None
     call_bytes_max: int
+    #: members that are silent for so long are passed over; doubled while all are: they may just be slow
     silence_ms: int = SILENCE_MS_MIN
     #: {member: why it has refused the entry `following`}
     refusals: dict[Incarnation, str] = field(default_factory=dict)
@@ -299,7 +297,7 @@ class _EntryReading:
                     continue
                 page = self._page_of(call)
                 if page:
-                    self.links.watch.answered(call.waited_s)
+                    self.links.watch.answered(call.member, call.waited_s)
                     self.preferred = call.member
                     for other in [one for one in calls if one is not call]:
                         await self._end(other, calls)
@@ -315,8 +313,8 @@ class _EntryReading:
     async def _next_arrival(self, calls: list[MemberCall]) -> MemberCall | None:
         """A call whose next frame arrived, or that ended. None: none did, so a call was added or given up."""
         clock = asyncio.get_running_loop().time
-        seconds = max(min(self.silence_ms / 1000, self.deadline_s - clock()), SILENCE_MS_MIN / 1000)
-        silent_at = min(call.expected_s for call in calls) + seconds
+        seconds = {call.member: self._patience_s(call.member) for call in calls}
+        silent_at = min(call.expected_s + seconds[call.member] for call in calls)
         others = self.askable(but=calls[0].member) if len(calls) == 1 else []
         hedge_at = calls[0].expected_s + self.links.watch.hedge_after_s if others else silent_at
         wait_s = max(0.0, min(silent_at, hedge_at) - clock())
@@ -331,10 +329,15 @@ class _EntryReading:
                 return None
             await asyncio.wait([calls[0].arrival], timeout=max(0.0, silent_at - clock()))
             return calls[0] if calls[0].arrival.done() else None
-        for call in [one for one in calls if one.expected_s + seconds <= clock()]:
-            self.silent[call.member] = f"silent for {round(seconds * 1000)} ms"
+        for call in [one for one in calls if one.expected_s + seconds[one.member] <= clock()]:
+            self.silent[call.member] = f"silent for {round(seconds[call.member] * 1000)} ms"
             await self._end(call, calls)
         return None
+
+    def _patience_s(self, member: Incarnation) -> float:
+        """How long a frame of this member is waited for."""
+        longest_s = max(self.silence_ms, self.links.watch.silence_ms(member)) / 1000
+        return max(min(longest_s, self.deadline_s - asyncio.get_running_loop().time()), SILENCE_MS_MIN / 1000)
 
     def _call(self, member: Incarnation) -> MemberCall:
         count = min(self.last - self.following + 1, READ_ENTRIES_MAX)

@@ -3,6 +3,9 @@
 Rules
 - Each attempt has a timeout, and attempts are separated by jittered pauses. Every request here may be repeated: a fence
   is permanent, and a storage node that holds an entry accepts the same bytes again.
+- The timeout follows what the member's recent answers took (`rpc.answer_times`), and doubles after an attempt without
+  an answer: a node that is slow, and not gone, gets the requests of a takeover once or twice, not for as long as it is
+  slow. A node that is gone closes its connection, or keepalive does, whatever the timeout.
 - A member that has erased its copy has answered: MemberErased.
 - An answer of another incarnation at the member's address does not count: the member itself may come back.
 """
@@ -17,9 +20,17 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.ledgers.recovery_batches import Batches
+from oncelog.rpc.answer_times import AnswerTimes
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.recovery_codec import RECOVER, RECOVER_BYTES_MAX, RECOVER_MAX, RecoverRequest, ShortRead
+from oncelog.rpc.recovery_codec import (
+    RECOVER,
+    RECOVER_BYTES_MAX,
+    RECOVER_MAX,
+    ReceivedRecovery,
+    RecoverRequest,
+    ShortRead,
+)
 from oncelog.rpc.storage_codec import (
     APPEND,
     FENCE,
@@ -34,9 +45,10 @@ from oncelog.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
-#: Timeouts of one attempt. A busy node answers a fence within its next sync, and a range within a few syncs.
-FENCE_TIMEOUT_MS = 2_000
-RANGE_TIMEOUT_MS = 10_000
+#: Bounds of the timeout of one attempt. A busy node answers a fence within its next sync, and a range within a few.
+FENCE_MS_MIN = 2_000
+RANGE_MS_MIN = 10_000
+ATTEMPT_MS_MAX = 60_000
 #: A recovery read is cut here, and the rest requested again. That limits what one attempt can lose.
 RANGE_BYTES_MAX = 8 * 1024 * 1024
 #: Failed attempts for the same member are logged once in this many, not each time.
@@ -58,8 +70,17 @@ class RecoveryRequests:
     call: one of an older version does not know it, and one entry that cannot be stored must not hold up the others.
     """
 
-    def __init__(self, channel_of: ChannelOf, member: Incarnation) -> None:
+    def __init__(
+        self,
+        channel_of: ChannelOf,
+        member: Incarnation,
+        *,
+        fence_ms_min: int = FENCE_MS_MIN,
+        range_ms_min: int = RANGE_MS_MIN,
+    ) -> None:
         self._channel_of = channel_of
+        self._fence_times = AnswerTimes(min_ms=fence_ms_min, max_ms=ATTEMPT_MS_MAX)
+        self._range_times = AnswerTimes(min_ms=range_ms_min, max_ms=ATTEMPT_MS_MAX)
         self._member = member
         self._fences = Batches(self._fence_many, requests_max=RECOVER_MAX)
         self._reads = Batches(self._read_many, requests_max=RECOVER_MAX)
@@ -73,7 +94,9 @@ class RecoveryRequests:
         async def attempt(alone: bool) -> MemberFenced | MemberErased | None:
             if alone:
                 request = FenceRequest(member, ledger_id)
-                answer = await self._channel_of().call(FENCE, request, timeout_ms=FENCE_TIMEOUT_MS)
+                answer = await self._timed(
+                    self._fence_times, lambda ms: self._channel_of().call(FENCE, request, timeout_ms=ms)
+                )
             else:
                 answer = await self._fences.ask(ledger_id)
             if answer.status is ReadStatus.ERASED:
@@ -91,8 +114,7 @@ class RecoveryRequests:
             frames = None if alone else await self._short_read(ShortRead(ledger_id, first, count))
             if frames is None:
                 request = ReadRequest(member, ledger_id, first, count, bytes_max=RANGE_BYTES_MAX, fence=True)
-                stream = self._channel_of().read(READ, request, timeout_ms=RANGE_TIMEOUT_MS)
-                frames = [frame async for frame in stream]
+                frames = await self._timed(self._range_times, lambda ms: self._frames(request, ms))
             if any(frame.status is ReadStatus.ERASED for frame in frames):
                 return MemberErased(ledger_id, member)
             if any(frame.status is not ReadStatus.OK for frame in frames):
@@ -136,20 +158,41 @@ class RecoveryRequests:
 
     async def _fence_many(self, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceAnswer]:
         request = RecoverRequest(self._member, fences=ledger_ids)
-        return (await self._channel_of().call(RECOVER, request, timeout_ms=FENCE_TIMEOUT_MS)).fences
+        return (await self._recover(self._fence_times, request)).fences
 
     async def _read_many(self, reads: Sequence[ShortRead]) -> Sequence[ReceivedRead]:
         request = RecoverRequest(self._member, reads=reads, bytes_max=RECOVER_BYTES_MAX // RECOVER_MAX)
-        return (await self._channel_of().call(RECOVER, request, timeout_ms=RANGE_TIMEOUT_MS)).reads
+        return (await self._recover(self._range_times, request)).reads
+
+    async def _recover(self, times: AnswerTimes, request: RecoverRequest) -> ReceivedRecovery:
+        return await self._timed(times, lambda ms: self._channel_of().call(RECOVER, request, timeout_ms=ms))
 
     async def _add_many(self, adds: Sequence[Sequence[bytes]]) -> Sequence[_Statuses]:
         """The statuses of all, for each."""
+        entries = [data for add in adds for data in add]
+        return [await self._timed(self._range_times, lambda ms: self._add_within(entries, ms))] * len(adds)
+
+    async def _add_within(self, entries: Sequence[bytes], timeout_ms: int) -> _Statuses:
         try:
-            async with asyncio.timeout(RANGE_TIMEOUT_MS / 1000):
-                statuses = await _add_once(self._channel_of(), self._member, [data for add in adds for data in add])
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await _add_once(self._channel_of(), self._member, entries)
         except TimeoutError as error:
             raise DeadlineExceeded(f"storage node {self._member} did not answer recovery adds in time") from error
-        return [statuses] * len(adds)
+
+    async def _frames(self, request: ReadRequest, timeout_ms: int) -> list[ReceivedRead]:
+        return [frame async for frame in self._channel_of().read(READ, request, timeout_ms=timeout_ms)]
+
+    async def _timed(self, times: AnswerTimes, attempt: Callable[[int], Awaitable[T]]) -> T:
+        """One attempt within the time that `times` allows, which learns from it."""
+        clock, limit_ms = asyncio.get_running_loop().time, times.limit_ms
+        began_s = clock()
+        try:
+            answer = await attempt(limit_ms)
+        except DeadlineExceeded:
+            times.late(limit_ms)
+            raise
+        times.answered((clock() - began_s) * 1000)
+        return answer
 
 
 async def _add_once(channel: Channel, member: Incarnation, entries: Sequence[bytes]) -> _Statuses:

@@ -15,12 +15,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import grpc
 
 from oncelog.core.errors import OncelogError, ServiceUnavailable
-from oncelog.rpc.connecting import CALL_WAIT_MS, Connecting
+from oncelog.rpc.answer_times import AnswerTimes
+from oncelog.rpc.connecting import Connecting
 from oncelog.rpc.methods import (
     AnswerT,
     ReadMethod,
@@ -209,8 +210,10 @@ class Channel:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         metadata: tuple[tuple[str, str], ...] = (),
         origin: str = "",
+        times: AnswerTimes | None = None,
     ) -> None:
         """metadata: sent with each call. origin: where the address comes from, for errors: "advertised by owner x".
+        times: how long connections to the address took, shared with other channels; None: of this one only.
 
         Raises InvalidArgument when a token would be sent unencrypted.
         """
@@ -220,9 +223,9 @@ class Channel:
         self._frame_bytes_max = frame_bytes_max
         self._metadata_always = metadata
         self._origin = origin
-        self._connecting = Connecting(self._new)
-        #: calls that were ended because they got no connection in time
-        self._given_up: WeakSet[grpc.aio.Call] = WeakSet()
+        self._connecting = Connecting(self._new, times)
+        #: {call that was ended because it got no connection in time: how long it waited, in ms}
+        self._given_up: WeakKeyDictionary[grpc.aio.Call, int] = WeakKeyDictionary()
         #: whether a call or stream was started and got a connection in time
         self._used = False
 
@@ -283,27 +286,31 @@ class Channel:
             if answers is not None:
                 answers.cancel()
 
-    def _watch(self, call: grpc.aio.Call, end: Callable[[], object] | None = None) -> None:
-        """End the call when it gets no connection in time. end: called instead of `call.cancel`."""
+    def _watch(self, call: grpc.aio.Call, end: Callable[[OncelogError], object] | None = None) -> None:
+        """End the call when it gets no connection in time. end: called instead of `call.cancel`, with the error."""
         self._used = True
+        waited_ms = self._connecting.call_wait_ms
 
         def give_up() -> None:
             if not call.done():
                 self._used = False
-                self._given_up.add(call)
-                (end or call.cancel)()
+                self._given_up[call] = waited_ms
+                if end is None:
+                    call.cancel()
+                else:
+                    end(self._no_connection(waited_ms))
 
-        self._connecting.watch(give_up)
+        self._connecting.watch(give_up, waited_ms)
 
-    def _no_connection(self) -> ServiceUnavailable:
-        return not_reached(self.address, f"no connection within {CALL_WAIT_MS / 1000:g} s", origin=self._origin)
+    def _no_connection(self, waited_ms: int) -> ServiceUnavailable:
+        return not_reached(self.address, f"no connection within {waited_ms / 1000:g} s", origin=self._origin)
 
     def _failed(self, call: grpc.aio.Call | None, failure: BaseException) -> OncelogError:
         """The core error of a failed call. Raises CancelledError when this task was cancelled."""
         if isinstance(failure, grpc.aio.AioRpcError):
             return error_from_call(failure, self.address, origin=self._origin)
         if call is not None and call in self._given_up and not _cancelled_here():
-            return self._no_connection()
+            return self._no_connection(self._given_up[call])
         if isinstance(failure, asyncio.CancelledError) and (call is None or _task_is_cancelled(call)):
             raise failure
         return ServiceUnavailable(f"{self.address}: the channel was closed", address=self.address)
@@ -317,7 +324,7 @@ class Channel:
         """Open a stream. Returns at once; an unreachable peer shows at the first write or read."""
         call: Any = self._connecting.channel.stream_stream(method.path)(metadata=(*self._metadata(), *metadata))
         stream = Stream(call, self.address, method.encode_request, method.decode_answer, self._origin)
-        self._watch(call, lambda: stream.cancel(self._no_connection()))
+        self._watch(call, stream.cancel)
         return stream
 
     def connect_ahead(self) -> None:

@@ -11,11 +11,15 @@ reached. A channel whose connection was never used is kept, too.
 import asyncio
 
 from oncelog.core.errors import ServiceUnavailable
+from oncelog.rpc.answer_times import AnswerTimes
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.connecting import connect_times
 from oncelog.runtime.credentials import PLAIN, Credentials
 
 #: Longer than an attempt, and than the pause between two attempts of a caller.
 KEPT_S = 15.0
+#: Addresses of which the times of connections are known.
+_ADDRESSES_MAX = 1_024
 Metadata = tuple[tuple[str, str], ...]
 _Key = tuple[str, Metadata]
 
@@ -26,6 +30,8 @@ class Channels:
     def __init__(self, credentials: Credentials = PLAIN) -> None:
         self._credentials = credentials
         self._kept: dict[_Key, _KeptChannel] = {}
+        #: {address: how long connections to it took}, the most recently used last
+        self._times: dict[str, AnswerTimes] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.closed = False
 
@@ -37,7 +43,21 @@ class Channels:
         if kept is not None:
             kept.take()
             return kept
-        return _KeptChannel(address, self, credentials=self._credentials, metadata=metadata, origin=origin)
+        return _KeptChannel(
+            address,
+            self,
+            credentials=self._credentials,
+            metadata=metadata,
+            origin=origin,
+            times=self._times_of(address),
+        )
+
+    def _times_of(self, address: str) -> AnswerTimes:
+        """The next connection to a slow peer begins with what the last ones have shown."""
+        times = self._times[address] = self._times.pop(address) if address in self._times else connect_times()
+        while len(self._times) > _ADDRESSES_MAX:
+            del self._times[next(iter(self._times))]
+        return times
 
     def keep(self, key: _Key, channel: "_KeptChannel") -> None:
         """Keep the channel for the next caller, in place of one that is kept already."""
@@ -70,9 +90,16 @@ class _KeptChannel(Channel):
     """Returns to its Channels when it is closed before it was used."""
 
     def __init__(
-        self, address: str, channels: Channels, *, credentials: Credentials, metadata: Metadata, origin: str
+        self,
+        address: str,
+        channels: Channels,
+        *,
+        credentials: Credentials,
+        metadata: Metadata,
+        origin: str,
+        times: AnswerTimes,
     ) -> None:
-        super().__init__(address, credentials=credentials, metadata=metadata, origin=origin)
+        super().__init__(address, credentials=credentials, metadata=metadata, origin=origin, times=times)
         self._channels = channels
         self._key = (address, metadata)
         self._expiry: asyncio.TimerHandle | None = None

@@ -1,12 +1,15 @@
 """How a channel connects: how long an attempt may take, and how long a call waits for a connection.
 
 Rules
-- A call waits for a connection for at most `CALL_WAIT_MS` and then fails. The caller may look the topic up again, which
-  may have moved to another owner meanwhile, or retry.
+- Limits follow what recent connections to this address took (`rpc.answer_times`): a call waits for a connection for
+  `CONNECT_MS_MIN` to `CALL_WAIT_MS_MAX` and then fails, however often attempts were late. The caller may look the topic
+  up again, which may have moved to another owner meanwhile, or retry. Both are wasted where a handshake only takes its
+  time.
 - The attempt continues after a call has given up. An attempt without an answer is ended after its time limit, and the
   next one gets twice as long, from `CONNECT_MS_MIN` to `CONNECT_MS_MAX`. So a busy machine or a slow handshake connects
   in the end, and an attempt to a host that was unreachable for a moment does not last long.
-- A refused attempt or an unknown name is no sign of slowness: the time limit stays. A connection resets it.
+- A refused attempt or an unknown name is no sign of slowness: the time limit stays. A connection resets it to what such
+  a connection needs.
 """
 
 import asyncio
@@ -14,10 +17,13 @@ from collections.abc import Callable
 
 import grpc
 
+from oncelog.rpc.answer_times import AnswerTimes
+
 #: A connection takes milliseconds on machines that are not overloaded.
 CONNECT_MS_MIN = 800
 CONNECT_MS_MAX = 10_000
-CALL_WAIT_MS = 800
+#: Below the two seconds after which clients shall have found another owner.
+CALL_WAIT_MS_MAX = 2_000
 #: gRPC's own time limit is longer than ours, so a channel in TRANSIENT_FAILURE was refused, not slow.
 _MARGIN = 2
 
@@ -28,10 +34,11 @@ _READY = grpc.ChannelConnectivity.READY
 class Connecting:
     """The gRPC channel to one address, replaced after each attempt without an answer. For one event loop."""
 
-    def __init__(self, new: NewChannel) -> None:
-        """new(limit_ms): makes a channel whose attempts gRPC itself ends after limit_ms."""
+    def __init__(self, new: NewChannel, times: AnswerTimes | None = None) -> None:
+        """new(limit_ms): makes a channel whose attempts gRPC itself ends after limit_ms. times: of connections to this
+        address, which may be shared with other channels."""
         self._new = new
-        self.limit_ms = CONNECT_MS_MIN
+        self._times = times or connect_times()
         self.channel = new(self.limit_ms * _MARGIN)
         self.closed = False
         #: whether a call has started since the attempt started
@@ -39,6 +46,16 @@ class Connecting:
         self._attempt: asyncio.Task[None] | None = None
         #: callbacks that end the calls waiting for this channel's connection
         self._waiting: dict[Callable[[], None], None] = {}
+
+    @property
+    def limit_ms(self) -> int:
+        """Of the next attempt."""
+        return self._times.limit_ms
+
+    @property
+    def call_wait_ms(self) -> int:
+        """How long a call that starts now waits for a connection."""
+        return self._times.measured_ms(CALL_WAIT_MS_MAX)
 
     @property
     def ready(self) -> bool:
@@ -50,7 +67,7 @@ class Connecting:
         """Whether an attempt is running, or the next one gets more time than the first."""
         if self.closed or self.ready or self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             return False
-        return self.limit_ms > CONNECT_MS_MIN or self.channel.get_state() is grpc.ChannelConnectivity.CONNECTING
+        return self._times.raised or self.channel.get_state() is grpc.ChannelConnectivity.CONNECTING
 
     def begin(self) -> None:
         """Connect, unless there is a connection."""
@@ -60,13 +77,13 @@ class Connecting:
         if self._attempt is None or self._attempt.done():
             self._attempt = asyncio.get_running_loop().create_task(self._connect())
 
-    def watch(self, give_up: Callable[[], None]) -> None:
+    def watch(self, give_up: Callable[[], None], wait_ms: int) -> None:
         """For a started call: `give_up` is called when its wait for a connection is over."""
         if self.closed or self.ready:
             return
         self.begin()
         self._waiting[give_up] = None
-        asyncio.get_running_loop().call_later(CALL_WAIT_MS / 1000, self._give_up, give_up)
+        asyncio.get_running_loop().call_later(wait_ms / 1000, self._give_up, give_up)
 
     def _give_up(self, give_up: Callable[[], None]) -> None:
         if give_up in self._waiting:
@@ -83,15 +100,16 @@ class Connecting:
 
     async def _connect(self) -> None:
         """Attempt to connect until there is a connection, or no call has started during an attempt."""
+        clock = asyncio.get_running_loop().time
         while self._wanted and not self.closed:
             self._wanted = False
-            channel = self.channel
+            channel, began_s, limit_ms = self.channel, clock(), self.limit_ms
             try:
-                async with asyncio.timeout(self.limit_ms / 1000):
+                async with asyncio.timeout(limit_ms / 1000):
                     await channel.channel_ready()
             except TimeoutError:
                 if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                    self.limit_ms = min(self.limit_ms * 2, CONNECT_MS_MAX)
+                    self._times.late(limit_ms)
                 for give_up in list(self._waiting):
                     self._give_up(give_up)  # gRPC itself forgets some of the calls of a channel that is closed
                 self.channel = self._new(self.limit_ms * _MARGIN)
@@ -99,7 +117,7 @@ class Connecting:
             except (grpc.aio.UsageError, grpc.aio.InternalError):
                 return  # closed meanwhile
             else:
-                self.limit_ms = CONNECT_MS_MIN
+                self._times.answered((clock() - began_s) * 1000)
                 self._waiting.clear()
                 return
 
@@ -112,6 +130,11 @@ class Connecting:
             attempt.cancel()
             await asyncio.wait({attempt})
         await self.channel.close()
+
+
+def connect_times() -> AnswerTimes:
+    """For the connections to one address."""
+    return AnswerTimes(min_ms=CONNECT_MS_MIN, max_ms=CONNECT_MS_MAX)
 
 
 def why_not_connected(details: str) -> str | None:

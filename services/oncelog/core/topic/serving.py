@@ -45,7 +45,7 @@ from oncelog.core.topic.paging import PageSettings
 from oncelog.core.topic.policies import TopicPolicies
 from oncelog.core.topic.sessions import BlockedOn, Sessions
 from oncelog.core.topic.space import TopicSpace
-from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS
+from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX
 
 #: A ledger of the cursor or of the ack chain that lacks a member waits longer than the log's, by this factor: no
 #: producer waits for its copies, and the next snapshot with a base replaces the cursor's anyway.
@@ -74,6 +74,7 @@ class TopicSettings:
     return_grace_ms: int = 12_000
     #: how long a takeover waits for the recovery of the cursor's last ledger
     cursor_timeout_ms: int = CURSOR_TIMEOUT_MS
+    cursor_timeout_ms_max: int = CURSOR_TIMEOUT_MS_MAX
     #: how long requests to open wait for a topic that does not serve; a takeover takes well under this
     openings_wait_max_ms: int = 3_000
     #: requests to open that are kept while the topic does not serve; further ones are refused

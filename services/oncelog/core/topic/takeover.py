@@ -76,9 +76,9 @@ from oncelog.core.topic.replay_list import ReplayList, cannot_begin, fold_next
 
 #: Prefix of the timer's keys; the rest distinguishes the takeovers of one topic.
 CURSOR_TIMER = "cursor"
-#: How long a takeover waits for the recovery of the cursor's last ledger. The members of that ledger may stay away, and
-#: a newer snapshot only shortens the replay.
-CURSOR_TIMEOUT_MS = 3_000
+#: How long a takeover waits for the recovery of the cursor's last ledger: twice what that of the log took, within these
+#: bounds. The members of that ledger may stay away, and a newer snapshot only shortens the replay.
+CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX = 3_000, 30_000
 #: How often a takeover reads the record of a ledger whose members do not answer.
 LOOK_AGAIN_MS = 10_000
 
@@ -105,13 +105,14 @@ class Takeover:
         done: Callable[[TakenOver | TakeoverFailed], None],
         recent_bytes_max: int = RECENT_BYTES_MAX,
         cursor_timeout_ms: int = CURSOR_TIMEOUT_MS,
+        cursor_timeout_ms_max: int = CURSOR_TIMEOUT_MS_MAX,
         number: int = 0,
     ) -> None:
         """done: called once, at the end. number: differs between the takeovers of one topic in one process."""
-        self._step = step
-        self._done = done
+        self._step, self._done = step, done
         self.record = record
         self._cursor_timer = StartTopicTimer(f"{CURSOR_TIMER} {number}", cursor_timeout_ms)
+        self._began_ms, self._cursor_timeout_ms_max = step.now_ms, cursor_timeout_ms_max
         self.state = TakeoverState.LOG
         self.checksum = checksum
         self.cursor = CursorClaim(step, record.owner_epoch)
@@ -218,6 +219,8 @@ class Takeover:
         """Go on to the snapshot when both chains are fenced."""
         if self._log_fenced_entries is None or not self.acks.is_fenced:
             return
+        took_ms = min(2 * (self._step.now_ms - self._began_ms), self._cursor_timeout_ms_max)
+        self._cursor_timer = StartTopicTimer(self._cursor_timer.key, max(self._cursor_timer.after_ms, took_ms))
         self.state = TakeoverState.CLAIM
         self._step.emit(TakeoverPhaseEnded(TakeoverPhase.RECOVER, self._log_fenced_entries))
         self._claim_step(self.cursor.log_fenced())

@@ -8,14 +8,24 @@ taken over at a time, first the topics that a client has asked for.
                                                         RUNNING --for longer than slot_ms--> its slot is free
 
 A takeover may have to wait for a storage node that is away for hours. It goes on, but it does not keep the others
-waiting: its slot is given to the next one after `slot_ms`.
+waiting: its slot is given to the next one after `slot_ms`. That is twice what most of the recent takeovers took, within
+bounds: on a slow machine a fixed time would give each slot away before its takeover is over, and so begin all of them
+at once after all.
 """
+
+from collections import deque
+from statistics import median
 
 from oncelog.core.ids import TopicId
 
 #: Takeovers of one owner that run at once: enough to fill every call to a storage node and to ZooKeeper.
 TAKEOVERS_MAX = 64
+#: Bounds of the time that a takeover keeps its slot.
 SLOT_MS = 2_000
+SLOT_MS_MAX = 20_000
+#: How many takeovers say what is usual, at least and at most.
+RECENT_MIN = 8
+_RECENT_MAX = 32
 
 
 class TakeoverAdmission:
@@ -23,12 +33,21 @@ class TakeoverAdmission:
 
     def __init__(self, at_once: int = TAKEOVERS_MAX, slot_ms: int = SLOT_MS) -> None:
         self._at_once = at_once
-        self.slot_ms = slot_ms
+        self._slot_ms_min = slot_ms
+        #: how long the takeovers that ended lately took
+        self._took_ms: deque[int] = deque(maxlen=_RECENT_MAX)
         #: topics that a client has asked for, and the others, each in the order of their assignment
         self._wanted: dict[TopicId, None] = {}
         self._others: dict[TopicId, None] = {}
-        #: {topic: when its takeover began}, the oldest first
+        #: {topic: when its takeover began}, the oldest first; and those that hold no slot any more
         self._running: dict[TopicId, int] = {}
+        self._overdue: dict[TopicId, int] = {}
+
+    @property
+    def slot_ms(self) -> int:
+        """How long a takeover keeps its slot. The median: a few that wait for a storage node do not count."""
+        usual_ms = int(median(self._took_ms)) if len(self._took_ms) >= RECENT_MIN else 0
+        return max(self._slot_ms_min, min(2 * usual_ms, SLOT_MS_MAX))
 
     def __len__(self) -> int:
         """The topics that wait."""
@@ -51,7 +70,10 @@ class TakeoverAdmission:
 
     def ended(self, topic_id: TopicId, now_ms: int) -> list[TopicId]:
         """The topic serves, its takeover has failed, or it has left this owner."""
-        for topics in (self._running, self._wanted, self._others):
+        began_ms = self._running.pop(topic_id, self._overdue.pop(topic_id, None))
+        if began_ms is not None:
+            self._took_ms.append(max(0, now_ms - began_ms))
+        for topics in (self._wanted, self._others):
             topics.pop(topic_id, None)
         return self.due(now_ms)
 
@@ -61,12 +83,13 @@ class TakeoverAdmission:
             oldest = next(iter(self._running))
             if now_ms - self._running[oldest] < self.slot_ms:
                 break
-            del self._running[oldest]
+            self._overdue[oldest] = self._running.pop(oldest)
         begin: list[TopicId] = []
         while len(self) and len(self._running) < self._at_once:
             waiting = self._wanted or self._others
             topic_id = next(iter(waiting))
             del waiting[topic_id]
+            self._overdue.pop(topic_id, None)
             self._running[topic_id] = now_ms
             begin.append(topic_id)
         return begin

@@ -292,7 +292,7 @@ class Topic:
         takeover = Takeover(
             self._step, record, checksum=self._checksum, done=self._takeover_done,
             recent_bytes_max=settings.snapshot.recent_bytes_max, cursor_timeout_ms=settings.cursor_timeout_ms,
-            number=self._attempts,
+            cursor_timeout_ms_max=settings.cursor_timeout_ms_max, number=self._attempts,
         )  # fmt: skip
         return TakeoverAttempt(takeover, NextLedger(of_log, last_ledger=last, nodes=self.nodes, emit=self._step.emit))
 
