@@ -261,7 +261,9 @@ class ConsumeStream:
             check_part(opening.consumer_name, field="consumer_name")
             if len(self._consumers) + len(self._openings) + len(self.checks) >= CONSUMERS_MAX:
                 raise TooManyRequests(
-                    f"a client has at most {CONSUMERS_MAX} consumers at one owner", limit=CONSUMERS_MAX
+                    f"a client has at most {CONSUMERS_MAX} consumers at one owner",
+                    field="consumer_name",
+                    limit=CONSUMERS_MAX,
                 )
             runner = self._topics.runner(request.topic_id, request.topic)
         except OncelogError as error:
