@@ -3,7 +3,7 @@ on (hazard 94)."""
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,11 @@ from oncelog.core.errors import TooManyRequests
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.subscriptions.changes import SubscriptionType
 from oncelog.core.subscriptions.events import (
-    AnswerSubscribe,
-    ConsumerOpening,
     DeliverMessages,
     FlowReported,
     Subscribed,
 )
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.consumer_codec import CONSUME, OpenConsumer
 from oncelog.rpc.options import FRAME_BYTES_TARGET as PAGE_BYTES
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, ReaderStart, StartEdge
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -36,6 +33,7 @@ from tests.contract.owner_world import (
     batch_of,
     owner_world,
 )
+from tests.contract.unread_stream import ENDLESS, OPTIONS, Unread
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,7 +43,6 @@ COST_BYTES = MESSAGE_BYTES + 2_000
 MESSAGES = 60
 BUDGET_BYTES = 2_000_000
 LIMITS = OwnerLimits(stream_bytes_max=BUDGET_BYTES)
-ENDLESS = 1 << 40
 
 
 async def stored(channel: Channel, runner: TopicRunner, count: int, size: int = MESSAGE_BYTES) -> None:
@@ -56,49 +53,9 @@ async def stored(channel: Channel, runner: TopicRunner, count: int, size: int = 
         await client.stored(granted, batch_of(granted, [number], payload=encode_values([bytes(size)])))
 
 
-class Unread:
-    """A consume stream that opens windows without an end and reads only the answers to its openings."""
-
-    def __init__(self, channel: Channel, runner: TopicRunner) -> None:
-        self._channel = grpc.aio.insecure_channel(
-            channel.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
-        )
-        self._call: Any = self._channel.stream_stream(CONSUME.path)()
-        self._runner = runner
-        self.consumers: list[Subscribed] = []
-
-    async def open(self, subscriptions: Iterable[str]) -> None:
-        """One frame with all openings, and one with all windows."""
-        names = list(subscriptions)
-        openings = [
-            ConsumerOpening(
-                number, name, SubscriptionType.SHARED, f"c{number}", str(number).encode().ljust(16, b"\0"), 0
-            )
-            for number, name in enumerate(names)
-        ]
-        topic = (self._runner.name, self._runner.topic_id)
-        await self._call.write(CONSUME.encode_request([OpenConsumer(*topic, opening) for opening in openings]))
-        while len(self.consumers) < len(names):
-            for each in CONSUME.decode_answer(await self._call.read()):
-                assert isinstance(each.report, AnswerSubscribe)
-                assert isinstance(each.report.result, Subscribed)
-                self.consumers.append(each.report.result)
-        flows = [FlowReported(each.consumer, 0, ENDLESS) for each in self.consumers]
-        await self._call.write(CONSUME.encode_request(flows))
-
-    async def read(self) -> None:
-        """Read everything, without an end."""
-        while True:
-            await self._call.read()
-
-    async def close(self) -> None:
-        self._call.cancel()
-        await self._channel.close()
-
-
 @asynccontextmanager
 async def unread(channel: Channel, runner: TopicRunner, *subscriptions: str) -> AsyncIterator[Unread]:
-    client = Unread(channel, runner)
+    client = Unread(channel.address, runner.name, runner.topic_id)
     try:
         await client.open(subscriptions)
         yield client
@@ -109,8 +66,7 @@ async def unread(channel: Channel, runner: TopicRunner, *subscriptions: str) -> 
 @asynccontextmanager
 async def unread_log(channel: Channel, start: ReadControl) -> AsyncIterator[None]:
     """A read stream of which nothing is read."""
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
-    async with grpc.aio.insecure_channel(channel.address, options=options) as own:
+    async with grpc.aio.insecure_channel(channel.address, options=OPTIONS) as own:
         stream: Any = own.stream_stream(READ.path)()
         await stream.write(READ.encode_request(start))
         yield
@@ -261,8 +217,7 @@ async def test_read_streams_take_their_part_of_the_budget(tmp_path: Path) -> Non
         await stored(channel, runner, MESSAGES)
         budget = world.rooms.budget
         start = READ.encode_request(ReadControl(ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST), ENDLESS))
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
-        async with grpc.aio.insecure_channel(channel.address, options=options) as unread_channel:
+        async with grpc.aio.insecure_channel(channel.address, options=OPTIONS) as unread_channel:
             streams: list[Any] = [unread_channel.stream_stream(READ.path)() for _ in range(10)]
             for stream in streams:
                 await stream.write(start)
