@@ -227,6 +227,18 @@ async def test_list_with_a_stale_id_has_the_result_of_each_message(
     assert alone.value.stored is False
 
 
+async def test_second_send_of_an_id_is_a_duplicate_and_not_resent(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """Its answer was lost, and the SDK sent it again. But the first send stored the message."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    first = await producer.send_many([b"0", b"1"], sequence_ids=[0, 1])
+    cluster.knobs.lose_answers = 1
+    second = await producer.send_many([b"1", b"2"], sequence_ids=[1, 2])
+    assert (second.duplicate_ranges, second.resent_ranges) == ([range(2)], [range(1, 2)])
+    assert second.message_ids[0] == first.message_ids[1]
+
+
 async def test_repeated_list_tells_own_resends_from_earlier_instances(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:

@@ -231,7 +231,7 @@ def _answered_ranges(answer: Complete, on_unverified: OnUnverified) -> list[Answ
     """The results of an answered batch, in order."""
     ranges: list[AnsweredRange] = []
     at = 0
-    #: index of the first message that only this producer instance can have stored
+    #: index of the first message that only this send can have stored
     own_from = None
     if answer.own_above is not None:
         ids = ids_of(answer.ids, sum(result.count for result in answer.outcome))

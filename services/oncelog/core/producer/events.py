@@ -78,7 +78,7 @@ class Complete:
     """The batch was answered: its ids, and the results of its messages.
 
     own_above: set when the batch was also sent in an earlier session and some message is a duplicate: only this
-    instance can have stored ids above it. high_water: set when a message is stale: the highest id known to be stored.
+    batch can have stored ids above it. high_water: set when a message is stale: the highest id known to be stored.
     """
 
     request: int

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, Compression, encode_batch
-from oncelog.core.ids import Generation, ProducerId, SessionNumber
+from oncelog.core.ids import Generation, ProducerId, SequenceId, SessionNumber
 from oncelog.core.producer.sequence_ids import BatchIds
 
 #: The owner remembers the newest 64 batches of a producer, so at most as many may be in flight.
@@ -58,6 +58,8 @@ class PendingBatch:
     publish_time_ms: int
     #: bytes on the wire and in the log
     size_bytes: int
+    #: ids above it are in no earlier batch, of this instance or another
+    own_above: SequenceId
     packed: bytes = b""
     packed_for: tuple[ProducerId, Generation] | None = None
     #: it was sent, in this or an earlier session: the owner may have stored it

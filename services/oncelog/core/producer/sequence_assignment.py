@@ -35,6 +35,11 @@ class SequenceAssignment:
     known: bool = False
     explicit: bool | None = None
 
+    @property
+    def own_above(self) -> SequenceId:
+        """Ids above it were stored by no earlier instance and in no earlier batch of this one."""
+        return SequenceId(max(self.stored_before, self.highest))
+
     def refuse_grant(self, last: SequenceId) -> OncelogError | None:
         """The error when this producer cannot continue at the end of the log, or None."""
         if self.known or self.initial is None or not self.contiguous or self.initial <= last:

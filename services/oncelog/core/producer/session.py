@@ -213,11 +213,20 @@ class ProducerSession:
         refused = self._too_much(size_bytes) or self.numbers.refuse(event.ids, event.count)
         if refused is not None:
             return [Fail(event.request, refused, stored=False)]
+        own_above = self.numbers.own_above
         ids = self.numbers.assign(event.ids, event.count)
         raw_bytes = len(event.payload) if event.payload_raw_bytes is None else event.payload_raw_bytes
         self.pending.add(
             PendingBatch(
-                event.request, ids, event.count, event.payload, raw_bytes, event.compression, event.now_ms, size_bytes
+                event.request,
+                ids,
+                event.count,
+                event.payload,
+                raw_bytes,
+                event.compression,
+                event.now_ms,
+                size_bytes,
+                own_above,
             )
         )
         effects = self._send()
@@ -301,7 +310,7 @@ class ProducerSession:
             return [Complete(batch.request, batch.ids, outcome)]
         high_water = self.numbers.stored if refuses(outcome) else None
         repeated = batch.resent and any(part.kind is ResultKind.DUPLICATE for part in outcome)
-        own_above = self.numbers.stored_before if repeated else None
+        own_above = batch.own_above if repeated else None
         return [Complete(batch.request, batch.ids, outcome, own_above, high_water)]
 
     def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[ProducerEffect]:
