@@ -278,6 +278,22 @@ def test_counts_in_flight_at_a_seek_are_void() -> None:
     assert other.take() == [0, 1]
 
 
+@pytest.mark.hazard(36)
+def test_delivery_before_a_seek_does_not_count_after_it() -> None:
+    """Another consumer becomes the active one by the same entry as the seek: it releases what the former one had begun
+    when the state has the new seek epoch already. Found by the simulation of consumers, seed 710510."""
+    world = World(messages=[2])
+    former = world.subscribe("b", FAILOVER, window=10)
+    assert former.take() == [0, 1]
+    world.flow(former, 10, handed_out=1, begun=[0])
+    active = world.subscribe("a", FAILOVER, window=0, written=False, priority=-1)
+    world.seek(0, written=False)
+    world.write()
+    world.flow(active, 10)
+    assert active.got == [(0, 1), (1, 1)]
+    assert not world.state.subscriptions[world.number].redeliveries
+
+
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 

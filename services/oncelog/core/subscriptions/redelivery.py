@@ -63,6 +63,8 @@ class Redeliveries:
         self.counting = BitMap64()
         #: since when new messages are withheld (PIP-299); None: they are not
         self.paused_since_ms: int | None = None
+        #: of the deliveries that are counted. A durable seek is in the state before it takes effect here.
+        self._seek_epoch = context.state.seek_epoch
         #: called with messages of a consumer that are on their way back
         self.recall: Callable[[ConnectedConsumer, BitMap64], None] = recall_nothing
 
@@ -141,6 +143,8 @@ class Redeliveries:
         delayed: bool = False,
     ) -> None:
         context, messages = self._context, []
+        if context.state.seek_epoch != self._seek_epoch:
+            return  # `sought` follows in this step: these deliveries do not count at the new place
         for index in bits:
             deliveries = self.deliveries(index) + 1
             wait_ms = 0
@@ -242,3 +246,4 @@ class Redeliveries:
     def sought(self) -> None:
         """No count of the former seek_epoch is kept."""
         self.counted, self.counting = BitMap64(), BitMap64()
+        self._seek_epoch = self._context.state.seek_epoch
