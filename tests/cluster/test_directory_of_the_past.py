@@ -15,6 +15,7 @@ from oncelog.stores.zookeeper import ZooKeeperSession
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.loads import read_all
 from tests.cluster.storage_nodes import StorageCluster
+from tests.cluster.test_outside import free_port
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.random_faults import SETTINGS
@@ -107,6 +108,23 @@ async def test_nothing_acknowledged_is_lost_with_one_directory_of_the_past(
         assert [message.value for message in await read_all(client, topic)] == VALUES
         log = (cluster.data / "logs" / f"{past}.log").read_text()
         assert "the directory went back in time" in log
+
+
+@pytest.mark.hazard(82)
+async def test_copy_of_a_directory_is_refused_while_the_original_serves(
+    zookeeper_server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """The copy ends before it can answer that it lacks what the original stores meanwhile."""
+    async with StorageCluster.running(tmp_path, zookeeper_server, 1) as storage:
+        [original] = storage.nodes
+        port = await free_port()
+        copy = storage.node(port=port)
+        copied(original.data, to=copy.data)
+        copy.launch()
+        assert await copy.ended() == 1
+        said = copy.log.read_text()
+        assert f"is served at {original.address}, and this process would serve it at 127.0.0.1:{port}" in said
+        assert original.get("/readyz")[0] == 200
 
 
 @pytest.mark.hazard(82)

@@ -7,8 +7,10 @@ import pytest
 
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.ids import Incarnation
+from oncelog.core.storage.starts import JournalEnd, StorageEnd
 from oncelog.log_storage.directory_starts import STARTS, DirectoryStarts, mark_restored
-from oncelog.stores.registry import JournalEnd, Registry, StorageEnd
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.registry import LiveStorageNode, Registry
 from tests.contract.memory_store import MemorySession, MemoryTree
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(81)]
@@ -122,3 +124,18 @@ async def test_marked_directory_is_one_of_the_past_once(tmp_path: Path) -> None:
     assert (await world.looked()).past == "it was marked as restored"
     assert (await world.started()).past == "it was marked as restored"
     assert (await world.looked()).past == ""
+
+
+@pytest.mark.hazard(82)
+async def test_copy_of_a_directory_does_not_start_beside_the_original(tmp_path: Path) -> None:
+    """A process at the same address has ended, because this one has its port."""
+    world = World(tmp_path)
+    await ClusterStore(world.session).establish()
+    registration = world.registry.register_storage_node(LiveStorageNode(NODE, "one", 7000, 1 << 30))
+    await registration.establish()
+    starts = await world.looked()
+    await starts.wait_for_other("one:7000", wait_ms=0)
+    with pytest.raises(StorageDirectoryRefused, match="is served at one:7000, and this process would serve it at two"):
+        await starts.wait_for_other("two:7000", wait_ms=0)
+    await registration.withdraw()
+    await starts.wait_for_other("two:7000", wait_ms=0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.formats.entry import peek_header
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.rpc.channel import Channel
@@ -81,6 +81,17 @@ async def test_verify_answers_the_checksums_of_what_is_on_the_disk(tmp_path: Pat
         assert (part.checksums, part.next_entry) == (checksums[1:2], 2)
         wrong = VerifyRequest(OTHER, LEDGER, EntryId(0), 1)
         assert (await channel.call(VERIFY, wrong, timeout_ms=TIMEOUT_MS)).status is ReadStatus.WRONG_INCARNATION
+
+
+@pytest.mark.hazard(84)
+async def test_entries_of_another_topic_are_no_copies(tmp_path: Path) -> None:
+    """The ledger id was given twice. Their checksums would count as copies that differ, and freeze the ledger."""
+    async with serving(tmp_path) as (node, channel):
+        metadata, _ = await stored(node, channel, 3)
+        own = VerifyRequest(node.incarnation, LEDGER, EntryId(0), 2, 0, metadata.topic_id)
+        assert (await channel.call(VERIFY, own, timeout_ms=TIMEOUT_MS)).missing_ids == []
+        answer = await channel.call(VERIFY, own._replace(topic_id=TopicId("f0" * 16)), timeout_ms=TIMEOUT_MS)
+        assert answer == VerifyAnswer(ReadStatus.OK, [0, 0], [EntryId(0), EntryId(1)], [], EntryId(2), 0)
 
 
 async def test_damaged_entry_is_listed_until_a_repair_stores_it_again(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from oncelog.cli.app import app
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.storage.ledger import RecordKind
+from oncelog.core.storage.starts import RESTORED
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.directory_starts import RESTORED, LastStart
+from oncelog.log_storage.directory_starts import read_start
 from oncelog.log_storage.segment_format import SegmentRecord
 from tests.contract.small_log import CLUSTER, segment_files, write_groups
 
@@ -152,7 +153,7 @@ def test_mark_restored_marks_the_next_start(path: Path) -> None:
     """A directory that is in use is refused."""
     marked = run("mark-restored", str(path))
     assert (marked.exit_code, "marked" in marked.stdout) == (0, True)
-    assert LastStart.read(path).start_id == RESTORED
+    assert read_start(path).start_id == RESTORED
     assert json.loads(run("mark-restored", str(path), "-o", "json").stdout) == {"path": str(path), "marked": True}
     directory = StorageDirectory.open(path, CLUSTER)
     try:

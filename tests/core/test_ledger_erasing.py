@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.ids import EntryId
+from oncelog.core.ids import EntryId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerPurpose
@@ -91,6 +91,16 @@ def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> 
     assert disk.handle(LedgerChecked(LEDGER, 3, OPEN)) == [reviewed(6, CopyState.HELD)]
     assert disk.handle(append(7, E1)) == []
     assert disk.sync() == [answer(7, AppendStatus.OK, 1)]
+
+
+@pytest.mark.hazard(84)
+def test_record_of_another_topic_says_nothing_of_the_copy() -> None:
+    """The ledger id was given twice by an older ZooKeeper. The copy is needed when the right one is back."""
+    disk = writable()
+    assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
+    record = replace(ELSEWHERE, topic_id=TopicId("f0" * 16))
+    checked = LedgerChecked(LEDGER, 2, record, version=7, may_erase=True, deleted=True)
+    assert disk.handle(checked) == [LedgerOrphaned(LEDGER), reviewed(2, CopyState.HELD)]
 
 
 def test_check_that_began_before_the_first_entry_erases_nothing() -> None:

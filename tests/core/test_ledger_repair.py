@@ -22,7 +22,7 @@ from oncelog.core.repair.events import (
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.store_status import WriteStatus
-from tests.core.repair_world import LEDGER, LIMITS, A, B, C, Copies, D, E, RepairWorld, closed, held
+from tests.core.repair_world import LEDGER, LIMITS, TOPIC, A, B, C, Copies, D, E, RepairWorld, closed, held
 
 SWAP = RepairJob(LEDGER, replace=C, target=D)
 
@@ -57,7 +57,7 @@ def test_nothing_is_copied_before_the_record_names_the_joining_node() -> None:
     joined = closed().join(D)
     assert repair.handle(RepairRecordRead(closed(), 5)) == [WriteRecord(joined, 5)]
     assert repair.handle(RepairRecordWritten(WriteStatus.OK, 6)) == [
-        VerifyCopy(node, LEDGER, EntryId(0), 4) for node in (A, B, D)
+        VerifyCopy(node, LEDGER, EntryId(0), 4, TOPIC) for node in (A, B, D)
     ]
 
 

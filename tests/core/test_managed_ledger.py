@@ -218,15 +218,31 @@ def test_id_whose_record_may_exist_is_discarded(status: WriteStatus) -> None:
 
 
 def test_next_ledger_waits_for_enough_nodes() -> None:
-    """The claimed id is used once there are enough."""
+    """Then it gets a new id: a node that has registered since may have a ledger with the former one (hazard 84)."""
     core = managed_ledger(A)
     core.open_next()
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
     assert core.next.state is NextState.WAITING
     assert core.update_nodes(StorageNodesUpdated((A,), (B, C))) == []
-    (create,) = core.update_nodes(StorageNodesUpdated((A, B), (C,)))
+    assert core.update_nodes(StorageNodesUpdated((A, B), (C,))) == [ClaimLedgerId(LOG)]
+    (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(6)))
     assert isinstance(create, CreateLedger)
     assert set(create.metadata.members) == {A, B, C}
+
+
+@pytest.mark.hazard(84)
+def test_node_that_registers_after_the_id_was_requested_is_no_live_member() -> None:
+    """It may have a ledger of this id. With too few others the id is discarded."""
+    core = managed_ledger(A, B, C)
+    core.open_next()
+    core.update_nodes(StorageNodesUpdated((A, B, C, D), ()))
+    (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(5)))
+    assert isinstance(create, CreateLedger)
+    assert set(create.metadata.members) == {A, B, C}
+    core = managed_ledger(A, B)
+    core.open_next()
+    core.update_nodes(StorageNodesUpdated((A, C, D), ()))
+    assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == [ClaimLedgerId(LOG)]
 
 
 def test_absent_member_gets_no_entries() -> None:
@@ -298,12 +314,13 @@ def test_batches_are_accepted_until_the_next_ledger_is_ready() -> None:
     core.update_nodes(StorageNodesUpdated((A,), (B, C)))
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(6))) == []
     append(core)
-    (create,) = core.update_nodes(StorageNodesUpdated((A, B, C)))
+    assert core.update_nodes(StorageNodesUpdated((A, B, C))) == [ClaimLedgerId(LOG)]
+    (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(7)))
     assert isinstance(create, CreateLedger)
     append(core)
     for member in (A, B):
         core.handle(answered(member, 0, 1, 2))
-    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [closing(metadata, 2)]
+    assert core.handle(LedgerCreated(LOG, LedgerId(7), OK)) == [closing(metadata, 2)]
 
 
 def test_idle_ledger_rolls_at_once() -> None:

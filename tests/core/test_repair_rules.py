@@ -186,7 +186,7 @@ def test_lost_entries_are_asked_for_twice_and_not_copied() -> None:
 
 def test_late_answer_of_a_storage_node_is_ignored() -> None:
     asked: list[VerifyCopy] = []
-    copies = RangeCopies(LEDGER, EntryRange(EntryId(0), EntryId(3)), asked.append)
+    copies = RangeCopies(closed(), EntryRange(EntryId(0), EntryId(3)), asked.append)
     copies.ask(A)
     copies.note(CopyVerified(A, EntryId(2), next_entry=EntryId(4), checksums=[1, 1], missing=[], unreadable=[]))
     assert copies.waiting()

@@ -213,6 +213,10 @@ HISTORIES = {
     44: lambda: _history("restored record", nodes=5, impatient=True),
     49: lambda: _history("fence in a hole", entries=400),
     79: lambda: _history("target crash", "disk replacement", nodes=4, entries=200, ledger_entries_max=8),
+    74: lambda: _history("directory of the past", entries=250, ledger_entries_max=12),
+    94: lambda: _history("copy of a directory", entries=250, ledger_entries_max=12),
+    69: lambda: _history("entries vanish", ledger_entries_max=8),
+    84: lambda: _history("older store", nodes=5, entries=200, ledger_entries_max=8),
     54: lambda: _history("one holder", "spoiled everywhere", ledger_entries_max=8),
 }
 
@@ -230,7 +234,7 @@ class Cluster:
         self.watch = Watch(self.store, self.nodes, checksum)
         node_parts = NodeParts(
             world, self.network, self.store, checksum, self.watch.erased, rules.node, rules.sync_at_start,
-            review_ticks=REVIEW_TICKS if shape.repair else 0,
+            review_ticks=REVIEW_TICKS if shape.repair else 0, changed=self.nodes_changed,
         )  # fmt: skip
         for name in [f"node{n}" for n in range(shape.nodes)]:
             self.nodes[Incarnation(name)] = StorageServer(node_parts, name)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.storage.ledger import JournalRecord
 from oncelog.verify.violation import Violation
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
@@ -22,12 +23,21 @@ class CopyWatch:
         #: {ledger: nodes whose copy was spoiled or lost by a fault since the record was whole}
         self.spoiled: dict[LedgerId, dict[Incarnation, None]] = {}
 
+    def lost_by_fault(self, node: Incarnation, lost: list[JournalRecord]) -> None:
+        for record in lost:
+            self.spoiled.setdefault(record.ledger_id, {})[node] = None
+
     # --- the disks ----------------------------------------------------------------------------------------------------
 
     def existing(self, node: Incarnation) -> StorageServer | None:
         """The place of a directory that was not replaced."""
         server = self.nodes[Incarnation(node.split(".")[0])]
         return server if server.incarnation == node else None
+
+    def has_another(self, node: Incarnation, ledger_id: LedgerId) -> bool:
+        """Whether the node has a ledger of another topic with this id: then it takes no copy."""
+        server = self.existing(node)
+        return server is not None and server.disk.has_foreign(ledger_id)
 
     def sound(self, node: Incarnation, ledger_id: LedgerId) -> dict[EntryId, bytes]:
         """{entry: bytes} of the sound durable copies in an existing directory."""
@@ -119,6 +129,8 @@ class CopyWatch:
             return
         first = self.sound(record.members[0], record.ledger_id)
         for member in record.members:
+            if self.has_another(member, record.ledger_id):
+                continue
             held = self.sound(member, record.ledger_id)
             lacking = self.lacking(record, member)
             if lacking:

@@ -44,7 +44,7 @@ class SoundLedger:
         server.post(self.faults.world.rng.randint(1, 400), "scrubs", lambda: server.handle(damage))
 
 
-def _when_sound(faults: "Faults", do: Callable[[SoundLedger], None]) -> None:
+def when_sound(faults: "Faults", do: Callable[[SoundLedger], None]) -> None:
     """Wait for a moment at which all members of a ledger are sound; give up after some time."""
 
     def look(left: int) -> None:
@@ -81,7 +81,7 @@ def spoil(faults: "Faults") -> None:
         faults.world.count("entries spoiled")
         ledger.spoil(ledger.members[0], ledger.some_entries(3))
 
-    _when_sound(faults, do)
+    when_sound(faults, do)
 
 
 def leave_one_holder(faults: "Faults") -> None:
@@ -96,7 +96,7 @@ def leave_one_holder(faults: "Faults") -> None:
         faults.crash(holder, faults.world.rng.randint(600, 1500))
         faults.cluster.expire(f"storage/{holder.incarnation}", holder)
 
-    _when_sound(faults, do)
+    when_sound(faults, do)
 
 
 def spoil_everywhere(faults: "Faults") -> None:
@@ -115,7 +115,7 @@ def spoil_everywhere(faults: "Faults") -> None:
 
         faults.world.after(faults.world.rng.randint(800, 1500), "entries can be read again", readable_again)
 
-    _when_sound(faults, do)
+    when_sound(faults, do)
 
 
 def make_copies_differ(faults: "Faults") -> None:
@@ -138,7 +138,7 @@ def make_copies_differ(faults: "Faults") -> None:
         first.index.entries[ledger.ledger_id] = first.disk.held(ledger.ledger_id)
         ledger.spoil(second, ledger.some_entries(1))
 
-    _when_sound(faults, do)
+    when_sound(faults, do)
 
 
 def _with_other_mark(faults: "Faults", record: JournalRecord) -> JournalRecord:

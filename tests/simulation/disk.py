@@ -5,13 +5,24 @@ What is read back after a crash is synced again before the node serves, for it m
 """
 
 import random
+from dataclasses import dataclass
 
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, RecordKind
+from oncelog.core.storage.starts import JournalEnd, LastStart
 
 #: The CRC32C of an entry stands at bytes 4 to 8 of its header.
 _CRC = slice(4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryCopy:
+    """A directory as of an earlier time."""
+
+    records: tuple[JournalRecord, ...]
+    last_start: LastStart
+    end: JournalEnd
 
 
 class Disk:
@@ -22,6 +33,14 @@ class Disk:
         #: records at the front that no crash can take
         self.synced = 0
         self.torn = False
+        #: what the directory notes of its last start
+        self.last_start = LastStart()
+        #: records that a fault took from the middle: the journal ends where it did
+        self.gaps = 0
+        #: it was restored, and no start has begun since
+        self.went_back = False
+        #: records of a topic that the store does not know, by identity: the oracles leave them out
+        self.foreign: dict[int, LedgerId] = {}
         #: synced records that a fault took away
         self.taken: list[JournalRecord] = []
         #: (ledger, entry) of what the medium has spoiled
@@ -50,9 +69,45 @@ class Disk:
         self.torn = False
         self.synced = len(self.records)
 
+    @property
+    def end(self) -> JournalEnd:
+        """Up to where a scan reads the journal."""
+        return JournalEnd(0, len(self.records) + self.gaps)
+
+    @property
+    def synced_end(self) -> JournalEnd:
+        return JournalEnd(0, self.synced + self.gaps)
+
+    def copy(self) -> DirectoryCopy:
+        return DirectoryCopy(tuple(self.records), self.last_start, self.end)
+
+    def go_back(self, copy: DirectoryCopy, *, whole: bool) -> list[JournalRecord]:
+        """Restore a copy; not whole: only the journal's end is lost, and the rest is of today. Returns what is lost."""
+        kept = dict.fromkeys(map(id, copy.records))
+        lost = [record for record in self.records if id(record) not in kept]
+        self.taken += lost
+        self.records, self.synced = list(copy.records), len(copy.records)
+        self.gaps, self.went_back = copy.end.offset - len(copy.records), True
+        if whole:
+            self.last_start = copy.last_start
+        return lost
+
+    def take(self, lost: list[JournalRecord]) -> None:
+        """Records vanish from the middle."""
+        self.taken += lost
+        gone = dict.fromkeys(map(id, lost))
+        self.records = [record for record in self.records if id(record) not in gone]
+        self.gaps += len(lost)
+
+    def has_foreign(self, ledger_id: LedgerId) -> bool:
+        """Whether the directory has a ledger of another topic with this id."""
+        return ledger_id in self.foreign.values()
+
     def ever_held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
         """`held`, and what a fault took away."""
-        taken = [r for r in self.taken if r.ledger_id == ledger_id and r.kind in ENTRY_KINDS]
+        taken = [
+            r for r in self.taken if r.ledger_id == ledger_id and r.kind in ENTRY_KINDS and id(r) not in self.foreign
+        ]
         return {record.entry_id: bytes(record.data) for record in taken} | self.held(ledger_id)
 
     def held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
@@ -62,7 +117,7 @@ class Disk:
             if record.ledger_id == ledger_id:
                 if record.kind is RecordKind.LEDGER_ERASED:
                     entries.clear()
-                elif record.kind in ENTRY_KINDS:
+                elif record.kind in ENTRY_KINDS and id(record) not in self.foreign:
                     entries[record.entry_id] = bytes(record.data)
         return entries
 

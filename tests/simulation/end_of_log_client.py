@@ -228,7 +228,7 @@ class Asked:
                 self._suspect(shell)
 
         for member in ledger.members:
-            server = self.client.nodes[Incarnation(member.split(".")[0])]
+            server = self.client.nodes[Incarnation(member.split(".")[0])].at(self.owner.name)
             self.client._send(
                 self.owner.name,
                 server,

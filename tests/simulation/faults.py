@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
 from oncelog.core.topic.events import DedupToggled, DrainRequested
-from tests.simulation import copy_faults, opening_faults, races, restored_record, storage_faults
+from tests.simulation import copy_faults, opening_faults, past_faults, races, restored_record, storage_faults
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults
 from tests.simulation.owner_server import OwnerServer
@@ -393,6 +393,7 @@ KINDS = (
     Kind("restored record", 0.0, restored_record.restore_record),
     Kind("fence in a hole", 0.2, races.fence_in_hole),
     Kind("hole while recovering", 0.2, races.hole_while_recovering),
+    *(Kind(name, 0.15, inject) for name, inject in past_faults.PAST_FAULTS.items()),
 )
 #: faults of runs with repair
 REPAIR_KINDS = KINDS[[kind.name for kind in KINDS].index("disk replacement") :]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats import entry
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost, SendAdds
@@ -46,7 +47,7 @@ class MemberRequests:
         self._newest_read: dict[tuple[Incarnation, bool], tuple[LedgerId, EntryId]] = {}
 
     def server(self, member: Incarnation) -> StorageServer:
-        return self.owner.parts.nodes[Incarnation(member.split(".")[0])]
+        return self.owner.parts.nodes[Incarnation(member.split(".")[0])].at(self.owner.name)
 
     def _call(self, member: Incarnation, label: str, ask: MemberRequest, answered: Callable[[Reply], bool]) -> None:
         """Repeat one request until it is answered. `answered` takes a reply; False: the reply was no answer."""
@@ -201,13 +202,14 @@ class MemberRequests:
             owner.post(network.delay(server.name, owner.name), f"lost {member}", lambda: self.shell.handle(lost))
 
 
-def intact(data: bytes, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+def intact(data: bytes, metadata: LedgerMetadata, entry_id: EntryId) -> bool:
     """Whether the bytes are the entry that was asked for; the checksum is the core's to verify."""
     try:
         header = peek_header(data)
+        entry.require_topic(header, metadata.topic_id)
     except CorruptEntry:
         return False
-    return (header.ledger_id, header.entry_id) == (ledger_id, entry_id)
+    return (header.ledger_id, header.entry_id) == (metadata.ledger_id, entry_id)
 
 
 class EntryRead:
@@ -265,7 +267,7 @@ class EntryRead:
         found: list[tuple[EntryId, bytes]] = []
         for number in range(first, first + count):
             data = reply.found.get(EntryId(number))
-            if data is None or not intact(data, self.metadata.ledger_id, EntryId(number)):
+            if data is None or not intact(data, self.metadata, EntryId(number)):
                 break
             found.append((EntryId(number), data))
         if found:

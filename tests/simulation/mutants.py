@@ -46,6 +46,7 @@ from tests.simulation.ack_mutants import ACK_MUTANTS
 from tests.simulation.cluster import Rules
 from tests.simulation.end_of_log_client import Questioner
 from tests.simulation.page_mutants import PAGE_MUTANTS
+from tests.simulation.past_mutants import PAST_MUTANTS
 from tests.simulation.repair_mutants import REPAIR_MUTANTS
 from tests.simulation.storage_server import StorageServer
 
@@ -333,7 +334,7 @@ MUTANTS = (
         "end declared on one negative", 0, 24,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
-    Mutant("ack before fsync", 0, 7, ((StorageAnswers, "may_answer", _always(value=True)),)),
+    Mutant("ack before fsync", 0, 6, ((StorageAnswers, "may_answer", _always(value=True)),)),
     Mutant("fence forgotten on restart", 0, 207, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 12, ((dedup_producers, "encode_record", _without_generation),)),
     Mutant("changes during a snapshot left out", 16, 1_000_056, ((SnapshotEncoder, "_changed", _changes_forgotten),)),
@@ -376,7 +377,7 @@ MUTANTS = (
     Mutant("newest batch first", 0, 0, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 6, ((Openings, "_open", _open_at_once),)),
     Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),
-    Mutant("re-add answered from the page cache", 19, 83, rules=Rules(sync_at_start=False)),
+    Mutant("re-add answered from the page cache", 19, 68, rules=Rules(sync_at_start=False)),
     Mutant(
         "a wiped node answers for its former self", 2, 35,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
@@ -397,7 +398,7 @@ MUTANTS = (
         ((Questioner, "_forget_route", _always(None)), (Questioner, "_is_of_the_past", _always(value=False))),
     ),
     Mutant("epoch of an answer not compared", 6, 6, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
-    Mutant("takeover waits for its snapshot without a timeout", 0, 6, ((Takeover, "_timer_fired", _always([])),)),
+    Mutant("takeover waits for its snapshot without a timeout", 0, 11, ((Takeover, "_timer_fired", _always([])),)),
     Mutant("given-up epoch taken again", 6, 47, ((Ownership, "gave_up", _always(None)),)),
-    *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS)),
+    *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS)),
 )  # fmt: skip

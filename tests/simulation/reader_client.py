@@ -112,25 +112,26 @@ class ReaderClient(Process):
                 self.next = Position(beyond[0], EntryId(0))
             return
         member = self.world.rng.choice(metadata.members)
-        server = self.parts.nodes[Incarnation(member.split(".")[0])]
+        server = self.parts.nodes[Incarnation(member.split(".")[0])].at(self.name)
         count, life, network = min(8, last - position.entry_id + 1), self.life, self.parts.network
 
         def reply(answer: Reply) -> None:
             if isinstance(answer, ReadReply) and self.life == life:
-                network.send(server.name, self, "entries", lambda: self._take(position, answer.found))
+                network.send(server.name, self, "entries", lambda: self._take(metadata, position, answer.found))
 
         def ask() -> None:
             server.read(member, ledger_id, (position.entry_id, count), reply, fence=False)
 
         network.send(self.name, server, f"reads {position}", ask)
 
-    def _take(self, position: Position, found: dict[EntryId, bytes]) -> None:
+    def _take(self, metadata: LedgerMetadata, position: Position, found: dict[EntryId, bytes]) -> None:
         while self.next == position and position.entry_id in found:
             data = found[position.entry_id]
             try:
                 decode_entry(
-                    data, ledger_id=position.ledger_id, entry_id=position.entry_id, checksum=self.parts.checksum
-                )
+                    data, ledger_id=position.ledger_id, entry_id=position.entry_id, checksum=self.parts.checksum,
+                    topic_id=metadata.topic_id,
+                )  # fmt: skip
             except CorruptEntry:
                 return
             self.parts.history.read(self.reader, position, data)

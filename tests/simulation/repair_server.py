@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats import entry
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
@@ -312,7 +314,8 @@ class Repairer:
         answered: Callable[[T | None], None],
     ) -> None:  # fmt: skip
         """answered: called once, with None after the deadline, or at once if the node's process is down."""
-        server, network, call = self.nodes[Incarnation(node.split(".")[0])], self.server.parts.network, _Call()
+        server = self.nodes[Incarnation(node.split(".")[0])].at(self.server.name)
+        network, call = self.server.parts.network, _Call()
 
         def settle(answer: T | None) -> None:
             if not call.done:
@@ -363,7 +366,7 @@ class Repairer:
 
         def read(answer: Reply | None) -> None:
             found = answer.found if isinstance(answer, ReadReply) else {}
-            data = [found[entry_id] for entry_id in wanted if entry_id in found]
+            data = [found[e] for e in wanted if e in found and _is_of(found[e], effect.topic_id)]
             if len(data) < span:
                 ended((), CopyOutcome.SOURCE_FAILED)
             else:
@@ -399,6 +402,14 @@ class Repairer:
             ended(outcome)
 
         self._call(effect.target, f"copies {effect.ledger_id}", ask, appended)
+
+
+def _is_of(data: bytes, topic_id: TopicId) -> bool:
+    try:
+        entry.require_topic(peek_header(data), topic_id)
+    except CorruptEntry:
+        return False
+    return True
 
 
 def chain_of(

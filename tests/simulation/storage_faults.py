@@ -44,7 +44,10 @@ def may_lose(faults: "Faults", server: StorageServer) -> bool:
     damage = {node.incarnation: node.disk.damaged for node in cluster.nodes.values()}
 
     def damaged(ledger_id: LedgerId) -> list[Incarnation]:
-        limbo = [n.incarnation for n in cluster.nodes.values() if n.core.ledgers.limbo.covers(ledger_id)]
+        nodes = cluster.nodes.values()
+        limbo = [
+            n.incarnation for n in nodes if n.core.ledgers.limbo.covers(ledger_id) or n.disk.has_foreign(ledger_id)
+        ]
         return limbo + [node for node, found in damage.items() if any(each == ledger_id for each, _ in found)]
 
     nodes = StorageNodes(directory_views(cluster.store))
@@ -133,15 +136,12 @@ def make_hole(faults: "Faults", server: StorageServer, loses: Callable[[JournalR
     cluster.crash(server)
     ledgers = list(dict.fromkeys(record.ledger_id for record in disk.records if record.ledger_id))
     lost = [record for record in disk.records if loses(record)]
-    disk.taken += lost
-    kept = dict.fromkeys(map(id, lost))
-    disk.records = [record for record in disk.records if id(record) not in kept]
+    disk.take(lost)
     # Above every ledger that exists: what the synced ledger counter shows at the start.
     below = LedgerId(1 + max((int(name) for name in cluster.store.children("ledgers")), default=0))
     disk.records.append(JournalRecord(0, RecordKind.LIMBO, max(below, *ledgers, LedgerId(1)), EntryId(0), b""))
     disk.synced = len(disk.records)
-    for record in lost:
-        cluster.watch.copies.spoiled.setdefault(record.ledger_id, {})[server.incarnation] = None
+    cluster.watch.copies.lost_by_fault(server.incarnation, lost)
     faults.world.after(ticks, f"{server.name} starts with a hole", lambda: cluster.revive(server))
 
 
@@ -159,12 +159,15 @@ def may_lose_open(faults: "Faults", server: StorageServer) -> bool:
             continue
         for member in record.members:
             other = cluster.watch.copies.existing(member)
-            if member != server.incarnation and (other is None or not other.alive or _is_hurt(other, record.ledger_id)):
+            if member != server.incarnation and (other is None or not other.alive or is_hurt(other, record.ledger_id)):
                 return False
     return True
 
 
-def _is_hurt(server: StorageServer, ledger_id: LedgerId) -> bool:
+def is_hurt(server: StorageServer, ledger_id: LedgerId) -> bool:
+    """Whether the node may lack what it should have of the ledger."""
+    if server.disk.has_foreign(ledger_id):
+        return True
     return server.core.ledgers.limbo.covers(ledger_id) or any(each == ledger_id for each, _ in server.disk.damaged)
 
 
@@ -235,7 +238,7 @@ def not_whole(faults: "Faults") -> list[LedgerMetadata]:
     live = {node.incarnation: node for node in nodes.values() if _answers(faults, node)}
 
     def well(record: LedgerMetadata) -> bool:
-        if record.frozen:
+        if record.frozen or any(copies.has_another(member, record.ledger_id) for member in record.members):
             return True
         if record.state is not LedgerState.CLOSED:
             return not any(m in live and live[m].core.ledgers.limbo.covers(record.ledger_id) for m in record.members)

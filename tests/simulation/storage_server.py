@@ -12,7 +12,7 @@ from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import decode_ledger, encode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from oncelog.core.storage.answers import (
@@ -40,6 +40,7 @@ from oncelog.core.storage.review import (
 from oncelog.core.store_status import WriteStatus
 from tests.simulation.disk import Disk, Index
 from tests.simulation.network import Network
+from tests.simulation.node_starts import RETRY_TICKS, NodeStart
 from tests.simulation.store import OLD, Store
 from tests.simulation.world import Process, World
 
@@ -81,6 +82,8 @@ class NodeParts:
     may_erase: bool = True
     #: between two reviews of all ledgers; 0: none but those that a fault asks for
     review_ticks: int = 0
+    #: called when a node has registered that could not start before
+    changed: Callable[[], None] = lambda: None
 
 
 class StorageServer(Process):
@@ -98,6 +101,11 @@ class StorageServer(Process):
         self.calls: tuple[int, dict[int, Callable[[Reply], None]]] = (0, {})
         #: records handed to the disk before this life, and whether an fsync runs
         self._base = (0, False)
+        #: the present start; interrupted: the next one ends before it is noted in the store
+        self.present: NodeStart
+        self.interrupted = False
+        #: another process with a copy of the directory, and the names of the processes that reach that one
+        self.beside: tuple[StorageServer, frozenset[str]] | None = None
         self.wipe()
 
     @property
@@ -117,8 +125,14 @@ class StorageServer(Process):
 
     def start(self) -> None:
         super().start()
+        self.present = NodeStart(self)
+        if self.present.is_refused():
+            self.world.count("copy of a directory refused")
+            self.end_and_retry()
+            return
         if self.parts.sync_at_start:
             self.disk.reopen()
+        self.present.look()
         self.index = Index(self.disk.damaged)
         self.core = self.parts.make(self.incarnation, self.index, self.parts.checksum)
         self.calls = (0, {})
@@ -126,9 +140,27 @@ class StorageServer(Process):
         for record in self.disk.records:
             self.index.restore(record)
             self._restore(record)
-        self.register()
-        if self.parts.review_ticks:
+        self.present.begin()
+        if self.alive:
+            self.register()
+        if self.alive and self.parts.review_ticks:
             self.post(self.world.rng.randint(1, self.parts.review_ticks), "reviews", self._review_periodically)
+
+    def end_and_retry(self) -> None:
+        """The process ends by itself, and is started again."""
+        super().crash()
+        life = self.life
+
+        def again() -> None:
+            if self.life == life:
+                self.start()
+                self.parts.changed()
+
+        self.world.after(RETRY_TICKS, f"{self.name} starts again", again)
+
+    def at(self, sender: str) -> "StorageServer":
+        """The process that a sender reaches by this node's name."""
+        return self.beside[0] if self.beside is not None and sender in self.beside[1] else self
 
     def _review_periodically(self) -> None:
         self.post(self.parts.review_ticks, "reviews", self._review_periodically)
@@ -150,6 +182,10 @@ class StorageServer(Process):
     def register(self) -> None:
         """The ephemeral only names the node to connect to; the cookie stays."""
         store = self.parts.store
+        if self.present.refuses_older_store():
+            self.world.count("older store refused")
+            self.end_and_retry()
+            return
         store.records.setdefault(f"storage_cookies/{self.incarnation}", (self.name.encode(), 0))
         if f"storage/{self.incarnation}" not in store.records:
             store.put(f"storage/{self.incarnation}", self.name.encode(), -1)
@@ -211,6 +247,8 @@ class StorageServer(Process):
             return
         beyond = EntryId(first + min(effect.count, self.world.rng.randint(1, 8)))
         missing, unreadable = self.verify(ledger_id, first, beyond)
+        if not ledger.is_of(effect.topic_id):
+            missing, unreadable = [EntryId(n) for n in range(first, beyond)], []
         crcs = [self.index.entry_crc(ledger_id, EntryId(n)) or 0 for n in range(first, beyond)]
         if self.core.ledgers.limbo.covers(ledger_id):
             missing, unreadable = [], sorted(missing + unreadable)
@@ -318,27 +356,31 @@ class StorageServer(Process):
         path = f"ledgers/{effect.ledger_id}"
         self.parts.store.write(self, path, encode_ledger(effect.metadata), effect.version, touched)
 
+    def _needs_review(self, record: LedgerMetadata, *, held: bool) -> bool:
+        """As `log_storage.reviewer` decides it."""
+        ledger_id, here = record.ledger_id, self.incarnation
+        if not record.names(here):
+            return held
+        if self.core.ledgers.limbo.covers(ledger_id) or self.core.ledgers.peek(ledger_id).damaged:
+            return True
+        attested = record.whole and not record.lost and here in record.members
+        return attested and self.index.entries_count(ledger_id) <= record.end
+
     def look_for_garbage(self) -> None:
         """The periodic review, somewhat later."""
         self.post(self.world.rng.randint(1, 60), "looks for garbage", self.collect)
 
     def collect(self) -> None:
-        """Review the ledgers held here that seem to be gone, or not to need this copy. The view of the store may lag;
-        the core reads the record itself."""
-        limbo = self.core.ledgers.limbo
-        ledgers = dict.fromkeys(self.index.entries)
-        if limbo.below:
-            # Of a listed ledger everything may have been in the hole.
-            ledgers.update(dict.fromkeys(LedgerId(int(name)) for name in self.parts.store.children("ledgers")))
-        for ledger_id in ledgers:
-            if ledger_id not in self.index.entries and not limbo.covers(ledger_id):
-                continue
-            data = self.parts.store.get_lagging(f"ledgers/{ledger_id}")
+        """Review the ledgers held here that seem to be gone, or not to need this copy, and the listed ones of which
+        something may be lost here. The view of the store may lag; the core reads the record itself."""
+        store, limbo = self.parts.store, self.core.ledgers.limbo
+        listed = (LedgerId(int(name)) for name in store.children("ledgers"))
+        for ledger_id in dict.fromkeys((*self.index.entries, *listed)):
+            held = ledger_id in self.index.entries or limbo.covers(ledger_id)
+            data = store.get_lagging(f"ledgers/{ledger_id}") if held else store.get(f"ledgers/{ledger_id}")[0]
             if data is None:
                 self.world.count("ledger seems to be gone")
-            elif decode_ledger(data).names(self.incarnation) and not (
-                limbo.covers(ledger_id) or self.core.ledgers.peek(ledger_id).damaged
-            ):
+            elif not self._needs_review(decode_ledger(data), held=held):
                 continue
             self.review(self.incarnation, ledger_id, lambda _: None)
             if not self.alive:

@@ -26,6 +26,9 @@ STORAGE_FAULTS = (
     "fence lost in a hole", "entries of an open ledger lost in a hole", "entries spoiled",
     "entries spoiled everywhere", "only holder of entries away", "sound copies differ", "old backup restored",
     "review of an old backup", "ledger record restored", "power cut during a repair", "joining storage node crashed",
+    "directory of the past", "directory of the past, marked", "start of the past", "start interrupted",
+    "entries vanished", "copy of a directory started", "copy of a directory refused", "older store",
+    "older store refused",
 )  # fmt: skip
 REPAIR = (
     "repair begun", "repair whole", "repair waiting", "repair stuck", "repair lost", "repair frozen", "repair gone",

@@ -4,7 +4,9 @@ The entries of every ledger are kept when its record becomes CLOSED, because it 
 is folded as its ledgers close, and every takeover is compared with that fold.
 """
 
+from oncelog.core.coordination.id_claim import decode_counter
 from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
@@ -31,6 +33,8 @@ def durable_copies(nodes: dict[Incarnation, StorageServer], ledger_id: LedgerId)
     for server in nodes.values():
         for incarnation, disk in server.disks.items():
             held = disk.ever_held(ledger_id)
+            if server.beside is not None and incarnation == server.incarnation:
+                held |= server.beside[0].disk.ever_held(ledger_id)
             if held:
                 copies[incarnation] = held
     return copies
@@ -110,6 +114,16 @@ class Watch:
                     raise Violation("chaining", f"cursor ledger {link.ledger_id} is followed and not CLOSED")
         elif kind == "ledgers":
             self._ledger_changed(before, after)
+        elif kind == "storage" and after is not None:
+            self._registered(Incarnation(name))
+
+    def _registered(self, node: Incarnation) -> None:
+        """A node never registers while the store would give the id of one of its ledgers a first time (hazard 84)."""
+        server, (data, _) = self.copies.existing(node), self.store.get("ids/ledger")
+        following = 1 if data is None else decode_counter(data).next
+        newest = max(server.index.entries, default=0) if server is not None else 0
+        if newest >= following:
+            raise Violation("older store", f"{node} has ledger {newest} and registers; the next id is {following}")
 
     def _ledger_changed(self, before: bytes | None, after: bytes | None) -> None:
         if before is not None and decode_ledger(before).state is LedgerState.CLOSED and after is not None:
@@ -129,10 +143,16 @@ class Watch:
         if confirmed > metadata.end:
             raise Violation("end", f"ledger {metadata.ledger_id} ends at {metadata.end}, {confirmed} was confirmed")
         copies = durable_copies(self.nodes, metadata.ledger_id)
-        self.closed[metadata.ledger_id] = (metadata, check_copies(metadata, copies))
+        entries = check_copies(metadata, copies)
+        for data in entries:
+            if peek_header(data).topic_id != metadata.topic_id:
+                raise Violation("topics", f"ledger {metadata.ledger_id} has an entry of another topic")
+        self.closed[metadata.ledger_id] = (metadata, entries)
 
     def erased(self, node: Incarnation, ledger_id: LedgerId) -> None:
         """A storage node has erased what it held of this ledger (hazards 54, 55 and 67)."""
+        if self.copies.has_another(node, ledger_id):
+            raise Violation("erasing", f"{node} erased ledger {ledger_id} of a topic that the store does not know")
         if self.copies.may_go(node, ledger_id):
             return
         lists = [

@@ -388,7 +388,8 @@ HAZARDS = {
     ),
     82: Hazard(
         "A copy of a directory is started beside the original. Both serve under one identity.",
-        "Each start writes its id into ZooKeeper by compare-and-set. A process that finds another id there ends.",
+        "No copy starts while another process is registered for the directory at another address. Each start writes "
+        "its id into ZooKeeper by compare-and-set. A process that finds another id there ends.",
     ),
     83: Hazard(
         "A storage node lacks entries of a ledger whose record is whole. They are found missing, and the record stays "
@@ -399,8 +400,9 @@ HAZARDS = {
     84: Hazard(
         "ZooKeeper is restored from an older backup and gives the id of a ledger again. A topic serves the messages of "
         "another one.",
-        "Nodes, readers, recovery, replay and repair compare the topic of each entry. A node that holds a ledger at or "
-        "above the counter does not register.",
+        "Nodes, readers, recovery, replay and repair compare the topic of each entry, and a node keeps what it has of "
+        "another topic. A node that holds a ledger at or above the counter does not register, and none becomes a live "
+        "member of a ledger whose id was requested before it registered.",
     ),
     85: Hazard(
         "ZooKeeper has lost its data, and all services restart. A new cluster is created beside the storage nodes of "

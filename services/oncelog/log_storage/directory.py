@@ -32,6 +32,7 @@ from pathlib import Path
 
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.storage.ledger import RecordKind
+from oncelog.core.storage.starts import JournalEnd, lost_end
 from oncelog.log_storage.descriptor_reserve import DescriptorReserve
 from oncelog.log_storage.directory_lock import make_directory, refuse_foreign, take_lock
 from oncelog.log_storage.holes import WHOLE_FILE, Hole, decode_holes, encode_holes, new_holes
@@ -59,7 +60,6 @@ from oncelog.log_storage.segment_format import (
 from oncelog.log_storage.segment_scan import SegmentScan, missing_end
 from oncelog.log_storage.segment_writer import SYSTEM, DiskCalls, RecordNumbers, SegmentWriter, write_all
 from oncelog.log_storage.spare_space import SPARE, allocate, keep_spare
-from oncelog.stores.registry import JournalEnd
 
 SEGMENTS = "segments"
 SEGMENT_BYTES = 256 * 1024 * 1024
@@ -234,8 +234,7 @@ class StorageDirectory:
         self.holes = tuple(hole for hole in found if hole.segment_id not in self._removed)
         self.scanned_end = JournalEnd(ids[-1], 0 if self._tail is None else self._tail[1].end)
         self.new_holes = new_holes(self.holes, self.known_holes)
-        if self.scanned_end < self.known_end and not self.past:
-            self.past = f"its journal ends at {self.scanned_end}, and it was synced up to {self.known_end}"
+        self.past = self.past or lost_end(self.scanned_end, self.known_end)
         if self.past:
             # New, whatever is known: the copy may have been made when a former one of these holes was known already.
             lost = Hole(*self.scanned_end, WHOLE_FILE, f"the directory went back in time: {self.past}")

@@ -4,27 +4,20 @@
     /storage_ends/<node>     {starts, start_id, segment_id, offset}: the newest start, and up to where its journal was
                              synced, noted every second
 
-A directory that was restored from an older copy, or lost the end of its last segment, looks like one that never had
-more: what it lacks it would report as missing, and fences that it forgot would not hold. So it is compared with what
-was noted outside of it.
-
-Rules
-1. A start is of the past if the record has another start than the last two of the directory, or if the journal ends
-   below the noted end: a hole, so all ledgers are in limbo.
-2. Limbo is durable before the directory gets the id of the new start, and that before the record has it. So an
-   interrupted start is neither taken for the past, nor does it hide one.
-3. Each start writes its id into the record by compare-and-set. A process that finds another id there ends: a copy of
-   its directory was started.
-4. What was synced within the last second before a crash may not be noted yet. A directory that lost only that, although
-   it was synced, is not recognized; `oncelog storage mark-restored` marks one.
+The rules are in `core.storage.starts`. Besides
+- Each start writes its id into the record by compare-and-set.
+- What was synced within the last second before a crash may not be noted yet, nor what was synced while ZooKeeper was
+  away. A directory that lost only that, although it was synced, is not recognized; `oncelog storage mark-restored`
+  marks one.
 """
 
 import asyncio
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from crc32c import crc32c
@@ -32,9 +25,11 @@ from crc32c import crc32c
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import CorruptEntry, StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.ids import Incarnation
+from oncelog.core.storage import starts
+from oncelog.core.storage.starts import RESTORED, JournalEnd, LastStart, StorageEnd
 from oncelog.core.store_status import WriteStatus
 from oncelog.log_storage.identity import write_durably
-from oncelog.stores.registry import JournalEnd, Registry, StorageEnd
+from oncelog.stores.registry import Registry
 from oncelog.stores.store_session import Versioned
 
 logger = logging.getLogger(__name__)
@@ -42,31 +37,23 @@ logger = logging.getLogger(__name__)
 STARTS = "starts.json"
 #: How often the synced end is noted.
 NOTE_INTERVAL_S = 1.0
-#: The last start of a directory that was marked as restored: no record names it.
-RESTORED = "restored"
+#: How often a start looks whether another process is still registered for its directory.
+LOOK_INTERVAL_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class LastStart:
-    """What `starts.json` holds."""
+def encode_start(start: LastStart) -> bytes:
+    fields: dict[str, int | str] = asdict(start)
+    return json.dumps({**fields, "crc32c": _checksum(fields)}).encode() + b"\n"
 
-    starts: int = 0
-    start_id: str = ""
-    former_id: str = ""
 
-    def encode(self) -> bytes:
-        fields: dict[str, int | str] = asdict(self)
-        return json.dumps({**fields, "crc32c": _checksum(fields)}).encode() + b"\n"
-
-    @classmethod
-    def read(cls, path: Path) -> "LastStart":
-        """An unreadable file, or none, counts as no start: if any was noted, this is then a start of the past."""
-        try:
-            fields = json.loads((path / STARTS).read_bytes())
-            checksum = fields.pop("crc32c")
-            return cls(**fields) if checksum == _checksum(fields) else cls()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return cls()
+def read_start(path: Path) -> LastStart:
+    """An unreadable file, or none, counts as no start: if any was noted, this is then a start of the past."""
+    try:
+        fields = json.loads((path / STARTS).read_bytes())
+        checksum = fields.pop("crc32c")
+        return LastStart(**fields) if checksum == _checksum(fields) else LastStart()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return LastStart()
 
 
 def _checksum(fields: dict[str, int | str]) -> int:
@@ -75,7 +62,7 @@ def _checksum(fields: dict[str, int | str]) -> int:
 
 def mark_restored(path: Path) -> None:
     """The next start puts all ledgers into limbo. The directory is locked by the caller. Raises OSError."""
-    write_durably(path, STARTS, LastStart(start_id=RESTORED, former_id=RESTORED).encode())
+    write_durably(path, STARTS, encode_start(LastStart(start_id=RESTORED, former_id=RESTORED)))
 
 
 class DirectoryStarts:
@@ -96,25 +83,43 @@ class DirectoryStarts:
         #: up to where its journal was synced, as noted
         self.known_end = JournalEnd(0, 0)
 
+    async def wait_for_other(self, address: str, *, wait_ms: int) -> None:
+        """Return once no other process is registered for this directory. address: of this process.
+
+        A process that was killed is registered until its session ends. Raises StorageDirectoryRefused if another one is
+        registered for longer than wait_ms, StoreUnavailable.
+        """
+        deadline_s = time.monotonic() + wait_ms / 1000
+        said = False
+        while True:
+            other = (await self._registry.storage_nodes.live()).get(self._incarnation)
+            registered = None if other is None else f"{other.host}:{other.port}"
+            if not starts.served_elsewhere(registered, address):
+                return
+            if time.monotonic() > deadline_s:
+                raise StorageDirectoryRefused(
+                    f"{self._path}: storage node {self._incarnation} is served at {registered}, and this process would "
+                    f"serve it at {address}: this directory, or that one, is a copy, and only one may be served. To "
+                    "use this one, stop the other process; to start a new node, give it an empty directory"
+                )
+            if not said:
+                fields = {"incarnation": self._incarnation, "address": registered}
+                logger.warning("waiting until no other process serves this storage node", extra={"fields": fields})
+                said = True
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
     async def look(self) -> None:
         """Compare the directory with the record. Raises StoreUnavailable."""
-        last, self._stored = LastStart.read(self._path), await self._read()
-        if last.start_id == RESTORED:
-            self.past = "it was marked as restored"
-        if self._stored is not None:
-            noted = self._stored.value
-            self.known_end = noted.end
-            if not self.past and noted.start_id not in {last.start_id, last.former_id}:
-                self.past = f"it is from start {last.starts}, and the cluster knows of {noted.starts} starts"
+        self._stored = await self._read()
+        noted = None if self._stored is None else self._stored.value
+        self.past = starts.why_past(read_start(self._path), noted)
+        self.known_end = self.known_end if noted is None else noted.end
 
     async def begin(self, end: JournalEnd) -> None:
         """Note this start. Limbo, if there is any, is durable. Raises StorageDirectoryRefused, StoreUnavailable."""
-        last, stored = LastStart.read(self._path), self._stored
-        noted = StorageEnd(0, last.start_id, end) if stored is None else stored.value
-        starts = max(last.starts, noted.starts) + 1
-        begun = StorageEnd(starts, uuid.uuid4().hex, end)
-        file = LastStart(starts, begun.start_id, noted.start_id)
-        await asyncio.to_thread(write_durably, self._path, STARTS, file.encode())
+        noted = None if self._stored is None else self._stored.value
+        file, begun = starts.next_start(read_start(self._path), noted, uuid.uuid4().hex, end)
+        await asyncio.to_thread(write_durably, self._path, STARTS, encode_start(file))
         while not await self._write(begun):
             pass  # each attempt waits for the store
         if self._superseded:
@@ -144,8 +149,8 @@ class DirectoryStarts:
 
     @property
     def _superseded(self) -> bool:
-        begun, stored = self._begun, self._stored
-        return begun is not None and stored is not None and stored.value.start_id != begun.start_id
+        noted = None if self._stored is None else self._stored.value
+        return self._begun is not None and starts.is_superseded(self._begun, noted)
 
     async def _write(self, end: StorageEnd) -> bool:
         """One compare-and-set, after which the record is read unless it succeeded. False: the outcome is unknown."""

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, JournalFailed
 from oncelog.core.storage.ledger import RecordKind
+from oncelog.core.storage.starts import JournalEnd
 from oncelog.log_storage.damage import KnownDamage
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import Unsynced
@@ -37,7 +38,6 @@ from oncelog.log_storage.segment_format import (
 )
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
 from oncelog.log_storage.spare_space import DISK_FULL
-from oncelog.stores.registry import JournalEnd
 
 GROUP_BYTES_MAX = (
     4 * 1024 * 1024

@@ -22,6 +22,7 @@ from pathlib import Path
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import NotFound, StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.storage.starts import is_newer
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.cluster_store import RESTORE, ClusterRecord, ClusterStore
 from oncelog.stores.registry import Decommission, LiveStorageNode, Registry, StorageCookie
@@ -226,7 +227,7 @@ async def refuse_older_zookeeper(
     newest: the highest such id. Raises StorageDirectoryRefused, StoreUnavailable.
     """
     held, following = newest(), await ledger_counter()
-    if held is not None and held >= following:
+    if is_newer(held, following):
         raise StorageDirectoryRefused(
             f"{path}: ZooKeeper is older than the data: it would give ledger id {following} next, and this directory "
             f"has ledger {held} already. It was restored from an older backup, or is another one: a topic would get "

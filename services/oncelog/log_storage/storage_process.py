@@ -101,6 +101,9 @@ class StorageProcess:
             incarnation = Incarnation(directory.identity.incarnation)
             await refuse_decommissioned(directory.path, incarnation, Registry(session))
             starts = DirectoryStarts(directory.path, incarnation, Registry(session), on_superseded=_superseded)
+            if self._address_is_chosen:
+                waits_ms = ABSENT_SESSIONS_MAX * settings.session_timeout_ms
+                await starts.wait_for_other(settings.grpc_address(settings.grpc_port), wait_ms=waits_ms)
             await starts.look()
             directory.known_end, directory.past = starts.known_end, starts.past
             lookup = LedgerLookup(session)

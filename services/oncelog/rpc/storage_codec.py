@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import ReadMethod, StreamMethod, UnaryMethod, unary_of
@@ -105,13 +105,14 @@ class ReceivedRead(NamedTuple):
 
 
 class VerifyRequest(NamedTuple):
-    """At most VERIFY_ENTRIES_MAX entries. bytes_max 0: no limit."""
+    """At most VERIFY_ENTRIES_MAX entries. bytes_max 0: no limit. topic_id: of the ledger; empty: of any topic."""
 
     target: Incarnation
     ledger_id: LedgerId
     first_entry: EntryId
     entries_max: int
     bytes_max: int = 0
+    topic_id: TopicId = TopicId("")
 
 
 class VerifyAnswer(NamedTuple):
@@ -317,10 +318,7 @@ def decode_read(data: bytes) -> ReceivedRead:
 
 
 def encode_verify_request(request: VerifyRequest) -> bytes:
-    target, ledger_id, first_entry, entries_max, bytes_max = request
-    return pb.VerifyRequest(
-        target=target, ledger_id=ledger_id, first_entry=first_entry, entries_max=entries_max, bytes_max=bytes_max
-    ).SerializeToString()
+    return pb.VerifyRequest(**request._asdict()).SerializeToString()
 
 
 def decode_verify_request(data: bytes) -> VerifyRequest:
@@ -328,8 +326,9 @@ def decode_verify_request(data: bytes) -> VerifyRequest:
     r = parse_request(pb.VerifyRequest.FromString, data)
     _check_count("entries_max", r.entries_max, VERIFY_ENTRIES_MAX)
     return VerifyRequest(
-        Incarnation(r.target), LedgerId(r.ledger_id), EntryId(r.first_entry), r.entries_max, r.bytes_max
-    )
+        Incarnation(r.target), LedgerId(r.ledger_id), EntryId(r.first_entry), r.entries_max, r.bytes_max,
+        TopicId(r.topic_id),
+    )  # fmt: skip
 
 
 def encode_verify_answer(answer: VerifyAnswer) -> bytes:

@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import flag, number, numbers_by_name, text
 from oncelog.core.ids import Incarnation
 from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.storage.starts import JournalEnd, StorageEnd
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration
@@ -97,22 +98,6 @@ class StorageCookie:
     debt: int | None = None
     decommission: Decommission = Decommission.NO
     own_filesystem: bool = False
-
-
-class JournalEnd(NamedTuple):
-    """A place in a node's journal. Segments ascend, so the pair does."""
-
-    segment_id: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class StorageEnd:
-    """The newest start of a directory, and up to where its journal is synced; see `log_storage.directory_starts`."""
-
-    starts: int
-    start_id: str
-    end: JournalEnd
 
 
 class Registry:

@@ -545,6 +545,7 @@ class VerifyRequest(_message.Message):
     FIRST_ENTRY_FIELD_NUMBER: _builtins.int
     ENTRIES_MAX_FIELD_NUMBER: _builtins.int
     BYTES_MAX_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     ledger_id: _builtins.int
     first_entry: _builtins.int
@@ -552,6 +553,10 @@ class VerifyRequest(_message.Message):
     """At most 4096."""
     bytes_max: _builtins.int
     """Bytes to read from the disk; 0: no limit. At least one entry is read."""
+    topic_id: _builtins.str
+    """The topic of the ledger. What the node holds of another topic under this ledger id is no copy: it is missing. Empty:
+    of any topic.
+    """
     def __init__(
         self,
         *,
@@ -560,10 +565,11 @@ class VerifyRequest(_message.Message):
         first_entry: _builtins.int = ...,
         entries_max: _builtins.int = ...,
         bytes_max: _builtins.int = ...,
+        topic_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "entries_max", b"entries_max", "first_entry", b"first_entry", "ledger_id", b"ledger_id", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "entries_max", b"entries_max", "first_entry", b"first_entry", "ledger_id", b"ledger_id", "target", b"target", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,16 +1,18 @@
 """The ledger that a managed ledger opens next, prepared while the last one is still written to or being recovered.
 
     IDLE --prepare--> CLAIMING (an id) -> CREATING (its record) -> READY --take--> IDLE
-                                       -> WAITING (for storage nodes) -> CREATING
+                                       -> WAITING (for storage nodes) -> CLAIMING
     READY --drop, or better members are available--> IDLE (its record is deleted; no list ever named it)
 
 Rules
 - An id that is not above the last id of the list is discarded. So is an id whose record may or may not exist.
+- A storage node counts as live only if it was so when the id was requested. After a restore of ZooKeeper a node
+  registers once all ids of its ledgers have been given again, and an owner may have got one of these (hazard 84).
 - Nothing is written to a ledger before a list names it, and a list names it only after the ledger before it is CLOSED.
   Preparing a ledger early therefore affects only how long producers wait.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -109,6 +111,8 @@ class NextLedger:
         self._emit = emit
         self._last_ledger = last_ledger
         self._claimed: LedgerId | None = None
+        #: the nodes that were live when its id was requested
+        self._candidates: frozenset[Incarnation] = frozenset()
         self._created: LedgerMetadata | None = None
 
     @property
@@ -140,7 +144,7 @@ class NextLedger:
         """A newer view of the storage nodes."""
         self.nodes = nodes
         if self.state is NextState.WAITING:
-            self._create()
+            self._claim_if_enough()
 
     def id_claimed(self, event: LedgerIdClaimed) -> None:
         """Take the answer to ClaimLedgerId."""
@@ -162,29 +166,37 @@ class NextLedger:
             # The record may exist or not, so this id is discarded. No list names it.
             self._claim()
 
+    def _claim_if_enough(self) -> None:
+        """Claim a new id unless there are too few storage nodes."""
+        if self._pick(self._last_ledger, self.nodes.live) is not None:
+            self._claim()
+
     def _claim(self) -> None:
         self.state = NextState.CLAIMING
+        self._candidates = frozenset(self.nodes.live)
         self._emit(ClaimLedgerId(self.settings.purpose))
 
     def _create(self) -> None:
         assert self._claimed is not None
-        members = self._pick(self._claimed)
+        live = [node for node in self.nodes.live if node in self._candidates]
+        members = self._pick(self._claimed, live)
         if members is None:
             self.state = NextState.WAITING
+            self._claim_if_enough()
             return
         self.state = NextState.CREATING
         self._created = LedgerMetadata(self._claimed, self.settings.topic_id, members, self.settings.ack_quorum)
         self._emit(CreateLedger(self.settings.purpose, self._created))
 
-    def _pick(self, ledger_id: LedgerId) -> tuple[Incarnation, ...] | None:
+    def _pick(self, ledger_id: LedgerId, live: Sequence[Incarnation]) -> tuple[Incarnation, ...] | None:
         nodes, s = self.nodes, self.settings
-        return pick_members(ledger_id, nodes.live, nodes.fillers, nodes.superseded, s.write_quorum, s.ack_quorum)
+        return pick_members(ledger_id, live, nodes.fillers, nodes.superseded, s.write_quorum, s.ack_quorum)
 
     def _outdated(self) -> bool:
         """Whether members have left since the ledger was created, and better ones, or not enough, are available."""
         assert self._created is not None
         members, live = self._created.members, frozenset(self.nodes.live)
-        best = self._pick(self._created.ledger_id)
+        best = self._pick(self._created.ledger_id, self.nodes.live)
         if best is None or any(member in self.nodes.superseded for member in members):
             return True
         return len(live.intersection(best)) > len(live.intersection(members))

@@ -6,22 +6,22 @@ negatives. A node that does not answer, or that answers ERASED, proves nothing (
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import EntryRange
+from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 
 
 class RangeCopies:
     """The answers about the ids of one range. emit: takes the VerifyCopy effects."""
 
-    def __init__(self, ledger_id: LedgerId, span: EntryRange, emit: Callable[[VerifyCopy], None]) -> None:
+    def __init__(self, record: LedgerMetadata, span: EntryRange, emit: Callable[[VerifyCopy], None]) -> None:
         self.span = span
         #: {node: {id: checksum}} of the sound copies of each node that answered
         self.sound: dict[Incarnation, dict[EntryId, int]] = {}
         #: the nodes whose answers cover the whole range
         self.answered: dict[Incarnation, None] = {}
         self.erased: dict[Incarnation, None] = {}
-        self._ledger_id = ledger_id
+        self._record = record
         self._emit = emit
         #: {node: the id from which it was asked}
         self._asked: dict[Incarnation, EntryId] = {}
@@ -41,7 +41,8 @@ class RangeCopies:
 
     def _ask_from(self, node: Incarnation, first: EntryId) -> None:
         self._asked[node] = first
-        self._emit(VerifyCopy(node, self._ledger_id, first, self.span.last - first + 1))
+        count = self.span.last - first + 1
+        self._emit(VerifyCopy(node, self._record.ledger_id, first, count, self._record.topic_id))
 
     def note(self, answer: CopyVerified) -> None:
         """Take an answer. If it does not reach the end of the range, the node is asked for the rest."""

@@ -91,7 +91,7 @@ class CopyPass:
     # --- one range ----------------------------------------------------------------------------------------------------
 
     def _copies_of(self, span: EntryRange) -> RangeCopies:
-        return RangeCopies(self._record.ledger_id, span, self._emit)
+        return RangeCopies(self._record, span, self._emit)
 
     def _next_range(self) -> None:
         # Without any node there is nothing to learn, and every range would be over at once.

@@ -170,6 +170,7 @@ class VerifyCopy:
     ledger_id: LedgerId
     first: EntryId
     count: int
+    topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)

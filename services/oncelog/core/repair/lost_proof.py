@@ -44,7 +44,7 @@ class LostProof:
         self._spans = chunks(ranges, limits.entries_max)
         self._named = record.members if record.joining is None else (*record.members, record.joining)
         self._span = EntryRange(EntryId(0), EntryId(-1))
-        self._copies = RangeCopies(record.ledger_id, self._span, emit)
+        self._copies = RangeCopies(record, self._span, emit)
         #: the ids of the range that the first round denied, once it is complete
         self._denied: dict[EntryId, None] | None = None
 
@@ -72,7 +72,7 @@ class LostProof:
             self._ask()
 
     def _ask(self) -> None:
-        self._copies = RangeCopies(self._record.ledger_id, self._span, self._emit)
+        self._copies = RangeCopies(self._record, self._span, self._emit)
         for node in self._nodes.registered:
             self._copies.ask(node)
         if not self._copies.waiting():

@@ -181,6 +181,10 @@ class StorageLedger:
             return False
         return self.erased or not (self.fenced or self.writable)
 
+    def is_of(self, topic_id: TopicId) -> bool:
+        """Whether what is stored here belongs to this topic. If not, the ledger id was given twice (hazard 84)."""
+        return self.origin is None or self.origin.topic_id == topic_id
+
     def note_stored(self, header: EntryHeader) -> None:
         """An entry with this header is stored."""
         self.last_add_confirmed = max(self.last_add_confirmed, header.last_add_confirmed)
@@ -201,8 +205,7 @@ class StorageLedger:
             if crc is None:
                 result.corrupt.append(entry_id)
                 continue
-            topic_id = header.topic_id if self.origin is None else self.origin.topic_id
-            if header.topic_id != topic_id:
+            if not self.is_of(header.topic_id):
                 result.conflicting.append(entry_id)  # the ledger id was given twice (hazard 84)
                 continue
             first = pending.get(entry_id)

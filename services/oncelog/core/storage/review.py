@@ -15,7 +15,8 @@
             LEDGER_ERASED synced --> idle, erased: adds and reads are answered ERASED, the fence stays
         the same, and the copy was erased before --> ERASING: the tombstone then says that the ledger is deleted, and
             compaction drops it with all that is left of the ledger
-        no record and no proof --> LedgerOrphaned, idle: the entries are kept (hazard 67)
+        no record and no proof, or the record of another topic's ledger with this id (hazard 84)
+                --> LedgerOrphaned, idle: the entries are kept (hazard 67)
         anything else --> idle
 
 Rules
@@ -247,11 +248,12 @@ class LedgerReviews:
         metadata = event.metadata
         if not ledger.reviewing:
             return self._end(ledger)
-        if metadata is None:
+        if metadata is None or not ledger.is_of(metadata.topic_id):
             holds, kept = self._holds_entries(ledger), self._ledgers.tombstones.get(ledger.ledger_id)
-            if (holds or kept is not None) and event.deleted and event.may_erase:
+            deleted = metadata is None and event.deleted
+            if (holds or kept is not None) and deleted and event.may_erase:
                 return self._erase(ledger, records, DELETED)
-            orphaned = holds and not event.deleted
+            orphaned = holds and not deleted
             return [LedgerOrphaned(ledger.ledger_id), *self._end(ledger)] if orphaned else self._end(ledger)
         if metadata.state is not LedgerState.CLOSED:
             return self._end(ledger)

@@ -64,7 +64,7 @@ class Copying:
     async def verify(self, effect: VerifyCopy) -> CopyVerified:
         """Let the node read some of its copies back from its disk."""
         count = min(effect.count, VERIFY_ENTRIES_MAX)
-        request = VerifyRequest(effect.node, effect.ledger_id, effect.first, count, VERIFY_BYTES_MAX)
+        request = VerifyRequest(effect.node, effect.ledger_id, effect.first, count, VERIFY_BYTES_MAX, effect.topic_id)
         answer = await _attempts(lambda: self._calls.verify(request))
         if answer is None:
             return CopyVerified(effect.node, effect.first, VerifyStatus.SILENT)

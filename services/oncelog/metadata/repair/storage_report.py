@@ -85,7 +85,7 @@ class StorageReport:
         while following < stop:
             span = EntryRange(following, EntryId(min(following + _STEP, stop) - 1))
             asked: deque[VerifyCopy] = deque()
-            copies = RangeCopies(record.ledger_id, span, asked.append)
+            copies = RangeCopies(record, span, asked.append)
             for node in named:
                 copies.ask(node)
             while asked:
