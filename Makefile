@@ -1,7 +1,9 @@
 # The commands of this repository; `make help` lists them. Each target sets up what it needs.
 PYTHON ?= python3
 SEEDS ?= 20000
-FIRST ?= 0
+# The first seed of a sweep of the simulation: new ones each day. Those from 1,000,000 and from 2,000,000 on are other runs.
+FIRST ?= $(shell echo $$(($$(date +%s) / 86400 % 400 * 2000 + 100000)))
+SWEEP = $(BIN)/python -m tests.simulation --seeds
 OUT ?= services
 SEED ?= 1
 RETENTION_SECONDS ?= 1800
@@ -76,13 +78,15 @@ tools:
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; } || \
 		{ echo "the tests need programs that are not installed: apt-get install $$missing" >&2; exit 1; }
 
-sim: $(STAMP) ## simulate a cluster under faults, with 2000 seeds from FIRST= on: give a new one each time
-	$(BIN)/python -m tests.simulation --seeds 2000 --first $(FIRST)
-	$(BIN)/python -m tests.simulation --consuming --seeds 2000 --first $(FIRST)
+sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, or from FIRST= on; ends at the first that fails
+	$(SWEEP) 2000 --first $(FIRST)
+	$(SWEEP) 300 --first $$(($(FIRST) + 1000000))
+	$(SWEEP) 100 --first $$(($(FIRST) + 2000000))
+	$(SWEEP) 2000 --first $(FIRST) --consuming
 
 sim-long: $(STAMP) ## the same with SEEDS=n seeds
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
-	$(BIN)/python -m tests.simulation --consuming --seeds $(SEEDS) --first $(FIRST)
+	$(SWEEP) $(SEEDS) --first $(FIRST)
+	$(SWEEP) $(SEEDS) --first $(FIRST) --consuming
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo
