@@ -22,6 +22,8 @@ class CopyWatch:
         self.nodes = nodes
         #: {ledger: nodes whose copy was spoiled or lost by a fault since the record was whole}
         self.spoiled: dict[LedgerId, dict[Incarnation, None]] = {}
+        #: {ledger: nodes that lost entries of it in silence since then}
+        self.vanished: dict[LedgerId, dict[Incarnation, None]] = {}
 
     def lost_by_fault(self, node: Incarnation, lost: list[JournalRecord]) -> None:
         for record in lost:
@@ -82,6 +84,7 @@ class CopyWatch:
         for member in record.members:
             self._complete(record, member, "whole")
         self.spoiled.pop(record.ledger_id, None)
+        self.vanished.pop(record.ledger_id, None)
 
     def _complete(self, record: LedgerMetadata, member: Incarnation, what: str) -> None:
         """The member has every entry, unless a fault took something from it while the record was written."""

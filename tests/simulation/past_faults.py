@@ -19,7 +19,7 @@ from oncelog.core.topic.topic import Phase
 from tests.simulation.copy_faults import when_sound
 from tests.simulation.disk import Disk
 from tests.simulation.node_starts import NOTE_TICKS
-from tests.simulation.storage_faults import is_hurt, listed_records
+from tests.simulation.storage_faults import listed_records, others_are_sound
 from tests.simulation.storage_server import StorageServer
 
 if TYPE_CHECKING:
@@ -51,7 +51,11 @@ def go_back_in_time(faults: "Faults") -> None:
             cluster.network.cuts[other.name, holder.name] = world.now + ticks + 700
 
     def restore() -> None:
-        if not faults.on or past.incarnation != incarnation or not may_go_back(faults, past):
+        if (
+            not faults.on
+            or past.incarnation != incarnation
+            or not others_are_sound(faults, past, listed_records(faults))
+        ):
             return
         start = copy.last_start if whole else past.disk.last_start
         marked = not past.present.knows_more_than(copy.end, start.start_id)
@@ -68,16 +72,6 @@ def go_back_in_time(faults: "Faults") -> None:
     world.after(ticks, "a directory goes back in time", restore)
 
 
-def may_go_back(faults: "Faults", server: StorageServer) -> bool:
-    """Whether this directory can do without all that it holds: every other member is live, and has lost nothing."""
-    for record in listed_records(faults):
-        for member in record.members:
-            other = faults.cluster.watch.copies.existing(member)
-            if member != server.incarnation and (other is None or not other.alive or is_hurt(other, record.ledger_id)):
-                return False
-    return True
-
-
 def vanish(faults: "Faults") -> None:
     """Entries of a whole ledger vanish at one member, and its start does not notice it (hazard 83)."""
 
@@ -89,6 +83,7 @@ def vanish(faults: "Faults") -> None:
         server.disk.take(lost)
         server.disk.synced = len(server.disk.records)
         faults.cluster.watch.copies.lost_by_fault(server.incarnation, lost)
+        faults.cluster.watch.copies.vanished.setdefault(ledger.ledger_id, {})[server.incarnation] = None
         faults.world.after(20, f"{server.name} starts without them", lambda: faults.cluster.revive(server))
 
     when_sound(faults, do)

@@ -4,7 +4,7 @@ A directory loses something only where the rule that operators follow allows it 
 faults alone explain no lost entry.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
@@ -41,14 +41,9 @@ def may_lose(faults: "Faults", server: StorageServer) -> bool:
     cluster = faults.cluster
     if any(node.name != server.name and not _answers(faults, node) for node in cluster.nodes.values()):
         return False
-    damage = {node.incarnation: node.disk.damaged for node in cluster.nodes.values()}
 
     def damaged(ledger_id: LedgerId) -> list[Incarnation]:
-        nodes = cluster.nodes.values()
-        limbo = [
-            n.incarnation for n in nodes if n.core.ledgers.limbo.covers(ledger_id) or n.disk.has_foreign(ledger_id)
-        ]
-        return limbo + [node for node, found in damage.items() if any(each == ledger_id for each, _ in found)]
+        return [node.incarnation for node in cluster.nodes.values() if _is_hurt(faults, node, ledger_id)]
 
     nodes = StorageNodes(directory_views(cluster.store))
     records = listed_records(faults)
@@ -151,22 +146,28 @@ def open_ledgers(faults: "Faults") -> list[LedgerId]:
 
 
 def may_lose_open(faults: "Faults", server: StorageServer) -> bool:
-    """Whether this directory can do without what it holds of ledgers that are not CLOSED: every other member is live,
-    and has lost nothing."""
+    """Whether this directory can do without what it holds of ledgers that are not CLOSED."""
+    unclosed = [record for record in listed_records(faults) if record.state is not LedgerState.CLOSED]
+    return others_are_sound(faults, server, unclosed)
+
+
+def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[LedgerMetadata]) -> bool:
+    """Whether every other member of these ledgers is live, and has lost nothing."""
     cluster = faults.cluster
-    for record in listed_records(faults):
-        if record.state is LedgerState.CLOSED:
-            continue
+    for record in records:
         for member in record.members:
             other = cluster.watch.copies.existing(member)
-            if member != server.incarnation and (other is None or not other.alive or is_hurt(other, record.ledger_id)):
+            if member != server.incarnation and (
+                other is None or not other.alive or _is_hurt(faults, other, record.ledger_id)
+            ):
                 return False
     return True
 
 
-def is_hurt(server: StorageServer, ledger_id: LedgerId) -> bool:
+def _is_hurt(faults: "Faults", server: StorageServer, ledger_id: LedgerId) -> bool:
     """Whether the node may lack what it should have of the ledger."""
-    if server.disk.has_foreign(ledger_id):
+    vanished = faults.cluster.watch.copies.vanished.get(ledger_id, {})
+    if server.incarnation in vanished or server.disk.has_foreign(ledger_id):
         return True
     return server.core.ledgers.limbo.covers(ledger_id) or any(each == ledger_id for each, _ in server.disk.damaged)
 
