@@ -288,6 +288,8 @@ class FakeOwner:
         return len(topic.entries) if self.knows is None else self.knows.get(topic.topic_id, 0)
 
     async def _producer_names(self, request: ProducerNamesRequest) -> ProducerNamesAnswer:
+        if not self._cluster.knobs.names.is_set():
+            raise ServiceUnavailable("the names are not known yet")
         producers = self._cluster.by_id[TopicId(request.topic_id)].table.state.producers
         names = [ProducerName(producer_id=number, name=producers[ProducerId(number)].name)
                  for number in request.producer_ids if number in producers]  # fmt: skip
@@ -330,6 +332,8 @@ class Knobs:
     before_last_message: Callable[[], None] = lambda: None
     #: called with the topic when a look-up of a partitioned topic is about to be answered
     looked_up: Callable[[str], None] = lambda _topic: None
+    #: requests for the names of producers are answered while this is set
+    names: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -353,6 +357,7 @@ class FakeCluster:
         self.knobs = Knobs()
         self.seen = Seen()
         self.knobs.gate.set()
+        self.knobs.names.set()
         self.consume = ConsumeKnobs()
         self.consume.writable.set()
         #: {full name: number of partitions}, and the numbers before each growth

@@ -96,6 +96,21 @@ async def test_open_topic_answers_without_zookeeper(tmp_path: Path) -> None:
         world.session.faults.resume()
 
 
+async def test_known_producer_names_are_answered_without_a_proof(tmp_path: Path) -> None:
+    """A consumer hands out nothing before it has the names, and a slow proof must not stop it. That a name is missing
+    is said only by an owner that has proved itself: another one may know it."""
+    async with one_message(tmp_path) as (world, channel, runner, granted):
+        await world.place(runner.topic_id, ANOTHER)
+        await fence(world, runner)
+        request = pb.ProducerNamesRequest(topic=runner.name, topic_id=runner.topic_id, owner_epoch_seen=1)
+        request.producer_ids.append(granted.producer_id)
+        answer = await channel.call(PRODUCER_NAMES, request, timeout_ms=30_000)
+        assert [(each.producer_id, each.name) for each in answer.names] == [(granted.producer_id, "importer")]
+        request.producer_ids.append(granted.producer_id + 1)
+        with pytest.raises(NotOwner):
+            await channel.call(PRODUCER_NAMES, request, timeout_ms=30_000)
+
+
 async def test_topic_record_is_read_when_the_open_ledger_has_no_entry(tmp_path: Path) -> None:
     """No member holds the ledger, so fences prove nothing. The record names another owner."""
     async with owner_world(tmp_path) as (world, channel):

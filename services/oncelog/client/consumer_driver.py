@@ -225,6 +225,7 @@ class ConsumerDriver:
         if core.error is not None:
             self._timers.cancel_all()
             self._following.close()
+            self.names.end()
 
     def _note(self, event: ConsumerEvent) -> None:
         match event:

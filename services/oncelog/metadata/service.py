@@ -35,6 +35,7 @@ from oncelog.stores.idempotency_keys import DatasetStore
 from oncelog.stores.joining import join_cluster
 from oncelog.stores.json_records import observe_damaged
 from oncelog.stores.registry import LiveMetadata
+from oncelog.stores.starting import until_answered
 from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.zookeeper import ZooKeeperSession
 
@@ -78,7 +79,9 @@ class MetadataService:
             gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
             gateway = Gateway(coordination.owners, security.peers, limits=gateway_limits)
             stack.push_async_callback(gateway.close)
-            await self._start_coordination(coordination, gateway, start)
+            if not await until_answered(settings, shutdown, "the topic owners", coordination.owners.refresh):
+                return
+            self._start_coordination(coordination, gateway, start)
             if isinstance(session, ZooKeeperSession) and session.tree_acls is not None:
                 start(session.tree_acls.guard(whole_ensemble=settings.zookeeper_exclusive))
 
@@ -111,7 +114,8 @@ class MetadataService:
             host, _, advertised_port = settings.grpc_address(port).rpartition(":")
             me = LiveMetadata(host, {"grpc": int(advertised_port), "http": rest_port, "health": health_port})
             registration = coordination.registry.register_metadata(me)
-            await registration.establish()
+            if not await until_answered(settings, shutdown, "this service's registration", registration.establish):
+                return
             keeping = start(registration.keep())
             self._elect(coordination, registration, start)
             self._unready = None
@@ -128,8 +132,7 @@ class MetadataService:
     def _waits(self, reason: str) -> None:
         self._unready = reason
 
-    async def _start_coordination(self, coordination: Coordination, gateway: Gateway, start: Start) -> None:
-        await coordination.owners.refresh()
+    def _start_coordination(self, coordination: Coordination, gateway: Gateway, start: Start) -> None:
         start(coordination.owners.follow())
         start(_follow_owners(coordination, gateway))
         start(coordination.deletions.run())

@@ -16,9 +16,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import uvloop
 
@@ -27,6 +27,7 @@ from oncelog.runtime.descriptors import raise_limit
 from oncelog.runtime.memory import tune_memory
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -58,6 +59,21 @@ class Shutdown:
     async def wait(self) -> None:
         await self._event.wait()
 
+    async def or_result(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `work`, a step of the start, or its error. None when the end is requested first: `work` is
+        cancelled then, and the process must end."""
+        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            logger.info("start cancelled", extra={"fields": {"reason": self.reason}})
+            return None
+        finally:
+            working.cancel()
+            stopping.cancel()
+            await asyncio.wait((working, stopping))
+
 
 def end_now(code: ExitCode) -> NoReturn:
     """End without draining: everything that was acknowledged is durable."""
@@ -80,7 +96,8 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
     except Exception as error:
         leaves = list(_leaves(error))
         if all(isinstance(leaf, OncelogError) and not isinstance(leaf, InvariantViolated) for leaf in leaves):
-            logger.critical("the process ends because of an error: %s", "; ".join(map(str, leaves)), exc_info=True)
+            trace = logger.isEnabledFor(logging.DEBUG)
+            logger.critical("the process ends because of an error: %s", "; ".join(map(str, leaves)), exc_info=trace)
             return ExitCode.FAILED
         logger.critical("the process failed because of a bug", exc_info=True)
         return ExitCode.BUG

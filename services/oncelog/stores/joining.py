@@ -66,18 +66,7 @@ async def join_cluster(
     ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard 85).
     Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied, WrongCluster.
     """
-    joining = asyncio.ensure_future(_Start(settings, find, on_waiting, connect, on_lost).join())
-    stopping = asyncio.ensure_future(shutdown.wait())
-    try:
-        await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if joining.done():
-            return joining.result()
-        logger.info("start cancelled", extra={"fields": {"reason": shutdown.reason}})
-        return None
-    finally:
-        joining.cancel()
-        stopping.cancel()
-        await asyncio.wait((joining, stopping))
+    return await shutdown.or_result(_Start(settings, find, on_waiting, connect, on_lost).join())
 
 
 class _Start:

@@ -3,6 +3,7 @@ and truncate for metadata services."""
 
 import json
 import re
+from collections.abc import Iterable
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import (
@@ -97,22 +98,20 @@ class AdminService:
     async def producer_names(self, request: pb.ProducerNamesRequest, caller: Caller) -> pb.ProducerNamesAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.CONSUME)
-        await until_current(runner, OwnerEpoch(request.owner_epoch_seen))
         if len(request.producer_ids) > PRODUCER_IDS_MAX:
             message = f"{len(request.producer_ids)} producer ids in one request, at most {PRODUCER_IDS_MAX}"
             raise InvalidArgument(message, field="producer_ids", limit=PRODUCER_IDS_MAX)
-        serving = runner.core.serving
-        if serving is None:
+        seen, answer = OwnerEpoch(request.owner_epoch_seen), _names_known(runner, request.producer_ids)
+        if answer is None or len(answer.names) < len({*request.producer_ids}) or seen > runner.owner_epoch:
+            # A known name stays right, because an id is given once: consumers need not wait for a proof of ownership.
+            # That a name is missing needs one.
+            await until_current(runner, seen)
+            answer = _names_known(runner, request.producer_ids)
+        if answer is None:
             # Without a name a message would look as if it had been stored without deduplication.
             raise TopicLoading(
                 "the topic is moving to another owner and its producer names are not known yet: try again"
             )
-        answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
-        known = serving.log.table.state.producers
-        for producer_id in dict.fromkeys(request.producer_ids):
-            name = known.name_of(ProducerId(producer_id))
-            if name is not None:
-                answer.names.add(producer_id=producer_id, name=name)
         return answer
 
     async def assign(self, request: pb.AssignRequest) -> pb.AssignAnswer:
@@ -150,3 +149,17 @@ def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState
         internal_stats_json=json.dumps(topic_states.internal_stats(runner, shown)) if request.internal else "",
         ack_state_json="" if acks is None else json.dumps(acks),
     )
+
+
+def _names_known(runner: TopicRunner, producer_ids: Iterable[int]) -> pb.ProducerNamesAnswer | None:
+    """None: the topic is not served here, or not yet."""
+    serving = runner.core.serving
+    if serving is None:
+        return None
+    answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
+    known = serving.log.table.state.producers
+    for producer_id in dict.fromkeys(producer_ids):
+        name = known.name_of(ProducerId(producer_id))
+        if name is not None:
+            answer.names.add(producer_id=producer_id, name=name)
+    return answer

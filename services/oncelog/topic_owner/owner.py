@@ -34,6 +34,7 @@ from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveOwner, Registry
+from oncelog.stores.starting import until_answered
 from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
@@ -151,7 +152,8 @@ class Owner:
             view = StorageView(
                 session, registry, self._parts.links, self.topics, quorums=(settings.write_quorum, settings.ack_quorum)
             )
-            await view.first()
+            if not await until_answered(settings, shutdown, "the storage nodes", view.first):
+                return
             health.ready_when("storage", lambda: view.shortage)
             running = [tasks.create_task(view.follow())]
             watch = OwnershipWatch(self.topics, self._parts.links, doubt_after_ms=SESSION_TIMEOUT_MS)
@@ -166,7 +168,9 @@ class Owner:
 
             address = settings.internal_address(port)
             registration = registry.register_owner(self._record(port, health_port))
-            await registration.establish()
+            if not await until_answered(settings, shutdown, "the registration of this owner", registration.establish):
+                await _end(running)
+                return
             running.append(tasks.create_task(registration.keep()))
             channels = Channels(self.security.peers)
             stack.push_async_callback(channels.close)
@@ -190,9 +194,7 @@ class Owner:
             await self.topics.drain(deadline_ms=settings.drain_timeout_ms * 7 // 16)
             if moved:
                 await asyncio.sleep(settings.drain_timeout_ms / 1000 * STEP)
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running)
+            await _end(running)
             await registration.leave()
 
     def _waits(self, reason: str) -> None:
@@ -303,6 +305,12 @@ class Owner:
         serving = {"address": address, "health": health, "incarnation": self.incarnation}
         print(json.dumps({"serving": serving}), file=sys.stdout, flush=True)
         logger.info("serving", extra={"fields": serving})
+
+
+async def _end(running: list[asyncio.Task[None]]) -> None:
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
 
 
 async def _only_one(registry: Registry, patience_s: float) -> bool:

@@ -8,9 +8,11 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ServiceUnavailable
 from oncelog.metadata.rest.connections import ConnectionLimits, Connections, Listener
+from oncelog.metadata.rest.problems import PUBLISH_PREFIX, problem
 from oncelog.runtime.security import ServerCertificate
 
 LIMITS = ConnectionLimits(connections_max=1_000, per_peer_max=500)
@@ -35,6 +37,35 @@ class _Server(uvicorn.Server):
         self.started = True
 
 
+class _StopAnswers:
+    """Answers the requests that are cut off by the stop of the server. uvicorn cancels them, and would answer 500 in
+    plain text."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except asyncio.CancelledError:
+            if begun:
+                raise  # the client sees that the response is cut off
+            error: OncelogError = ServiceUnavailable("this metadata service is stopping: send the request again")
+            if scope["method"] not in ("GET", "HEAD"):
+                # 503 would say that nothing was done.
+                error = DeadlineExceeded(
+                    "this metadata service is stopping and did not finish the request: its outcome is unknown"
+                )
+            await problem(error, publishing=scope["path"].startswith(PUBLISH_PREFIX))(scope, receive, send)
+
+
 class RestServer:
     """Call `start`, then start `run` as a task; `stop` makes it return. certificate None: plain HTTP."""
 
@@ -47,7 +78,7 @@ class RestServer:
         limits: ConnectionLimits = LIMITS,
     ) -> None:
         config = uvicorn.Config(
-            app,
+            _StopAnswers(app),
             lifespan="off",
             log_config=None,
             access_log=False,
