@@ -1,5 +1,7 @@
 """One subscription, exclusive or shared: attaching, delivery, credit, acknowledgements, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from oncelog.core.errors import (
@@ -27,7 +29,7 @@ from oncelog.core.subscriptions.events import (
     SkipRequested,
 )
 from oncelog.core.subscriptions.subscription import DEFERRED_MAX
-from tests.core.subscription_world import EXCLUSIVE, FAILOVER, SHARED, World
+from tests.core.subscription_world import EXCLUSIVE, FAILOVER, SHARED, Client, World
 
 
 def test_exclusive_consumer_gets_every_message_in_order() -> None:
@@ -81,6 +83,19 @@ def test_connected_name_is_busy_unless_the_same_instance_comes_back() -> None:
     assert first.ended is not None
     assert [tuple(kept) for kept in again.subscribed.kept] == [(0, 1)]
     assert again.take() == []
+
+
+@pytest.mark.hazard(32)
+def test_request_to_attach_that_was_overtaken_ends_no_newer_stream() -> None:
+    """A client that waits too long asks again, and an owner looks up the rights of each request on its own. The first
+    request, if it came into effect last, would end the consumer that the second one has attached."""
+    world = World(messages=[2])
+    first = world.subscribe("a", SHARED, instance="one", window=10)
+    late = world.openings[0] = Client(replace(first.opening, call=0))
+    world.post(late.opening)
+    assert isinstance(late.answer, ServiceUnavailable)
+    assert first.ended is None
+    assert first.take() == [0, 1]
 
 
 def test_subscription_keeps_its_type_while_it_has_consumers() -> None:

@@ -248,7 +248,8 @@ class ConsumeStream:
             self._put(ReportedEvent(OwnerEpoch(0), AnswerSeek(request.call, error or _not_attached())))
             return
         consumers = attached.runner.consumers
-        call = consumers.new_call(self)
+        call = consumers.new_call()
+        consumers.expect(call, self)
         self._seeks[attached.runner, call] = request.call
         consumers.seek(replace(request, call=call))
 
@@ -269,9 +270,10 @@ class ConsumeStream:
         except OncelogError as error:
             self._put(ReportedEvent(OwnerEpoch(0), AnswerSubscribe(client_call, error)))
             return
-        self.checks.start(self._open_checked(runner, request))
+        # Numbered now: a repeated request may pass its checks before the first one does.
+        self.checks.start(self._open_checked(runner, request, runner.consumers.new_call()))
 
-    async def _open_checked(self, runner: "TopicRunner", request: OpenConsumer) -> None:
+    async def _open_checked(self, runner: "TopicRunner", request: OpenConsumer, call: int) -> None:
         """Runs in its own task, so that the other topics of the stream do not wait for this one."""
         caller, opening = self._stream.caller, request.opening
         try:
@@ -285,7 +287,7 @@ class ConsumeStream:
         except OncelogError as error:
             self._put(ReportedEvent(runner.owner_epoch, AnswerSubscribe(opening.call, error)))
         else:
-            call = runner.consumers.new_call(self)
+            runner.consumers.expect(call, self)
             self._openings[runner, call] = opening.call
             runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
         finally:

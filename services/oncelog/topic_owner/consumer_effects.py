@@ -93,11 +93,13 @@ class ConsumerEffects:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def new_call(self, sink: ConsumerSink) -> int:
-        """A number for a request; its answer goes to this stream."""
-        call = next(self._numbers)
+    def new_call(self) -> int:
+        """A number for a request. Of two openings of one consumer, the higher one came later."""
+        return next(self._numbers)
+
+    def expect(self, call: int, sink: ConsumerSink) -> None:
+        """The answer to this request goes to this stream."""
         self._calls[call] = sink
-        return call
 
     def open(self, opening: ConsumerOpening) -> None:
         self._runner.post(opening)

@@ -32,7 +32,7 @@ from oncelog.core.consumer.events import (
     SubscribeWanted,
 )
 from oncelog.core.consumer.session import ConsumerSession, ConsumerSessionState
-from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.owner_attempts import (
     LookUp,
@@ -181,6 +181,8 @@ class ConsumerClient(Process):
                 self._settled(effect)
             case SeekSettled():
                 self.world.count("seek answered")
+            case FailConsumer(error=ConsumerClosed() as error):
+                raise Violation("attachment", f"{self.name} was ended by its owner: {error}")
             case FailConsumer():
                 self.world.count(f"consumer failed: {effect.error.code}")
                 self._later("subscribes anew", self._begin_anew, (50, 300))

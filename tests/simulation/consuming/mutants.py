@@ -93,6 +93,10 @@ def _busy_while_it_may_return(attachments: Attachments, opening: ConsumerOpening
     return ConsumerBusy("its holder may return") if attachments._waits_for_holder(opening) else refused
 
 
+def _grants_what_was_overtaken(attachments: Attachments, opening: ConsumerOpening, former: Any) -> Any:
+    return _refusal_to_attach(attachments, replace(opening, call=1 << 60), former)
+
+
 def _with_what_is_in_flight(ownership: Ownership) -> int:
     """Counts acknowledgements in flight."""
     bounds = [ownership.core.log.next_index]
@@ -195,10 +199,13 @@ CONSUMING_MUTANTS = (
     ConsumingMutant(
         "busy with a holder that may return", 32, 3, ((Attachments, "_refusal", _busy_while_it_may_return),)
     ),
+    ConsumingMutant(
+        "a request that was overtaken is granted", 32, 163, ((Attachments, "_refusal", _grants_what_was_overtaken),)
+    ),
     ConsumingMutant("delivery counts forgotten", 36, 0, ((Redeliveries, "deliveries", _always(0)),)),
     ConsumingMutant("a key handed over early", 34, 0, ((KeyShared, "_receiver", _any_receiver),)),
     ConsumingMutant("trim from the layer in flight", 25, 5, rules=Rules(trim_bound=_with_what_is_in_flight)),
-    ConsumingMutant("trim beside a step back", 29, 11, rules=Rules(trim_bound=_beside_a_step_back)),
+    ConsumingMutant("trim beside a step back", 29, 20, rules=Rules(trim_bound=_beside_a_step_back)),
     ConsumingMutant("step back beside a trim", 29, 54, ((Subscriptions, "trim_began", _always(None)),)),
     ConsumingMutant("retention ignores subscriptions", 29, 160, ((expiry, "trim_of", _whatever_is_needed),)),
     ConsumingMutant("a clock that is ahead decides", 48, 169, rules=Rules(clock_agrees=_always(True))),

@@ -35,6 +35,8 @@ class ConsumerStream:
         self.call = 0
         self.subscription = ""
         self.keyed = False
+        #: this owner knows that it is broken
+        self.over = False
         self.consumers: list[ConsumerNumber] = []
 
 

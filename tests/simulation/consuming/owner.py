@@ -72,6 +72,8 @@ class Faults:
 
     write_ticks_max: int = 20
     write_fails: float = 0.0
+    #: until the rights of a request to attach are known; longer than a client waits for its answer. 0: at once
+    check_ticks_max: int = 0
     #: when the last fault was injected; None: they go on
     healed_at: int | None = None
 
@@ -262,9 +264,24 @@ class Ownership:
                     if self.owner.waiting is not None:
                         request = replace(request, outbox=self.owner.waiting.outbox(stream))
                     stream.subscription = request.subscription
+                    self._open(stream, request)
+                    return
         self.handle(request)
 
+    def _open(self, stream: ConsumerStream, opening: ConsumerOpening) -> None:
+        """The rights of each request are looked up on their own, so a repeated one may overtake the first."""
+        if not self.parts.faults.check_ticks_max:
+            self.handle(opening)
+            return
+
+        def checked() -> None:
+            if not stream.over:
+                self.handle(opening)
+
+        self.owner.post(self.owner.world.rng.randint(1, self.parts.faults.check_ticks_max), "rights are known", checked)
+
     def stream_broken(self, stream: ConsumerStream) -> None:
+        stream.over = True
         self.handle(ConsumerOpeningAbandoned(stream.call))
         for consumer in stream.consumers:
             self._streams.pop(consumer, None)

@@ -33,6 +33,8 @@ UNREAD = 200
 #: the runs of CI; longer sweeps have more
 CI_RUNS = 240
 EVERY = (150, 900)
+#: in every eighth run an owner needs up to so many ticks for the rights of a request to attach
+SLOW_CHECKS_EVERY, CHECK_TICKS_MAX = 8, 700
 FAULTS = ("owner crashed", "topic moved", "client crashed", "client paused", "owner paused", "cut", "delete")
 
 
@@ -61,6 +63,8 @@ class ConsumingRun:
         log, self.history = MessageLog(), ConsumptionHistory()
         chain = AckChain(log, self.history, lambda: world.steps)
         faults = Faults(rng.choice((5, 20, 120)), rng.choice((0.0, 0.03, 0.15)))
+        if seed % SLOW_CHECKS_EVERY == 3:
+            faults.check_ticks_max = CHECK_TICKS_MAX
         self.parts = Parts(
             world,
             network,
@@ -239,6 +243,7 @@ class ConsumingRun:
         self.healed, self.parts.faults.healed_at = True, self.world.now
         self.parts.network.heal()
         self.parts.faults.write_fails = 0.0
+        self.parts.faults.check_ticks_max = min(self.parts.faults.check_ticks_max, 20)
         for process in self.processes():
             if process.paused:
                 process.wake()

@@ -157,6 +157,8 @@ class Attachments:
             self._redeliveries.recall = self.keys.recall
 
     def _refusal(self, opening: ConsumerOpening, former: ConnectedConsumer | None) -> OncelogError | None:
+        if former is not None and former.opening.call > opening.call:
+            return ServiceUnavailable("a later request of this consumer has overtaken this one")
         others = len(self._consumers) - (former is not None)
         if others + len(self._behind_holder) >= CONSUMERS_MAX:
             message = f"the subscription has {CONSUMERS_MAX} consumers, the maximum: close one"

@@ -45,7 +45,8 @@ class HeldMessages:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOpening:
-    """A request to attach to a subscription. call: identifies the request for the shell; a repeated one has another.
+    """A request to attach to a subscription. call: identifies the request for the shell, which numbers them as they
+    come.
 
     consumer_name: unique among the connected consumers of the subscription (ConsumerBusy, hazard 32). instance_id: 16
     random bytes of one `subscribe`; a request with the instance_id of a connected consumer replaces its former stream.
