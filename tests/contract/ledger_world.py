@@ -146,6 +146,11 @@ class Node:
         return self._parts[2]
 
     @property
+    def directory(self) -> StorageDirectory:
+        assert self._parts is not None
+        return self._parts[3]
+
+    @property
     def incarnation(self) -> Incarnation:
         return self.runner.incarnation
 

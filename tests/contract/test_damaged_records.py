@@ -1,7 +1,9 @@
 """A record that cannot be read is an error of that record, logged and counted; nothing else fails."""
 
+import ast
 import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +18,9 @@ from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores import cluster_store, deletion_store, idempotency_keys, paths, registry, topic_store
+from oncelog.stores import cluster_store, deletion_store, idempotency_keys, json_records, paths, registry, topic_store
 from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.json_records import DAMAGED, DamagedRecords, observe_damaged
+from oncelog.stores.json_records import DAMAGED, KINDS, DamagedRecords, kind_of, observe_damaged
 from oncelog.stores.policies import decode_policies
 from oncelog.stores.registry import LiveOwner, Registry
 from tests.contract.memory_store import MemorySession, MemoryTree
@@ -173,3 +175,25 @@ async def test_damaged_record_is_logged_once_and_counted_each_time(caplog: pytes
     observe_damaged(telemetry)
     DAMAGED.note("a topic record", b"x", "why")
     assert b"oncelog_damaged_records_total{" in telemetry.metrics_text()
+
+
+async def test_every_kind_of_record_is_exported_at_zero() -> None:
+    """An alert on an increase would miss the first failure of a series that did not exist before."""
+    calls = [
+        call
+        for file in Path(json_records.__file__).parent.glob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    ]
+    read = {
+        kind_of(argument.value)
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in {"decode_record", "decoded"}
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+    assert read == set(KINDS)
+    telemetry = Telemetry("metadata", "a")
+    observe_damaged(telemetry)
+    text = telemetry.metrics_text().decode()
+    assert set(re.findall(r'oncelog_damaged_records_total\{.*record="([^"]*)"', text)) >= set(KINDS)

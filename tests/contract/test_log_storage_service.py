@@ -275,7 +275,7 @@ async def test_full_disk_refuses_only_ordinary_adds(tmp_path: Path) -> None:
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 2)
         free = [999]
-        space = FreeSpace(lambda: free[0], node.runner, free_bytes_min=1000)
+        space = FreeSpace(lambda: free[0], node.runner, free_bytes_min=1000, roll_bytes=lambda: 0)
         assert await append(channel, node.incarnation, adds) == dict.fromkeys(whole(adds), AppendStatus.READ_ONLY)
         recovered = await append(channel, node.incarnation, adds, recovery=True)
         assert recovered == dict.fromkeys(whole(adds), AppendStatus.OK)
@@ -286,13 +286,35 @@ async def test_full_disk_refuses_only_ordinary_adds(tmp_path: Path) -> None:
 
 
 @pytest.mark.hazard(77)
+async def test_limit_of_free_space_counts_what_the_next_roll_takes(tmp_path: Path) -> None:
+    """A roll takes a segment and missing spare space at once. The node is read-only before they would be taken from the
+    space below the limit, and looks at each roll, not only every few seconds."""
+    async with serving(tmp_path) as (node, channel):
+        directory, limit = node.directory, 5 << 20
+
+        def free_bytes() -> int:
+            return (10 << 20) - sum(file.stat().st_size for file in (node.path / "segments").iterdir())
+
+        assert directory.roll_bytes() == 2 * directory.segment_bytes
+        FreeSpace(free_bytes, node.runner, free_bytes_min=limit, roll_bytes=directory.roll_bytes)
+        writer = writer_of(opened(node))
+        for _ in range(100):
+            (status,) = (await append(channel, node.incarnation, adds_of(writer, 1, size=200_000))).values()
+            if status is AppendStatus.READ_ONLY:
+                break
+        assert node.runner.read_only
+        assert directory.roll_bytes() == directory.segment_bytes
+        assert limit <= free_bytes() < limit + directory.segment_bytes
+
+
+@pytest.mark.hazard(77)
 async def test_repair_adds_stop_before_the_node_becomes_read_only(tmp_path: Path) -> None:
     """The reserve is for recoveries, fences and acks (hazard 77)."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 2)
         node.records[LEDGER] = opened(node).closed(end=EntryId(1), length=0)
         free = [1499]
-        space = FreeSpace(lambda: free[0], node.runner, free_bytes_min=1000)
+        space = FreeSpace(lambda: free[0], node.runner, free_bytes_min=1000, roll_bytes=lambda: 0)
         refused = dict.fromkeys(whole(adds), AppendStatus.READ_ONLY)
         assert await append(channel, node.incarnation, adds, repair=True) == refused
         assert not node.runner.read_only

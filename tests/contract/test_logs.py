@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oncelog.core.errors import InvalidArgument, NotOwner
-from oncelog.runtime.logs import JsonFormatter, set_up_logs
+from oncelog.runtime.logs import JsonFormatter, announce_serving, set_up_logs
 
 logger = logging.getLogger("oncelog.test")
 
@@ -82,3 +82,14 @@ def test_unknown_level_is_refused() -> None:
     """A mistyped level must not silence the log."""
     with pytest.raises(InvalidArgument, match="loud"):
         set_up_logs("loud")
+
+
+def test_line_that_says_that_a_process_serves_is_a_log_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard output, for the program that started the process; a log pipeline reads both outputs alike."""
+    announce_serving(logger, {"address": "127.0.0.1:6650"})
+    captured = capsys.readouterr()
+    line = json.loads(captured.out)
+    assert (line["level"], line["logger"], line["msg"]) == ("info", "oncelog.test", "serving")
+    assert line["serving"] == {"address": "127.0.0.1:6650"}
+    assert line["ts"].endswith("Z")
+    assert captured.err == ""

@@ -56,6 +56,9 @@ def test_load_balancer_publishes_no_health_port() -> None:
     service = one("extras", "Service", "oncelog-metadata")["spec"]
     assert [port["name"] for port in service["ports"]] == ["grpc", "rest"]
     assert service["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+    assert service["loadBalancerClass"] == "example.com/internal"
+    assert (service["loadBalancerIP"], service["externalTrafficPolicy"]) == ("10.0.0.9", "Local")
+    assert [port.get("nodePort") for port in service["ports"]] == [31650, None]
     health = one("extras", "Service", "oncelog-metadata-health")["spec"]
     assert health.get("type", "ClusterIP") == "ClusterIP"
     assert [port["name"] for port in health["ports"]] == ["health"]

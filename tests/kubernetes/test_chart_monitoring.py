@@ -110,6 +110,16 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
         assert rule["annotations"]["description"].endswith(".")
 
 
+def test_disk_that_fills_is_reported_before_the_node_is_read_only_and_not_while_half_is_free() -> None:
+    """A node takes no new messages below freeBytesMin, so 0 is never reached. A few new segments in the first hours of
+    a cluster look like a volume that is full tomorrow."""
+    (rule,) = [rule for rule in rules() if rule["alert"] == "OncelogStorageFullSoon"]
+    predicted, free = rule["expr"].split(" and ")
+    assert predicted.startswith("predict_linear(oncelog_storage_free_bytes{")
+    assert predicted.endswith("[6h], 86400) < 5368709120")
+    assert free.endswith(f"}} < {(1 << 40) // 2}")
+
+
 def test_commands_in_alerts_exist() -> None:
     """With their options; NODE stands for an argument."""
     commands = [found for rule in rules() for found in _COMMAND.findall(rule["annotations"]["description"])]

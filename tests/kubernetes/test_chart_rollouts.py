@@ -1,8 +1,20 @@
 """An upgrade succeeds with as many nodes as an install needs, and replaces storage nodes one at a time."""
 
 import pytest
+import yaml
 
-from tests.kubernetes.chart import FILES, Manifest, environment, of_kind, one, values_of
+from tests.kubernetes.chart import (
+    FILES,
+    LOADER,
+    NAMESPACE,
+    RELEASE,
+    Manifest,
+    environment,
+    of_kind,
+    one,
+    template,
+    values_of,
+)
 
 #: For this long a terminating owner waits for all peers to be present (ONCELOG_STABILITY_TIMEOUT_MS).
 STABLE_S = 8
@@ -64,4 +76,31 @@ def test_volumes_of_storage_nodes_are_kept() -> None:
     assert storage("default")["persistentVolumeClaimRetentionPolicy"] == {
         "whenDeleted": "Retain",
         "whenScaled": "Retain",
+    }
+
+
+def test_change_of_the_trace_collector_restarts_topic_owners_only() -> None:
+    """Only they export traces. The spans name release and pod, and their share can be chosen."""
+
+    def pods(*words: str) -> dict[str, Manifest]:
+        done = template("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false", *words)
+        assert done.returncode == 0, done.stderr
+        found = [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+        return {
+            each["metadata"]["name"]: each["spec"]["template"]
+            for each in found
+            if each["kind"] in {"StatefulSet", "Deployment"}
+        }
+
+    without = pods()
+    traced = pods("--set", "otel.endpoint=http://collector:4317,otel.samplingRatio=0.25")
+    assert [name for name, pod in traced.items() if pod != without[name]] == ["oncelog-owner"]
+    seen = environment(traced["oncelog-owner"]["spec"]["containers"][0])
+    assert seen["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4317"
+    assert (seen["OTEL_TRACES_SAMPLER"], seen["OTEL_TRACES_SAMPLER_ARG"]) == ("parentbased_traceidratio", "0.25")
+    attributes = dict(each.split("=") for each in seen["OTEL_RESOURCE_ATTRIBUTES"].split(","))
+    assert attributes == {
+        "service.namespace": RELEASE,
+        "k8s.namespace.name": NAMESPACE,
+        "k8s.pod.name": "<metadata.name>",
     }

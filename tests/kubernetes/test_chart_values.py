@@ -70,6 +70,28 @@ REFUSED_BY_CHECKS = [
     ("owner.terminationGracePeriodSeconds=22,owner.settings.stabilityTimeoutMs=1000", "take up to 22 s"),
     ("storage.settings.drainTimeoutMs=120000", "storage.terminationGracePeriodSeconds is 120"),
     ("settings.drainTimeoutMs=58000", "metadata.terminationGracePeriodSeconds is 60"),
+    ("storage.persistence.size=2047Mi", "storage.persistence.size is 2047Mi, but a storage node needs freeBytesMin"),
+    ("storage.persistence.size=2147M", "together 2048 MiB"),
+    ("storage.persistence.size=20Gi,storage.settings.freeBytesMin=21474836480", "together 21504 MiB"),
+    ("storage.settings.segmentBytes=10737418240", "Enlarge the volume, or lower storage.settings.segmentBytes"),
+    ("metadata.service.nodePort=31000", "metadata.service.nodePort is set, but metadata.service.type is ClusterIP"),
+    ("metadata.service.restNodePort=31000", "Set metadata.service.type to NodePort or LoadBalancer"),
+    ("metadata.service.externalTrafficPolicy=Local", "metadata.service.externalTrafficPolicy is set, but"),
+    ("metadata.service.type=NodePort,metadata.service.loadBalancerIP=10.0.0.9", "loadBalancerIP is set, but"),
+    ("metadata.service.type=NodePort,metadata.service.loadBalancerClass=a/b", "loadBalancerClass is set, but"),
+    (
+        "metadata.service.type=NodePort,metadata.service.nodePort=31000,metadata.service.restNodePort=31000",
+        "metadata.service.nodePort and restNodePort are both 31000",
+    ),
+]
+#: Volumes that are just large enough.
+ACCEPTED_SIZES = [
+    "storage.persistence.size=2Gi",
+    "storage.persistence.size=2.0Gi",
+    "storage.persistence.size=2148M",
+    "storage.persistence.size=1Ti",
+    "storage.persistence.size=500Mi,storage.settings.segmentBytes=67108864,storage.settings.freeBytesMin=209715200",
+    "storage.persistence.size=1Mi,storage.persistence.enabled=false",
 ]
 #: (a value that is set, its switch, which is off)
 GIVEN_FOR_NOTHING = [
@@ -110,6 +132,15 @@ REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
     ("auth.superusers", ["a,b"], "superusers"),
     ("networkPolicy.clients", [{"podselector": {}}], "podselector"),
     ("owner.extraEnv", [{"value": "x"}], "extraEnv"),
+    ("owner.resources", {"requests": {"cpu": -1}}, "cpu"),
+    ("owner.resources", {"requests": {"cpu": "-1"}}, "cpu"),
+    ("storage.resources", {"limits": {"memory": -5}}, "memory"),
+    ("storage.resources", {"limits": {"memory": "..Gi"}}, "memory"),
+    ("storage.persistence.size", ".Gi", "size"),
+    ("metadata.service.nodePort", 70000, "nodePort"),
+    ("otel.samplingRatio", 2, "samplingRatio"),
+    ("otel.samplingRatio", "25%", "samplingRatio"),
+    ("metadata.service.externalTrafficPolicy", "local", "externalTrafficPolicy"),
 ]
 
 
@@ -119,6 +150,13 @@ def test_contradicting_values_are_refused(given: str, words: str) -> None:
     done = template(*QUICK, "--set", given)
     assert done.returncode != 0
     assert words in done.stderr
+
+
+@pytest.mark.parametrize("given", ACCEPTED_SIZES)
+def test_volume_that_is_just_large_enough_is_accepted(given: str) -> None:
+    """freeBytesMin and four segments: the first, the next, the spare one, and one for compaction."""
+    done = template(*QUICK, "--set", given, "-s", "templates/storage.yaml")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("given", "switch"), GIVEN_FOR_NOTHING)

@@ -185,6 +185,10 @@ class StorageDirectory:
         """Bytes that the file system has free for this process."""
         return shutil.disk_usage(self.path).free
 
+    def roll_bytes(self) -> int:
+        """Bytes that the next roll takes at once: a segment, and the spare space if it is not there."""
+        return self.segment_bytes * (1 if (self.path / SEGMENTS / SPARE).exists() else 2)
+
     def close(self) -> None:
         """Release the lock. Close the journal first."""
         if self._tail is not None:

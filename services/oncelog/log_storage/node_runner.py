@@ -148,6 +148,9 @@ class NodeRunner:
         self._appenders: dict[int, AppendAnswers] = {}
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._group_synced = asyncio.Event()
+        #: Called when the journal has begun another segment.
+        self.on_rolled: Callable[[], object] = lambda: None
+        self._written_segment: int | None = None
 
     @classmethod
     async def open(
@@ -333,6 +336,9 @@ class NodeRunner:
         self.counts.groups_synced += 1
         self.handle(Synced(lsn))
         self._group_synced.set()
+        if self.journal.written_segment != self._written_segment:
+            self._written_segment = self.journal.written_segment
+            self.on_rolled()
 
 
 def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:

@@ -8,7 +8,6 @@ journal failure: end at once, because durability is unknown after it
 """
 
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Collection
@@ -37,6 +36,7 @@ from oncelog.log_storage.start_debt import DebtSources, StartDebt
 from oncelog.log_storage.volume_mount import has_own_filesystem, refuse_unmounted
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
+from oncelog.runtime.logs import announce_serving
 from oncelog.runtime.process import ExitCode, Shutdown, end_now
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import LogStorageSettings
@@ -112,7 +112,12 @@ class StorageProcess:
             )
             stack.push_async_callback(_close_journal, runner, starts)
             await starts.begin(runner.journal.synced_end)
-            space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
+            space = FreeSpace(
+                directory.free_bytes,
+                runner,
+                free_bytes_min=settings.free_bytes_min,
+                roll_bytes=directory.roll_bytes,
+            )
             listed = _ledger_lister(session, directory.identity.cluster_id)
             read_unsynced = LedgerStore(session).read_unsynced
             reviewer = LedgerReviewer(runner, listed, read_unsynced, interval_ms=settings.collect_interval_ms)
@@ -167,7 +172,8 @@ class StorageProcess:
                 )
                 lasting = [tasks.create_task(work) for work in works]
                 self._unready = None
-                _say_serving(address, settings.address(health_port), runner.incarnation)
+                facts = {"address": address, "health": settings.address(health_port), "incarnation": runner.incarnation}
+                announce_serving(logger, facts)
                 await shutdown.wait()
                 self._unready = "draining"
                 for task in lasting:
@@ -286,10 +292,3 @@ def _superseded(message: str) -> None:
 def _end(error: JournalFailed) -> None:
     logger.critical(error.message, extra={"fields": {"code": error.code}})
     end_now(ExitCode.FAILED)
-
-
-def _say_serving(address: str, health: str, incarnation: str) -> None:
-    """Print one line for the process that started this one, and log one."""
-    line = json.dumps({"serving": {"address": address, "health": health, "incarnation": incarnation}})
-    print(line, flush=True)
-    logger.info("storage node is serving", extra={"fields": {"address": address, "incarnation": incarnation}})

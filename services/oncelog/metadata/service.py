@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import json
 import logging
-import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
 from uuid import uuid4
@@ -26,6 +24,7 @@ from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
+from oncelog.runtime.logs import announce_serving
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
@@ -165,9 +164,7 @@ class MetadataService:
             "health": address(health_port),
             "cluster_id": cluster_id,
         }
-        sys.stdout.write(json.dumps({"serving": serving}) + "\n")
-        sys.stdout.flush()
-        logger.info("serving", extra={"fields": serving})
+        announce_serving(logger, serving)
 
 
 async def _follow_owners(coordination: Coordination, gateway: Gateway) -> None:

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on stderr, through the standard logging module.
+"""Logs: one JSON object a line on stderr, through the standard logging module; that a process serves, on stdout.
 
     logger.info("ledger closed", extra={"fields": {"ledger_id": 5, "end": 17}})
     {"ts": "2026-11-21T09:41:07.123Z", "level": "info", "logger": "oncelog.…", "msg": "ledger closed", "ledger_id": 5 …}
@@ -45,6 +45,15 @@ class JsonFormatter(logging.Formatter):
             line["error"] = error.code if isinstance(error, OncelogError) else type(error).__name__
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, default=_shown, ensure_ascii=False)
+
+
+def announce_serving(logger: logging.Logger, facts: Mapping[str, str]) -> None:
+    """Log that the process serves, with its addresses in `serving`: one line like the others, but on standard output,
+    where the program that started the process reads it. At every log level.
+    """
+    given = {"fields": {"serving": dict(facts)}}
+    record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, "serving", (), None, extra=given)
+    print(JsonFormatter().format(record), flush=True)
 
 
 def set_up_logs(level: str = "info", *, stream: TextIO | None = None) -> None:

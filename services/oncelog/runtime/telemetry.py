@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
+from importlib.metadata import version
 from typing import NamedTuple
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -83,8 +84,9 @@ class Telemetry:
             self.tracer = self._traces.get_tracer("oncelog")
 
     @classmethod
-    def from_environment(cls, service: str, instance: str, *, version: str = "") -> "Telemetry":
-        return cls(service, instance, version=version, otlp_endpoint=os.environ.get(OTLP_ENDPOINT))
+    def from_environment(cls, service: str, instance: str) -> "Telemetry":
+        """With this package's version, and OpenTelemetry's own variables: endpoint, resource attributes, sampler."""
+        return cls(service, instance, version=version("oncelog"), otlp_endpoint=os.environ.get(OTLP_ENDPOINT))
 
     def observe_count(self, name: str, description: str, read: Read, *, unit: str = "") -> None:
         """A number that only grows, exported as `oncelog_<name>_total`."""

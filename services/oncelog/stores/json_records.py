@@ -20,6 +20,23 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 #: Unreadable records remembered, so that each is logged once. Beyond this number they are logged again.
 LOGGED_MAX = 10_000
+#: Every kind of record, without its article. Their counts are exported at 0 too, so that the first failure is a rise.
+KINDS = (
+    "counter record",
+    "cursor record",
+    "end of a storage node's journal",
+    "ledger record",
+    "metadata service's record",
+    "owner's record",
+    "policies record",
+    "progress of repair",
+    "record of a deletion",
+    "record of a topic name",
+    "record of the keys' data",
+    "storage cookie",
+    "storage node's record",
+    "topic record",
+)
 
 
 class DamagedRecords:
@@ -32,7 +49,7 @@ class DamagedRecords:
 
     def note(self, what: str, data: bytes, why: str) -> None:
         """what: the kind, for example "a policies record"."""
-        self.counts[what.removeprefix("a ").removeprefix("an ").removeprefix("the ")] += 1
+        self.counts[kind_of(what)] += 1
         key = (what, crc32(data))
         if key in self._logged:
             return
@@ -43,6 +60,11 @@ class DamagedRecords:
         logger.error("cannot read a record in ZooKeeper; ignoring it", extra={"fields": fields})
 
 
+def kind_of(what: str) -> str:
+    """Without the article."""
+    return what.removeprefix("a ").removeprefix("an ").removeprefix("the ")
+
+
 DAMAGED = DamagedRecords()
 
 
@@ -51,7 +73,9 @@ def observe_damaged(telemetry: Telemetry) -> None:
     telemetry.observe_count(
         "damaged_records",
         "Failed reads of damaged records in ZooKeeper, by kind of record",
-        lambda: [Reading(count, {"record": what}) for what, count in DAMAGED.counts.items()],
+        lambda: [
+            Reading(count, {"record": what}) for what, count in {**dict.fromkeys(KINDS, 0), **DAMAGED.counts}.items()
+        ],
     )
 
 

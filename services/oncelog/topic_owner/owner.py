@@ -1,9 +1,7 @@
 """One topic owner process: its parts, started in order and stopped in the reverse."""
 
 import asyncio
-import json
 import logging
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -23,6 +21,7 @@ from oncelog.rpc import consumer_codec, owner_codec, reader_codec, subscription_
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
+from oncelog.runtime.logs import announce_serving
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.settings import TopicOwnerSettings
@@ -302,9 +301,7 @@ class Owner:
         server.unary(owner_codec.TRUNCATE, admin.truncate)
 
     def _report_serving(self, address: str, health: str) -> None:
-        serving = {"address": address, "health": health, "incarnation": self.incarnation}
-        print(json.dumps({"serving": serving}), file=sys.stdout, flush=True)
-        logger.info("serving", extra={"fields": serving})
+        announce_serving(logger, {"address": address, "health": health, "incarnation": self.incarnation})
 
 
 async def _end(running: list[asyncio.Task[None]]) -> None:

@@ -33,3 +33,9 @@
 {{- fail (printf "%s is true, but the cluster does not have %s. Install %s first, or set it to false." .value .kind .of) -}}
 {{- end -}}
 {{- end }}
+
+{{/* The bytes of a volume size such as 1.5Gi, as the schema allows it. */}}
+{{- define "oncelog.bytes" -}}
+{{- $units := dict "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- mulf (regexFind "^[0-9.]+" .) (get $units (regexFind "[A-Za-z]+$" .)) | floor | int64 -}}
+{{- end }}

@@ -66,8 +66,12 @@ sets, by variable; ports: {name: number} in addition to grpc and health. */}}
 {{- end }}
 {{- end }}
 {{- include "oncelog.securityEnvironment" .root }}
-{{- with .root.Values.otel.endpoint }}
-- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
+{{- /* Only topic owners export traces. */}}
+{{- if and (eq .component "owner") .root.Values.otel.endpoint }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .root.Values.otel.endpoint | quote }}}
+- {name: OTEL_RESOURCE_ATTRIBUTES, value: "service.namespace={{ .root.Release.Name }},k8s.namespace.name={{ .root.Release.Namespace }},k8s.pod.name=$(POD_NAME)"}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .root.Values.otel.samplingRatio | quote }}}
 {{- end }}
 {{- with .environment }}
 {{ . }}
