@@ -1,6 +1,7 @@
 """`oncelog admin` against a REST interface that records requests: paths, bodies, responses, problems."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -134,6 +135,14 @@ NODE = "0a1b" * 8
             ),
         ),
         (
+            "topics set-backlog-quota new --limit-size 4194304T --limit-time 24855d --policy producer_exception",
+            (
+                "POST",
+                f"{TOPIC}/backlogQuota",
+                {"limitSize": 1 << 62, "limitTime": 24_855 * 86_400, "policy": "producer_exception"},
+            ),
+        ),
+        (
             "namespaces set-dispatcher-pause-on-ack-state-persistent orders --enable",
             ("POST", f"{NAMESPACE}/dispatcherPauseOnAckStatePersistent", True),
         ),
@@ -146,6 +155,8 @@ NODE = "0a1b" * 8
         ("brokers list", ("GET", "/admin/v2/brokers", None)),
         ("brokers health", ("GET", "/admin/v2/brokers/health", None)),
         ("storage-nodes list", ("GET", "/admin/v2/storage-nodes", None)),
+        ("storage-nodes list --all", ("GET", "/admin/v2/storage-nodes?all=true", None)),
+        ("storage nodes --all", ("GET", "/admin/v2/storage/nodes?all=true", None)),
         (f"storage-nodes set-read-only {NODE}", ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
         ("storage nodes", ("GET", "/admin/v2/storage/nodes", None)),
         ("storage ledgers 7", ("GET", "/admin/v2/storage/ledgers/7", None)),
@@ -166,7 +177,7 @@ def test_command_sends_its_request(rest: RecordingServer, words: str, asked: Ask
 def test_unique_prefix_selects_a_storage_node(rest: RecordingServer) -> None:
     """Tables show short names, and commands accept them. An ambiguous prefix is an error."""
     others = ["0a2c" * 8, "ffff" * 8]
-    rest.answers["/admin/v2/storage-nodes"] = (200, [{"incarnation": one} for one in (NODE, *others)])
+    rest.answers["/admin/v2/storage-nodes?all=true"] = (200, [{"incarnation": one} for one in (NODE, *others)])
     assert admin(rest, "storage-nodes", "set-read-only", "0a1b0a1b")[0] == 0
     assert rest.asked[-1] == ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)
     code, _, errors = admin(rest, "storage-nodes", "set-read-only", "0a")
@@ -199,7 +210,11 @@ def test_policies_of_the_cluster_look_up_its_id(rest: RecordingServer) -> None:
         ("set-retention new --time 90s --size 1G", "time"),
         ("set-retention new --time 7d --size 100K", "size"),
         ("set-message-ttl new --ttl 5x", "ttl"),
-        ("set-backlog-quota new --limit 1.5G --policy producer_exception", "limit"),
+        ("set-backlog-quota new --limit 1.5G --policy producer_exception", "limit-size"),
+        ("set-backlog-quota new --limit-size 0 --policy producer_exception", "limit-size"),
+        ("set-backlog-quota new --limit-size 4194305T --policy producer_exception", "limit-size"),
+        ("set-backlog-quota new --limit-time 0 --policy producer_exception", "limit-time"),
+        ("set-backlog-quota new --limit-time 24856d --policy producer_exception", "limit-time"),
     ],
 )
 def test_invalid_limit_is_refused_before_anything_is_sent(rest: RecordingServer, words: str, field: str) -> None:
@@ -386,6 +401,32 @@ def test_apply_waits_for_a_cluster_that_does_not_answer(rest: RecordingServer, t
     assert len(rest.asked) >= 3
     rest.answers["/admin/v2/tenants"] = (200, ["public"])
     assert admin(rest, "apply", "-f", str(file), "--yes", "--wait-seconds", "1") == (0, "nothing to change\n", "")
+
+
+@pytest.mark.parametrize("partitions", [("orders",), ("orders-partition-0", "orders-partition-1")])
+def test_statistics_of_a_subscription_have_one_shape_as_json(
+    rest: RecordingServer, partitions: tuple[str, ...]
+) -> None:
+    """By topic, with one entry or several, so that a program reads both alike. People see one entry by itself."""
+    answer = {f"public/default/{name}": {"msg_backlog": 7} for name in partitions}
+    rest.answers["/admin/v2/persistent/public/default/orders/subscription/billing"] = (200, answer)
+    code, output, _ = admin(rest, "subscriptions", "stats", "orders", "billing", "-o", "json")
+    assert (code, json.loads(output)) == (0, answer)
+    shown = admin(rest, "subscriptions", "stats", "orders", "billing")[1]
+    assert ("public/default/" in shown) == (len(partitions) > 1)
+
+
+@pytest.mark.parametrize("group", ["topics", "namespaces", "cluster"])
+def test_help_of_a_group_with_policies_is_grouped_and_fits_80_columns(group: str) -> None:
+    """Each policy has three commands: they are a group of their own, with a line for each."""
+    result = CliRunner().invoke(app, ["admin", group, "--help"], terminal_width=80, env={"COLUMNS": "80"})
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    start = next(number for number, line in enumerate(lines) if "Policies: " in line)
+    policies = [line for line in lines[start + 1 :] if line.startswith("│")]
+    assert all(re.match(r"│ (set|get|remove)-[a-z-]+ +(Set|Show|Unset|Turn) it", line) for line in policies)
+    assert len(policies) >= 21
+    assert not [line for line in lines[:start] if re.match(r"│ (set|remove)-", line)]
 
 
 def test_may_replace_takes_a_host(rest: RecordingServer) -> None:

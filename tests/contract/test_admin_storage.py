@@ -228,6 +228,23 @@ async def test_decommission_below_the_write_quorum_is_refused(served: Served) ->
     assert "0 other storage nodes are left, and a ledger needs 1" in problem["detail"]
 
 
+async def test_retired_node_is_listed_while_a_ledger_names_it(served: Served) -> None:
+    """It still matters then: its copies are missing elsewhere. Afterwards only a caller that asks for all sees it."""
+    registry = Registry(served.admin.replica.session)
+    former = Incarnation("e" * 32)
+    await registry.write_cookie(StorageCookie(former, "10.0.0.9", 6660, retired=True), version=-1)
+    a = served.nodes[0].incarnation
+    stored = await registry.read_cookie(a)
+    assert stored is not None
+    await registry.write_cookie(replace(stored.value, retired=True), version=stored.version)
+    await served.nodes[0].leave()
+    listed = {node["incarnation"]: node for node in await served.admin.get(f"{STORAGE}/nodes")}
+    assert (listed[a]["state"], listed[a]["ledgers"] > 0) == ("retired", True)
+    assert former not in listed
+    every = {node["incarnation"] for node in await served.admin.get(f"{STORAGE}/nodes?all=true")}
+    assert every == {*listed, former}
+
+
 async def test_open_ledger_is_not_repaired(served: Served) -> None:
     """Its owner writes to it."""
     problem = await served.admin.refused("POST", f"{STORAGE}/repair/5", 409, "conflict")

@@ -187,18 +187,21 @@ async def test_owners_are_listed_with_their_state() -> None:
 
 
 async def test_storage_nodes_are_listed_live_and_absent() -> None:
-    """An absent node is shown as absent, not left out."""
+    """An absent node is shown as absent, not left out. A retired one never returns: it is listed only with `all`."""
     async with serving() as admin:
         registry = Registry(admin.replica.session)
-        here, gone = Incarnation("1" * 32), Incarnation("2" * 32)
+        here, gone, retired = (Incarnation(digit * 32) for digit in "123")
         await registry.register_storage_node(LiveStorageNode(here, "10.0.0.1", 6660, 99)).establish()
-        await registry.write_cookie(StorageCookie(gone, "10.0.0.2", 6660, retired=True), version=-1)
-        node = {"incarnation": here, "address": "10.0.0.1:6660", "live": True, "retired": False}
-        absent = {"incarnation": gone, "address": "10.0.0.2:6660", "live": False, "retired": True}
-        assert await admin.get("/admin/v2/storage-nodes") == [
-            {**node, "free_bytes": 99, "read_only": False, "read_only_set": False},
-            {**absent, "free_bytes": None, "read_only": False, "read_only_set": False},
-        ]
+        await registry.write_cookie(StorageCookie(gone, "10.0.0.2", 6660), version=-1)
+        await registry.write_cookie(StorageCookie(retired, "10.0.0.2", 6660, retired=True), version=-1)
+        writable = {"read_only": False, "read_only_set": False}
+        node = {"incarnation": here, "address": "10.0.0.1:6660", "live": True, "retired": False, "free_bytes": 99}
+        away = {"incarnation": gone, "address": "10.0.0.2:6660", "live": False, "retired": False, "free_bytes": None}
+        former = {**away, "incarnation": retired, "retired": True}
+        listed = [{**node, **writable}, {**away, **writable}]
+        assert await admin.get("/admin/v2/storage-nodes") == listed
+        assert await admin.get("/admin/v2/storage-nodes?all=true") == [*listed, {**former, **writable}]
+        assert (await admin.get(f"/admin/v2/storage-nodes/{retired}"))["retired"] is True
 
 
 async def test_storage_node_is_set_read_only_and_cleared_whether_live_or_not() -> None:

@@ -160,6 +160,17 @@ def test_smallest_limits_have_a_way_out(limit: int, field: str) -> None:
     assert not world.ack(2)
 
 
+@pytest.mark.parametrize(
+    "policy", [PausePolicy(enabled=True, unacked_ranges_max=0), PausePolicy(enabled=True, state_bytes_max=0)]
+)
+def test_limit_of_zero_withholds_while_any_message_is_acknowledged_out_of_order(policy: PausePolicy) -> None:
+    """That is what 0 means: not "no limit", and not "no acknowledgement". In order, nothing is withheld."""
+    world = World(policy)
+    assert not world.ack(0)
+    assert world.ack(2)
+    assert not world.ack(1)
+
+
 @pytest.mark.hazard(39)
 def test_messages_are_withheld_while_the_ack_chain_cannot_be_written() -> None:
     """What would be delivered could not be acknowledged; it goes on when the chain can be written again."""

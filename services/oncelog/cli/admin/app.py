@@ -21,7 +21,7 @@ from oncelog.cli.admin.places import (
 )
 from oncelog.cli.admin.policies import add_cluster_policies, add_policies
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.storage import storage
+from oncelog.cli.admin.storage import EveryNodeOption, storage
 from oncelog.cli.admin.subscriptions import subscriptions
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.admin.topic_list import add_topic_list
@@ -173,52 +173,52 @@ def revoke_permissions(api: AdminApi, namespace: NamespaceArgument, role: RoleAr
 add_topic_list(topics)
 
 
-@admin_command(topics, "create")
+@admin_command(topics, "create", line="Create a topic.")
 def create_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Create a topic. Usually not needed: a topic is created on its first use unless a policy disables this."""
     api.put(topic_path(topic))
     return f"created topic {topic}"
 
 
-@admin_command(topics, "delete")
+@admin_command(topics, "delete", line="Delete a topic for ever.")
 def delete_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Permanently delete a topic with all its messages. Its producers and readers end with an error."""
     api.delete(topic_path(topic))
     return f"deleted topic {topic}"
 
 
-@admin_command(topics, "show")
+@admin_command(topics, "show", line="Show the topic's record.")
 def show_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show the record of a topic: id, owner, owner epoch, number of ledgers."""
     return api.get(topic_path(topic))
 
 
-@admin_command(topics, "lookup")
+@admin_command(topics, "lookup", line="Show the topic's owner.")
 def look_up_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show the owner of a topic. A topic without a live owner is placed on one."""
     return api.get(lookup_path(topic))
 
 
-@admin_command(topics, "stats")
+@admin_command(topics, "stats", line="Show statistics.")
 def show_stats(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show statistics of a topic: messages, deduplication verdicts, producers, takeovers."""
     return api.get(f"{topic_path(topic)}/stats")
 
 
-@admin_command(topics, "stats-internal")
+@admin_command(topics, "stats-internal", line="Show the internal state.")
 def show_internal_stats(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show the internal state of a topic: producers with sequence ids and generations, ledgers, the snapshot."""
     return api.get(f"{topic_path(topic)}/internalStats")
 
 
-@admin_command(topics, "unload")
+@admin_command(topics, "unload", line="Move a topic elsewhere.")
 def unload_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Move a topic to another owner."""
     api.put(f"{topic_path(topic)}/unload")
     return f"unloaded topic {topic}; its next owner takes it over"
 
 
-@admin_command(topics, "truncate")
+@admin_command(topics, "truncate", line="Delete all messages.")
 def truncate_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Delete all messages of a topic, acknowledged or not. The topic, its producers and subscriptions stay."""
     api.delete(f"{topic_path(topic)}/truncate")
@@ -254,9 +254,9 @@ def show_health(api: AdminApi) -> Answer:
 
 
 @admin_command(storage_nodes, "list")
-def list_storage_nodes(api: AdminApi) -> Answer:
-    """List the storage nodes: live ones, and those that have joined the cluster before."""
-    return api.get(f"{ROOT}/storage-nodes")
+def list_storage_nodes(api: AdminApi, every: EveryNodeOption = False) -> Answer:
+    """List the storage nodes that are live, or away and may return."""
+    return api.get(f"{ROOT}/storage-nodes", all=every or None)
 
 
 @admin_command(storage_nodes, "set-read-only")

@@ -33,9 +33,9 @@ from oncelog.runtime.credentials import Credentials
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A result that people and programs read in different forms: text, or with -o json the answer."""
+    """A result that people and programs read in different forms: `shown`, or with -o json `answer`."""
 
-    text: str
+    shown: Answer
     answer: Answer
 
 
@@ -53,10 +53,13 @@ class NegativeAnswer(Exception):
 _TIMEOUT_S = 30.0
 
 
-def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
+def admin_command(
+    app: typer.Typer, name: str, *, panel: str | None = None, line: str | None = None
+) -> Callable[[Command], Command]:
     """Add a command. It takes the API first, then its own arguments, and returns what to print.
 
-    A returned string describes a change; with -o json it is not printed.
+    A returned string describes a change; with -o json it is not printed. panel: its group in the help of `app`. line:
+    its line there, by default the beginning of its own help.
     """
 
     def add(command: Command) -> Command:
@@ -92,7 +95,7 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
 
         run.__signature__ = _signature(command)  # type: ignore[attr-defined]
         run.__annotations__ = {name: parameter.annotation for name, parameter in _signature(command).parameters.items()}
-        app.command(name)(run)
+        app.command(name, rich_help_panel=panel, short_help=line)(run)
         return command
 
     return add
@@ -105,7 +108,7 @@ def admin_place(admin_url: str, url: str) -> str:
 
 def _print(answer: Answer | Report, output: WideOutput) -> None:
     if isinstance(answer, Report):
-        answer = answer.answer if output is WideOutput.JSON else answer.text
+        answer = answer.answer if output is WideOutput.JSON else answer.shown
     if output is not WideOutput.JSON:
         show(answer, Console(highlight=False), wide=output is WideOutput.WIDE)
     elif not isinstance(answer, str):

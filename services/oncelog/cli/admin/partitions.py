@@ -18,13 +18,13 @@ CountOption = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Num
 def add_partitions(app: typer.Typer) -> None:
     """Add the commands that create, show, list, grow and delete partitioned topics."""
 
-    @admin_command(app, "create-partitioned-topic")
+    @admin_command(app, "create-partitioned-topic", panel="Partitioned topics", line="Create one.")
     def create_partitioned_topic(api: AdminApi, topic: TopicArgument, partitions: CountOption) -> Answer:
         """Create a partitioned topic. Each partition is created on its first use."""
         api.put(_path(topic), partitions)
         return f"created topic {topic} with {partitions} partitions"
 
-    @admin_command(app, "update-partitioned-topic")
+    @admin_command(app, "update-partitioned-topic", panel="Partitioned topics", line="Add partitions to one.")
     def update_partitioned_topic(
         api: AdminApi, topic: TopicArgument, partitions: CountOption, yes: YesOption = False
     ) -> Answer:
@@ -43,17 +43,17 @@ def add_partitions(app: typer.Typer) -> None:
         api.post(_path(topic), partitions)
         return f"topic {topic} has {partitions} partitions"
 
-    @admin_command(app, "get-partitioned-topic-metadata")
+    @admin_command(app, "get-partitioned-topic-metadata", panel="Partitioned topics", line="Show how many partitions.")
     def show_partitions(api: AdminApi, topic: TopicArgument) -> Answer:
         """Show the number of partitions of a topic; 0 if it is not partitioned."""
         return api.get(_path(topic))
 
-    @admin_command(app, "list-partitioned-topics")
+    @admin_command(app, "list-partitioned-topics", panel="Partitioned topics", line="List those of a namespace.")
     def list_partitioned_topics(api: AdminApi, namespace: NamespaceArgument = "public/default") -> Answer:
         """List the partitioned topics of a namespace."""
         return api.get(f"{topics_path(namespace)}/partitioned")
 
-    @admin_command(app, "delete-partitioned-topic")
+    @admin_command(app, "delete-partitioned-topic", panel="Partitioned topics", line="Delete one for ever.")
     def delete_partitioned_topic(api: AdminApi, topic: TopicArgument) -> Answer:
         """Permanently delete a topic with all its partitions and their messages."""
         api.delete(_path(topic))

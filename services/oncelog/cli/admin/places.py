@@ -48,7 +48,7 @@ def storage_node(api: AdminApi, typed: str) -> str:
     check_part(typed, field="incarnation")
     if len(typed) >= INCARNATION_CHARACTERS:
         return typed
-    listed = api.get(f"{ROOT}/storage-nodes")
+    listed = api.get(f"{ROOT}/storage-nodes", all=True)
     nodes = [str(one.get("incarnation")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     found = [node for node in nodes if node.startswith(typed)]
     if len(found) > 1:

@@ -13,8 +13,9 @@ import typer
 
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.switches import Applied, cluster_place
+from oncelog.cli.admin.switches import POLICIES_PANEL, Applied, cluster_place
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.subscriptions.retention import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
 
 #: Returns the path of an object, from the name that the user typed.
 Place = Callable[[AdminApi, str], str]
@@ -36,13 +37,32 @@ RetentionTime = Annotated[
 ]
 RetentionSize = Annotated[str, typer.Option("--size", "-s", help="How much: 500M, 10G; -1: no limit.")]
 TtlOption = Annotated[str, typer.Option("--ttl", "-t", help="Age from which messages expire: 30m, 7d; 0: never.")]
-QuotaSize = Annotated[str, typer.Option("--limit", "-l", help="Bytes of unacknowledged messages: 10G; -1: no limit.")]
+# `--limit` is Pulsar's name of what its REST interface calls limitSize.
+QuotaSize = Annotated[
+    str,
+    typer.Option(
+        "--limit-size", "--limit", "-l", help="Bytes of unacknowledged messages: 10G; at least 1; -1: no limit."
+    ),
+]
 QuotaTime = Annotated[
-    str, typer.Option("--limit-time", "-lt", help="Age of the oldest unacknowledged message: 7d; -1: no limit.")
+    str,
+    typer.Option(
+        "--limit-time", "-lt", help="Age of the oldest unacknowledged message: 7d; at least 1s; -1: no limit."
+    ),
 ]
 QuotaPolicy = Annotated[QuotaOption, typer.Option("--policy", "-p", help="What happens above a limit.")]
-RangesOption = Annotated[int, typer.Option("--max", min=0, help="Number of acknowledged ranges.")]
-BytesOption = Annotated[str, typer.Option("--max", help="Bytes: 4M; at most 64M.")]
+RangesOption = Annotated[
+    int,
+    typer.Option(
+        "--max",
+        min=0,
+        help="Number of acknowledged ranges; 0: deliver nothing new while a message is acked out of order.",
+    ),
+]
+BytesOption = Annotated[
+    str,
+    typer.Option("--max", help="Bytes: 4M; at most 64M; 0: deliver nothing new while a message is acked out of order."),
+]
 
 
 def add_policies(app: typer.Typer, level: str, place: Place) -> None:
@@ -56,9 +76,9 @@ def add_policies(app: typer.Typer, level: str, place: Place) -> None:
         return _set(api, f"{place(api, name)}/messageTTL", _seconds(ttl, "ttl"), f"message TTL of {name}")
 
     def set_quota(
-        api: AdminApi, name: Name, policy: QuotaPolicy, limit: QuotaSize = "-1", limit_time: QuotaTime = "-1"
+        api: AdminApi, name: Name, policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaTime = "-1"
     ) -> Answer:
-        body = _quota(policy, limit, limit_time)
+        body = _quota(policy, limit_size, limit_time)
         return _set(api, f"{place(api, name)}/backlogQuota", body, f"backlog quota of {name}")
 
     def set_ranges(api: AdminApi, name: Name, max_ranges: RangesOption) -> Answer:
@@ -81,8 +101,10 @@ def add_cluster_policies(app: typer.Typer) -> None:
     def set_ttl(api: AdminApi, ttl: TtlOption) -> Answer:
         return _set(api, cluster_place(api, "messageTTL"), _seconds(ttl, "ttl"), "message TTL of the cluster")
 
-    def set_quota(api: AdminApi, policy: QuotaPolicy, limit: QuotaSize = "-1", limit_time: QuotaTime = "-1") -> Answer:
-        body = _quota(policy, limit, limit_time)
+    def set_quota(
+        api: AdminApi, policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaTime = "-1"
+    ) -> Answer:
+        body = _quota(policy, limit_size, limit_time)
         return _set(api, cluster_place(api, "backlogQuota"), body, "backlog quota of the cluster")
 
     def set_ranges(api: AdminApi, max_ranges: RangesOption) -> Answer:
@@ -112,7 +134,7 @@ def _commands(*setters: Callable[..., Answer]) -> list[tuple[str, str, Callable[
 def _add(app: typer.Typer, command: str, level: str, setter: Callable[..., Answer]) -> None:
     words = command.replace("-", " ")
     setter.__doc__ = f"Set the {words} of a {level}. The most specific level that sets it wins."
-    admin_command(app, f"set-{command}")(setter)
+    admin_command(app, f"set-{command}", panel=POLICIES_PANEL, line="Set it.")(setter)
 
 
 def _add_reading(app: typer.Typer, command: str, level: str, Name: object, place: Place) -> None:  # noqa: N803
@@ -147,8 +169,8 @@ def _describe(
     words = command.replace("-", " ")
     get.__doc__ = f"Show the {words} that is set on a {level}. With --applied, the effective value and its source."
     remove.__doc__ = f"Unset the {words} of a {level}. Then the next level decides."
-    admin_command(app, f"get-{command}")(get)
-    admin_command(app, f"remove-{command}")(remove)
+    admin_command(app, f"get-{command}", panel=POLICIES_PANEL, line="Show it.")(get)
+    admin_command(app, f"remove-{command}", panel=POLICIES_PANEL, line="Unset it.")(remove)
 
 
 def _path(place: Place, last: str, api: AdminApi, name: str) -> str:
@@ -179,12 +201,15 @@ def _retention(time: str, size: str) -> Answer:
     }
 
 
-def _quota(policy: QuotaOption, limit: str, limit_time: str) -> Answer:
-    return {
-        "limitSize": _size(limit, "limit"),
-        "limitTime": _seconds(limit_time, "limit-time"),
-        "policy": policy.value,
-    }
+def _quota(policy: QuotaOption, limit_size: str, limit_time: str) -> Answer:
+    size_bytes, seconds = _size(limit_size, "limit-size"), _seconds(limit_time, "limit-time")
+    for value, highest, field in (
+        (size_bytes, QUOTA_BYTES_MAX, "limit-size"),
+        (seconds, QUOTA_SECONDS_MAX, "limit-time"),
+    ):
+        if value != _NO_LIMIT and not 1 <= value <= highest:
+            raise InvalidArgument(f"{field}: must be 1 to {highest}, or -1 for no limit", field=field, limit=highest)
+    return {"limitSize": size_bytes, "limitTime": seconds, "policy": policy.value}
 
 
 def _seconds(typed: str, field: str) -> int:

@@ -23,6 +23,7 @@ _INCARNATION_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 NODE_HELP = "incarnation, a unique prefix of it, or the host that the node advertises."
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help=f"Storage node: {NODE_HELP}")]
 NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE...", help=f"Storage nodes, each by its {NODE_HELP}")]
+EveryNodeOption = Annotated[bool, typer.Option("--all", help="List retired storage nodes, too.")]
 WaitSecondsOption = Annotated[int, typer.Option("--wait-seconds", help="Longest time to wait, in seconds.", min=1)]
 LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="Id of a ledger, from the list.", min=0)]
 
@@ -46,9 +47,9 @@ storage = typer.Typer(help="Show storage nodes and ledgers, and repair them.", n
 
 
 @admin_command(storage, "nodes")
-def list_nodes(api: AdminApi) -> Answer:
-    """List the storage nodes with what they hold, lack and owe."""
-    return api.get(f"{_ROOT}/nodes")
+def list_nodes(api: AdminApi, every: EveryNodeOption = False) -> Answer:
+    """List the storage nodes with what they hold, lack and owe. Retired ones are listed while a ledger names them."""
+    return api.get(f"{_ROOT}/nodes", all=every or None)
 
 
 @admin_command(storage, "ledgers")

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import typer
 
-from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.commands import Report, admin_command
 from oncelog.cli.admin.places import topic_path
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.read.start import parse_start
@@ -42,13 +42,14 @@ def list_subscriptions(api: AdminApi, topic: TopicArgument) -> Answer:
 
 
 @admin_command(subscriptions, "stats")
-def show_subscription(api: AdminApi, topic: TopicArgument, subscription: NameArgument) -> Answer:
-    """Show a subscription: backlog, position, state of its acknowledgements, and consumers."""
+def show_subscription(api: AdminApi, topic: TopicArgument, subscription: NameArgument) -> Report:
+    """Show a subscription: backlog, position, state of its acknowledgements, and consumers.
+
+    With -o json: {topic: its statistics}, with one entry for each partition of a partitioned topic.
+    """
     answer = api.get(_path(topic, subscription))
-    if isinstance(answer, dict) and len(answer) == 1:
-        only = next(iter(answer.values()))
-        return only if isinstance(only, dict) else answer
-    return answer
+    only = next(iter(answer.values())) if isinstance(answer, dict) and len(answer) == 1 else None
+    return Report(only if isinstance(only, dict) else answer, answer)
 
 
 @admin_command(subscriptions, "create")

@@ -8,6 +8,8 @@ import typer
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer
 
+#: The group of the policies in the help. Each has three commands, so the line of each is short there.
+POLICIES_PANEL = "Policies: the most specific level that sets one wins"
 #: Returns the path of a switch, from the name that the user typed.
 Place = Callable[[AdminApi, str], str]
 
@@ -75,9 +77,9 @@ def _add(
     )
     remove_switch.__doc__ = f"Unset {switch} of a {level}. Then the next level decides."
     name = switch.replace(" ", "-")
-    admin_command(app, f"set-{name}")(set_switch)
-    admin_command(app, f"get-{name}")(get_switch)
-    admin_command(app, f"remove-{name}")(remove_switch)
+    admin_command(app, f"set-{name}", panel=POLICIES_PANEL, line="Turn it on or off.")(set_switch)
+    admin_command(app, f"get-{name}", panel=POLICIES_PANEL, line="Show it.")(get_switch)
+    admin_command(app, f"remove-{name}", panel=POLICIES_PANEL, line="Unset it.")(remove_switch)
 
 
 def _read(api: AdminApi, path: str, applied: bool) -> Answer:

@@ -40,7 +40,7 @@ TopOption = Annotated[
 def add_topic_list(app: typer.Typer) -> None:
     """Add the command."""
 
-    @admin_command(app, "list")
+    @admin_command(app, "list", line="List topics, or their state.")
     def list_topics(
         api: AdminApi, namespace: NamespaceArgument = None, state: StateOption = None, top: TopOption = None
     ) -> Answer:

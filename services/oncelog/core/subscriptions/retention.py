@@ -29,6 +29,9 @@ CLOCK_CHECK_MS_MAX = 600_000
 ROLL_AGE_MS_MIN = 600_000
 #: Backlog quotas evict down to this part of the limit, in percent.
 EVICT_PERCENT = 90
+#: The highest limits of a backlog quota: bytes, and Pulsar's seconds.
+QUOTA_BYTES_MAX = 2**62
+QUOTA_SECONDS_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

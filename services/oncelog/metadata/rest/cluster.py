@@ -12,7 +12,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.rest.access import anybody
-from oncelog.metadata.rest.values import BrokersHealth, OwnerView, StorageNodeView
+from oncelog.metadata.rest.values import BrokersHealth, EveryNode, OwnerView, StorageNodeView
 from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
 from oncelog.stores.repair_store import RepairProgress
 
@@ -68,9 +68,9 @@ def routes(coordination: Coordination) -> APIRouter:
         )
 
     @router.get("/storage-nodes", summary="List the storage nodes", operation_id="list_storage_nodes")
-    async def list_storage_nodes() -> list[StorageNodeView]:
-        """Live storage nodes, and those whose directories have joined the cluster before."""
-        return await _storage_nodes(coordination)
+    async def list_storage_nodes(every: EveryNode = False) -> list[StorageNodeView]:
+        """The storage nodes that are live, or away and may return. Retired ones only with `all`."""
+        return [node for node in await _storage_nodes(coordination) if every or node.live or not node.retired]
 
     @router.get("/storage-nodes/{incarnation}", summary="Show a storage node", operation_id="get_storage_node")
     async def get_storage_node(incarnation: IncarnationPath) -> StorageNodeView:

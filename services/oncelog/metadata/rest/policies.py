@@ -33,11 +33,14 @@ _Switch = Annotated[StrictBool, Body(description="true: on, false: off.")]
 _Seconds = Annotated[
     StrictInt, Field(ge=0, le=NUMBER_MAX), Body(description="Seconds after which a message expires; 0: never.")
 ]
-_Ranges = Annotated[StrictInt, Field(ge=0, le=NUMBER_MAX), Body(description="Acknowledged ranges; 200000 by default.")]
+_ZERO = "0: nothing new is delivered while any message is acknowledged out of order."
+_Ranges = Annotated[
+    StrictInt, Field(ge=0, le=NUMBER_MAX), Body(description=f"Acknowledged ranges; 200000 by default. {_ZERO}")
+]
 _StateBytes = Annotated[
     StrictInt,
     Field(ge=0, le=TOPIC_STATE_BYTES_MAX),
-    Body(description="Bytes, at most 64 MiB, the hard limit of a topic; 4 MiB by default."),
+    Body(description=f"Bytes, at most 64 MiB, the hard limit of a topic; 4 MiB by default. {_ZERO}"),
 ]
 _Retention = Annotated[RetentionBody, Body(description="Limits of time and size.")]
 _Quota = Annotated[BacklogQuotaBody, Body(description="Limits of size and age, and what happens then.")]

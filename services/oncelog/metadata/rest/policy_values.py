@@ -9,12 +9,17 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.subscriptions.retention import BacklogQuota, QuotaAction, RetentionPolicy
+from oncelog.core.subscriptions.retention import (
+    QUOTA_BYTES_MAX,
+    QUOTA_SECONDS_MAX,
+    BacklogQuota,
+    QuotaAction,
+    RetentionPolicy,
+)
 
 T = TypeVar("T")
 #: The highest number of a body, as in Pulsar.
 NUMBER_MAX = 2**31 - 1
-_BYTES_MAX = 2**62
 _MINUTE_MS = 60_000
 _MB = 1 << 20
 _NO_LIMIT = -1
@@ -54,10 +59,13 @@ class BacklogQuotaBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limitSize: StrictInt = Field(  # noqa: N815 - Pulsar's name
-        default=_NO_LIMIT, ge=_NO_LIMIT, le=_BYTES_MAX, description="Bytes of messages; -1: no limit"
+        default=_NO_LIMIT, ge=_NO_LIMIT, le=QUOTA_BYTES_MAX, description="Bytes of messages; -1: no limit"
     )
     limitTime: StrictInt = Field(  # noqa: N815 - Pulsar's name
-        default=_NO_LIMIT, ge=_NO_LIMIT, le=NUMBER_MAX, description="Age in seconds of the oldest message; -1: no limit"
+        default=_NO_LIMIT,
+        ge=_NO_LIMIT,
+        le=QUOTA_SECONDS_MAX,
+        description="Age in seconds of the oldest message; -1: no limit",
     )
     policy: QuotaName = Field(
         description="producer_request_hold: publishing waits; producer_exception: publishing fails; "

@@ -31,6 +31,7 @@ from oncelog.metadata.rest.storage_values import (
     VerifiedCopy,
     VerifyReport,
 )
+from oncelog.metadata.rest.values import EveryNode
 from oncelog.stores.registry import Decommission
 from oncelog.wire import storage_pb2 as pb
 
@@ -76,13 +77,17 @@ def routes(coordination: Coordination) -> APIRouter:
 
 def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
     @router.get("/nodes", summary="List storage nodes with their copies", operation_id="list_storage_copies")
-    async def list_nodes() -> list[StorageNodeReport]:
-        """Every storage node that ever joined: what it holds, what it lacks, and what it owes."""
+    async def list_nodes(every: EveryNode = False) -> list[StorageNodeReport]:
+        """Each storage node: what it holds, what it lacks, and what it owes.
+
+        Retired and removed ones are listed while a ledger names them, and afterwards only with `all`.
+        """
         repair = coordination.repair
         seen = await repair.watch.refresh()
         described = await repair.report.descriptions(seen.registered)
-        every = sorted(seen.live.keys() | seen.cookies.keys())
-        return [_node(node, repair.watch, described.get(node)) for node in every]
+        known = sorted(seen.live.keys() | seen.cookies.keys())
+        reports = [_node(node, repair.watch, described.get(node)) for node in known]
+        return [each for each in reports if every or each.ledgers or each.state not in ("retired", "removed")]
 
     @router.post(
         "/nodes/{incarnation}/decommission",

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Path
+from fastapi import Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
@@ -35,6 +35,8 @@ TenantPath = Annotated[str, Depends(_tenant)]
 NamespacePath = Annotated[NamespaceName, Depends(_namespace)]
 TopicPath = Annotated[TopicName, Depends(_topic)]
 ClusterPath = Annotated[str, Depends(_cluster)]
+
+EveryNode = Annotated[bool, Query(alias="all", description="true: retired storage nodes, too.")]
 
 
 class NewNamespace(BaseModel):
