@@ -7,6 +7,7 @@ import re
 import ssl
 import tomllib
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,8 @@ def test_immutable_fields_depend_on_no_value_except_volumes(name: str) -> None:
     """A value that is changed later must not make an upgrade impossible. The documents state this limit for size,
     class and annotations of volumes."""
     frozen = immutable("pipeline")
-    for workload, seen in immutable(name).items():
+    # A copy: what helm rendered is shared by all tests.
+    for workload, seen in deepcopy(immutable(name)).items():
         for claim in seen.get("volumeClaimTemplates", []):
             claim["spec"] = frozen[workload]["volumeClaimTemplates"][0]["spec"]
             claim["metadata"].pop("annotations", None)
