@@ -44,6 +44,15 @@ def test_install_is_ready_within_a_minute(release: Release) -> None:
     assert {status["name"]: status["restartCount"] for status in statuses if status["restartCount"]} == {}
 
 
+def test_declared_namespaces_and_topics_exist_after_the_install(release: Release) -> None:
+    """The Job of the post-install hook has created them, and is gone. The upgrade below finds nothing to change."""
+    rights = json.loads(release.oncelog("admin", "namespaces", "permissions", "declared/orders", "-o", "json"))
+    assert rights == {"importer": ["produce"]}
+    topics = release.oncelog("admin", "topics", "list-partitioned-topics", "declared/orders", "-o", "json")
+    assert json.loads(topics) == ["declared/orders/new"]
+    assert "oncelog-provisioning" not in release.kubectl("get", "jobs", "--output", "name")
+
+
 def test_helm_test_passes(release: Release) -> None:
     """The same producer and sequence id twice, read once. --logs needs the pod after its end."""
     assert "Succeeded" in release.helm("test", RELEASE, "--timeout", "90s", "--logs")
