@@ -192,7 +192,10 @@ def _topic_changes(api: AdminApi, name: str, wanted: WantedTopic, place: FilePla
         yield _creation(what, path if partitions is None else f"{path}/partitions", partitions, place)
     elif partitions is not None and present != {"partitions": partitions}:
         count = present.get("partitions") if isinstance(present, dict) else None
-        raise place.inside("partitions").refused(f"the topic has {count}, not {partitions}: apply does not change that")
+        raise place.inside("partitions").refused(
+            f"the topic has {count}, not {partitions}: apply does not change that, because of the order of keys "
+            "(see oncelog admin topics update-partitioned-topic)"
+        )
     yield from _policy_changes(api, what, path, wanted.policies, place, of_topic=True, created=present is None)
 
 
