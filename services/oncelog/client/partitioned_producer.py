@@ -26,6 +26,7 @@ from oncelog.client.network import Network
 from oncelog.client.partition_watch import PartitionWatch
 from oncelog.client.pending_results import without_errors
 from oncelog.client.producer import AsyncProducer
+from oncelog.client.receivers import SendCallback
 from oncelog.client.results import BatchResult, RoutedBatchResult, SendResult
 from oncelog.client.send_buffer import Properties
 from oncelog.client.sender import ProducerOptions
@@ -136,6 +137,21 @@ class PartitionedProducer(AsyncProducer):
         part = self._part_of(sequence_id, key)
         return part.send_nowait(
             value, sequence_id=sequence_id, key=key, event_time_ms=event_time_ms, properties=properties
+        )
+
+    def send_async(
+        self,
+        value: Buffer,
+        callback: SendCallback,
+        *,
+        sequence_id: int | None = None,
+        key: Key | None = None,
+        event_time_ms: int | None = None,
+        properties: Properties | None = None,
+    ) -> None:
+        part = self._part_of(sequence_id, key)
+        part.send_async(
+            value, callback, sequence_id=sequence_id, key=key, event_time_ms=event_time_ms, properties=properties
         )
 
     def _part_of(self, sequence_id: int | None, key: Key | None) -> AsyncProducer:

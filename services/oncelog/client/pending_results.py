@@ -15,6 +15,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol
 
+from oncelog.client.receivers import fail, report
 from oncelog.client.results import AnsweredBatch, AnsweredRange, BatchResult, SendResult, TopicPartition
 from oncelog.client.send_buffer import PackedBatch
 from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
@@ -47,30 +48,33 @@ class PendingResult(Protocol):
 
 
 class PendingMessages:
-    """A batch of single messages, each with its own future."""
+    """A batch of single messages, each with its own future or callback."""
 
-    __slots__ = ("_futures", "_ids")
+    __slots__ = ("_ids", "_receivers")
 
     def __init__(self, packed: PackedBatch) -> None:
-        self._futures = packed.futures
+        self._receivers = packed.receivers
         self._ids = packed.ids
 
     def completed(self, topic: TopicPartition, ids: BatchIds, ranges: list[AnsweredRange]) -> None:
         given: Sequence[int] = self._ids if self._ids is not None else range(ids.first, ids.last + 1)
-        rows = zip(self._futures, given, strict=True)
+        rows = zip(self._receivers, given, strict=True)
         for size, stored, resent, error in ranges:
-            for index, (future, sequence_id) in enumerate(islice(rows, size)):
-                if future.done():
-                    continue
-                if stored is not None:
-                    future.set_result(SendResult(topic, stored, index, sequence_id, resent=resent))
-                elif error is not None:
-                    future.set_exception(error)
+            for index, (receiver, sequence_id) in enumerate(islice(rows, size)):
+                if stored is None:
+                    if error is not None:
+                        fail(receiver, error)
+                elif not isinstance(receiver, asyncio.Future):
+                    try:
+                        receiver(SendResult(topic, stored, index, sequence_id, resent=resent), None)
+                    except Exception as raised:  # noqa: BLE001  # the application's
+                        report(receiver, raised)
+                elif not receiver.done():
+                    receiver.set_result(SendResult(topic, stored, index, sequence_id, resent=resent))
 
     def failed(self, error: OncelogError) -> None:
-        for future in self._futures:
-            if not future.done():
-                future.set_exception(error)
+        for receiver in self._receivers:
+            fail(receiver, error)
 
 
 class PendingList:

@@ -1,11 +1,10 @@
 """Messages that are not packed yet: those that arrive while the producer cannot send become one batch."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oncelog.client.results import SendResult
+from oncelog.client.receivers import SendReceiver, fail
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, pack_values
@@ -35,13 +34,13 @@ _NO_EXTRAS = Extras(None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
-    """One batch ready to be sent, and the futures of its messages. ids: as given, None when they are automatic."""
+    """One batch ready to be sent, and who gets the result of each message. ids: as given, None: they are automatic."""
 
     payload: bytes
     count: int
     packed_ids: BatchIds | None
     ids: Sequence[int] | None
-    futures: "list[asyncio.Future[SendResult]]"
+    receivers: list[SendReceiver]
 
 
 class Packer:
@@ -77,14 +76,14 @@ def pack_extras(extras: Sequence[Extras]) -> bytes:
 
 
 class SendBuffer:
-    """The gathered messages: values, ids and futures in parallel lists."""
+    """The gathered messages: values, ids and receivers in parallel lists."""
 
     def __init__(self, packer: Packer, *, contiguous: bool) -> None:
         self.size_bytes = 0
         self._contiguous = contiguous
         self._packer = packer
         self._values: list[Buffer] = []
-        self._futures: list[asyncio.Future[SendResult]] = []
+        self._receivers: list[SendReceiver] = []
         #: parallel to the values, or empty when ids are automatic
         self._ids: list[int] = []
         #: {index of the value: its extras}
@@ -93,23 +92,21 @@ class SendBuffer:
     def __len__(self) -> int:
         return len(self._values)
 
-    def add(
-        self, value: bytes, sequence_id: int | None, extras: Extras | None, future: "asyncio.Future[SendResult]"
-    ) -> None:
+    def add(self, value: bytes, sequence_id: int | None, extras: Extras | None, receiver: SendReceiver) -> None:
         if extras is not None:
             self._extras[len(self._values)] = extras
             self.size_bytes += extras.size_bytes
         if sequence_id is not None:
             self._ids.append(sequence_id)
         self._values.append(value)
-        self._futures.append(future)
+        self._receivers.append(receiver)
         self.size_bytes += len(value) + MESSAGE_OVERHEAD_BYTES
 
     def take_all(self) -> list[PackedBatch]:
         """Everything as batches, in order. An id that does not ascend starts a new batch; so does a gap in the ids of a
         contiguous producer."""
-        values, futures, ids, extras = self._values, self._futures, self._ids, self._extras
-        self._values, self._futures, self._ids, self._extras = [], [], [], {}
+        values, receivers, ids, extras = self._values, self._receivers, self._ids, self._extras
+        self._values, self._receivers, self._ids, self._extras = [], [], [], {}
         self.size_bytes = 0
         packed = []
         start, end = 0, 0 if ids else len(values)
@@ -121,16 +118,16 @@ class SendBuffer:
                 payload += pack_extras([extras.get(i, _NO_EXTRAS) for i in range(start, start + count)])
             given = ids[start : start + count] if ids else None
             packed_ids = None if given is None else pack_sequence_ids(given)
-            packed.append(PackedBatch(payload, count, packed_ids, given, futures[start : start + count]))
+            packed.append(PackedBatch(payload, count, packed_ids, given, receivers[start : start + count]))
             start += count
         return packed
 
     def fail_all(self, error: OncelogError) -> None:
         """Fail all messages. None of them was sent, so none is stored."""
-        for future in self._futures:
-            if not future.done():
-                future.set_exception(error.of_send(stored=False))
-        self._values, self._futures, self._ids, self._extras = [], [], [], {}
+        receivers = self._receivers
+        self._values, self._receivers, self._ids, self._extras = [], [], [], {}
+        for receiver in receivers:
+            fail(receiver, error.of_send(stored=False))
         self.size_bytes = 0
 
     def _batch_end(self, ids: Sequence[int], start: int) -> int:

@@ -14,7 +14,7 @@ from opentelemetry.trace import get_tracer
 
 from oncelog.client.network import Network
 from oncelog.client.pending_results import OnUnverified, PendingMessages, PendingResult
-from oncelog.client.results import SendResult
+from oncelog.client.receivers import SendReceiver
 from oncelog.client.send_buffer import MESSAGE_OVERHEAD_BYTES, Extras, Packer, SendBuffer
 from oncelog.client.session_driver import SessionDriver
 from oncelog.core.errors import OncelogError, SequenceIdRequired
@@ -53,6 +53,7 @@ class Sender:
         self.driver = SessionDriver(
             options.settings, topic, network, on_unverified=options.on_unverified, changed=self._session_changed
         )
+        self._loop = asyncio.get_running_loop()
         self.packer = Packer(options.batch_bytes_max)
         self._core = self.driver.core
         self._buffer = SendBuffer(self.packer, contiguous=options.settings.mode is SequenceMode.CONTIGUOUS)
@@ -99,14 +100,12 @@ class Sender:
             message = f"this producer uses {given} sequence ids: give an id with every message or with none"
             raise SequenceIdRequired(message, field="sequence_id").of_send(stored=False)
 
-    def add(
-        self, value: bytes, sequence_id: int | None, extras: Extras | None, future: "asyncio.Future[SendResult]"
-    ) -> None:
+    def add(self, value: bytes, sequence_id: int | None, extras: Extras | None, receiver: SendReceiver) -> None:
         """Take one message. It is packed at the end of this pass of the loop, or later together with others."""
-        self._buffer.add(value, sequence_id, extras, future)
+        self._buffer.add(value, sequence_id, extras, receiver)
         if not self._pump_due:
             self._pump_due = True
-            future.get_loop().call_soon(self._pump)
+            self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         """Pack the gathered messages, if the session can take them now."""

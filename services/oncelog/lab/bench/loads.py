@@ -89,26 +89,37 @@ async def send_futures(producer: AsyncProducer, *, message_bytes: int, seconds: 
     return Throughput(sent * message_bytes / took, took)
 
 
-async def send_callbacks(producer: AsyncProducer, *, message_bytes: int, seconds: float) -> Throughput:
-    """send_nowait for each message, and a callback for each future. Raises the error of a message."""
+async def send_callbacks(
+    producer: AsyncProducer, *, message_bytes: int, seconds: float, futures: bool = False
+) -> Throughput:
+    """send_async for each message with its callback, or send_nowait and a callback for each future.
+
+    Raises the error of a message.
+    """
     values = make_values(message_bytes, FUTURES_AT_ONCE)
     pending_max = min(FUTURES_PENDING_MAX, FUTURES_PENDING_BYTES_MAX // message_bytes)
     sent = stored = 0
     failed: BaseException | None = None
     room = asyncio.Event()
 
-    def answered(future: SendFuture) -> None:
+    def answered(_result: SendResult | None, error: BaseException | None) -> None:
         nonlocal stored, failed
         stored += 1
         if stored == sent or sent - stored == pending_max - FUTURES_AT_ONCE:
             room.set()
-        failed = failed or future.exception()
+        failed = failed or error
+
+    def done(future: SendFuture) -> None:
+        answered(None, future.exception())
 
     began = time.perf_counter()
     async with _deadline(seconds):
         while time.perf_counter() - began < seconds and failed is None:
             for value in values:
-                producer.send_nowait(value).add_done_callback(answered)
+                if futures:
+                    producer.send_nowait(value).add_done_callback(done)
+                else:
+                    producer.send_async(value, answered)
             sent += len(values)
             await asyncio.sleep(0)
             while sent - stored > pending_max - FUTURES_AT_ONCE:

@@ -1,8 +1,8 @@
 """Small: what a message costs when the application gives messages one by one, or a few at a time.
 
 lone message         one message every 5 ms, one producer: the CPU of each message
-future, callback     send_nowait for every message, as fast as the limits of pending messages allow; each future is
-                     awaited, or has a callback
+callback             send_async for every message, as fast as the limits of pending messages allow
+future               the same with send_nowait; each future has a callback, or is awaited
 lists of 20          send_many of 20 messages, one call at a time for each of 64 producers
 one in flight        1,000 producers of one topic; each sends its next message after the answer to the last
 
@@ -30,7 +30,7 @@ Load = Callable[[list[AsyncProducer]], Awaitable[tuple[int, float]]]
 
 
 async def small_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
-    """Five rows."""
+    """Six rows."""
     cluster = await stack.cluster()
     size, seconds = settings.message_bytes, settings.seconds
 
@@ -46,6 +46,10 @@ async def small_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> 
     async def callbacks(own: list[AsyncProducer]) -> tuple[int, float]:
         return (await send_callbacks(own[0], message_bytes=size, seconds=seconds)).messages(size)
 
+    async def future_callbacks(own: list[AsyncProducer]) -> tuple[int, float]:
+        load = await send_callbacks(own[0], message_bytes=size, seconds=seconds, futures=True)
+        return load.messages(size)
+
     async def lists(own: list[AsyncProducer]) -> tuple[int, float]:
         return (await send_in_turn(own, message_bytes=size, count=_LIST_MESSAGES, seconds=seconds)).messages(size)
 
@@ -57,6 +61,7 @@ async def small_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> 
         return [
             await bench.cpu_row(f"CPU of a lone message at {settings.latency_rate:g} msg/s", 1, lone),
             await bench.row("one callback each", 1, callbacks, FigureTarget(400_000)),
+            await bench.row("one future with a callback each", 1, future_callbacks),
             await bench.row("one future each", 1, futures, FigureTarget(600_000)),
             await bench.cpu_row(
                 f"CPU of a message in lists of {_LIST_MESSAGES}, {_LIST_PRODUCERS} producers",
@@ -78,7 +83,7 @@ class _SmallBench:
         self._runs = runs
         self._tell = tell
 
-    async def row(self, what: str, producers: int, load: Load, target: FigureTarget) -> BenchRow:
+    async def row(self, what: str, producers: int, load: Load, target: FigureTarget | None = None) -> BenchRow:
         """The rate, with the CPU of a message as its note."""
         rates, cpu = await self._measure(what, producers, load)
         detail: dict[str, object] = {"runs": rounded(rates), "cpu_us": cpu}
