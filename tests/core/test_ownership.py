@@ -19,7 +19,7 @@ from oncelog.core.coordination.ownership import (
     Trimmed,
     WriteTopicRecord,
 )
-from oncelog.core.errors import NotOwner, OncelogError, TopicNotFound
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch
@@ -321,3 +321,18 @@ def test_suspicion_drops_pending_writes_of_the_ack_chain() -> None:
     ownership.record_read(TopicRecordRead(MINE, 7))
     assert ownership.record_read(TopicRecordRead(MINE.with_ledger(link(4)), 8)) == [Owned()]
     assert ownership.record_written(ok(9)) == []
+
+
+@pytest.mark.hazard(86)
+def test_link_takes_the_place_of_an_empty_ledger() -> None:
+    """In the same write. Only the last one can be replaced."""
+    ownership = owning()
+    ownership.core.link(link(4), instead=LedgerId(3))
+    four = MINE.with_ledger(link(4), instead=LedgerId(3))
+    assert [each.ledger_id for each in four.ledgers] == [1, 2, 4]
+    assert ownership._take() == [WriteTopicRecord(four, 7)]
+    assert ownership.record_written(ok(8)) == [Linked(LedgerId(4), LedgerId(3))]
+    with pytest.raises(InvariantViolated):
+        MINE.with_ledger(link(4), instead=LedgerId(2))
+    acks = MINE.with_ack_ledger(LedgerId(5)).with_ack_ledger(LedgerId(7), instead=LedgerId(5))
+    assert (acks.acks, acks.acks_deleted_below) == ((7,), 0)

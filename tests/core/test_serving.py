@@ -12,7 +12,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.effects import EndSession, LastAddConfirmed
 from oncelog.core.topic.events import DrainRequested
-from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.serving import SMALL_PART, SMALL_PATIENCE, TopicSettings
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, D, received
 from tests.core.test_topic import serving, stored
@@ -71,7 +71,7 @@ def test_ledger_rolls_by_size() -> None:
 
 def test_ledger_rolls_by_age_when_it_was_used() -> None:
     """An idle topic creates no ledgers."""
-    world, owner = serving()
+    world, owner = served(replace(SETTINGS, ledger_entries_max=SMALL_PART))
     owner.tick(SETTINGS.ledger_age_max_ms).run()
     assert len(ledgers(world)) == 1
     owner.open()
@@ -79,6 +79,61 @@ def test_ledger_rolls_by_age_when_it_was_used() -> None:
     assert len(ledgers(world)) == 2
     owner.tick(SETTINGS.ledger_age_max_ms).run()
     assert len(ledgers(world)) == 2
+
+
+@pytest.mark.hazard(8, 86)
+def test_small_ledger_gets_older_but_is_replaced_in_the_end() -> None:
+    """A topic with a message now and then had a ledger each ten minutes. One that stays open for ever would never be
+    repaired."""
+    world, owner = serving()
+    owner.open()
+    for _ in range(SMALL_PATIENCE - 1):
+        owner.tick(SETTINGS.ledger_age_max_ms).run()
+    assert len(ledgers(world)) == 1
+    owner.tick(SETTINGS.ledger_age_max_ms).run()
+    assert len(ledgers(world)) == 2
+
+
+@pytest.mark.hazard(86)
+def test_ledger_without_an_entry_leaves_the_list_with_the_next_link() -> None:
+    """Takeovers of an idle topic added one each: 24 ledgers for one message were seen."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [1]))
+    owner.run()
+    for number in range(24):
+        owner = Owner(world, f"o{number + 2}").take_over()
+        assert len(ledgers(world)) == 2
+    assert owner.core.serving is not None
+    assert owner.core.serving.log.table.state.next_index == 1
+
+
+@pytest.mark.hazard(67, 86)
+def test_record_of_an_unlisted_empty_ledger_goes_only_if_nothing_was_written_to_it() -> None:
+    """An entry that one storage node got and nobody confirmed would have no proof that it may be erased."""
+    for sent in (False, True):
+        world, owner = serving()
+        if sent:
+            world.silent = {A, B, C}
+            granted = owner.ask("p")
+            assert granted not in owner.answers
+        owner.handle(MemberLost(LedgerId(1), A))
+        owner.handle(MemberLost(LedgerId(1), B))
+        owner.run()
+        assert ledgers(world) == [2]
+        assert (LedgerId(1) in world.ledgers) is sent
+
+
+@pytest.mark.hazard(72, 86)
+def test_empty_ledger_that_was_given_up_stays_in_the_list() -> None:
+    """The log does not say yet what was given up; until then only the ledger's record does."""
+    world, _ = serving()
+    ledger_id = world.record.ledgers[-1].ledger_id
+    metadata, version = world.ledgers[ledger_id]
+    ended = replace(metadata.closed(end=EntryId(-1), length=0), given_up_by="ops")
+    world.ledgers[ledger_id] = (ended, version + 1)
+    Owner(world, "o2").take_over()
+    assert world.record.ledgers[0].ledger_id == ledger_id
 
 
 @pytest.mark.hazard(8)

@@ -124,22 +124,25 @@ class World:
         record, version = self.topic
         self.topic = (record.placed_on(owner), version + 1)
 
-    def is_below_a_floor(self, ledger_id: LedgerId) -> bool:
-        """Whether the record that listed this ledger proves that it was deleted (hazard 67)."""
+    def proves_deletion_of(self, ledger_id: LedgerId) -> bool:
+        """Whether the record that listed this ledger proves that it was deleted (hazard 67), or it has left its list
+        without an entry."""
         cursor = self.cursor[0]
         links = [*(link.ledger_id for link in self.links), *self.record.acks]
         floor = max(self.record.deleted_below, self.record.acks_deleted_below)
         if cursor is not None:
             links += [link.ledger_id for link in cursor.ledgers]
             floor = max(floor, cursor.deleted_below)
-        return ledger_id not in links and ledger_id < floor
+        metadata, _ = self.ledgers[ledger_id]
+        empty = metadata.state is LedgerState.CLOSED and metadata.end < 0 and not metadata.given_up_by
+        return ledger_id not in links and (ledger_id < floor or empty)
 
     def delete_pages(self, below: LedgerId) -> None:
         """Delete the pages below the floor, and the records of their ledgers."""
         for name, page in list(self.pages.items()):
             if page.ledgers[-1].ledger_id < below:
                 for ledger in page.ledgers:
-                    assert self.is_below_a_floor(ledger.ledger_id), "no proof of its end"
+                    assert ledger.ledger_id not in self.ledgers or self.proves_deletion_of(ledger.ledger_id)
                     self.ledgers.pop(ledger.ledger_id, None)
                 del self.pages[name]
 
@@ -304,7 +307,7 @@ class Owner:
                 return [LedgerWritten(effect.ledger_id, status, effect.version + 1)]
             case DeleteLedgers():
                 for ledger_id in effect.ledger_ids:
-                    assert ledger_id not in world.listed or world.is_below_a_floor(ledger_id), "no proof of its end"
+                    assert ledger_id not in world.listed or world.proves_deletion_of(ledger_id), "no proof of its end"
                     del world.ledgers[ledger_id]
                 return []
             case ReadLedgerPage(name):

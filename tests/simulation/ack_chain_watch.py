@@ -4,8 +4,6 @@ The entries of a ledger are kept when its record becomes CLOSED, because it may 
 hazards 25 and 53.
 """
 
-from collections.abc import Callable
-
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
@@ -36,18 +34,20 @@ class AckChainWatch:
         #: the changes of the folded ledgers, in order
         self.changes: list[Change] = []
 
-    def record_changed(self, before: TopicRecord, record: TopicRecord, closed: Callable[[LedgerId], bool]) -> None:
+    def record_changed(self, before: TopicRecord, record: TopicRecord, closed: Closed) -> None:
         if record.acks_deleted_below < before.acks_deleted_below or record.format < before.format:
             raise Violation("floors", f"the record went from {before} to {record}")
         if record.acks and record.format < 2:
             raise Violation("formats", f"the record lists an ack chain and has format {record.format}")
         for ledger_id in record.acks:
             if not self.ledgers or ledger_id > self.ledgers[-1]:
-                if self.ledgers and not closed(self.ledgers[-1]):
+                if self.ledgers and self.ledgers[-1] not in closed:
                     raise Violation("chaining", f"ack ledger {ledger_id} opens and {self.ledgers[-1]} is not CLOSED")
                 self.ledgers.append(ledger_id)
         for ledger_id in self.ledgers:
-            if ledger_id not in record.acks:
+            if ledger_id not in record.acks and ledger_id not in self.trimmed:
+                if ledger_id >= record.acks_deleted_below and closed[ledger_id][0].end >= 0:
+                    raise Violation("chaining", f"ack ledger {ledger_id} left the list above its floor")
                 self.trimmed[ledger_id] = None
         kept = [ledger_id for ledger_id in self.ledgers if ledger_id not in self.trimmed]
         if list(record.acks) != kept:

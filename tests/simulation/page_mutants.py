@@ -8,6 +8,7 @@ from oncelog.core.formats.ledger_page import ListPage, encode_page
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.topic.log_space import LogSpace
 from oncelog.core.topic.replay_list import ReplayList
+from oncelog.core.topic.serving import Serving
 from tests.simulation import topic_shell
 from tests.simulation.ledger_lists import page_path
 from tests.simulation.topic_shell import TopicShell
@@ -53,11 +54,17 @@ def _from_the_tail(ledgers: ReplayList, begin: Any) -> None:
     _start(ledgers, begin)
 
 
+def _last_of(_serving: Serving, last: Any, _ledgers: Any) -> Any:
+    """Every ledger leaves the list when the next one is linked."""
+    return last[0] if last else None
+
+
 #: (name, hazard, first seed, swaps)
 PAGE_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("page linked before it is written", 86, 6, ((TopicShell, "_write", _page_after_its_link),)),
     ("page without its first ledger", 86, 6, ((topic_shell, "encode_page", _without_the_first),)),
-    ("trim of a page without a floor", 86, 6, ((topic_record.TopicRecord, "without", _without_a_floor),)),
-    ("trim within a page takes all of it", 86, 148, ((LogSpace, "cut", _cut_as_a_whole),)),
+    ("trim of a page without a floor", 86, 31, ((topic_record.TopicRecord, "without", _without_a_floor),)),
+    ("trim within a page takes all of it", 86, 32, ((LogSpace, "cut", _cut_as_a_whole),)),
+    ("ledger with entries leaves its list", 86, 0, ((Serving, "_empty_one", _last_of),)),
     ("takeover replays no pages", 86, 24, ((ReplayList, "start", _from_the_tail),)),
 )  # fmt: skip

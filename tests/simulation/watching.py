@@ -40,6 +40,11 @@ def durable_copies(nodes: dict[Incarnation, StorageServer], ledger_id: LedgerId)
     return copies
 
 
+def _may_leave(metadata: LedgerMetadata) -> bool:
+    """Whether the ledger may leave its list above the floor: it was closed without an entry."""
+    return metadata.end < 0 and not metadata.given_up_by
+
+
 class TopicWatch:
     """One topic's records and takeovers, as they happen."""
 
@@ -64,7 +69,7 @@ class TopicWatch:
         before, self.record = self.record, record
         if record.owner_epoch < before.owner_epoch:
             raise Violation("owner epochs", f"the record went from {before.owner_epoch} to {record.owner_epoch}")
-        self.acks.record_changed(before, record, lambda ledger_id: ledger_id in closed)
+        self.acks.record_changed(before, record, closed)
         listed = [link.ledger_id for link in links]
         for link in links:
             if not self.ledgers or link.ledger_id > self.ledgers[-1]:
@@ -76,7 +81,7 @@ class TopicWatch:
                 raise Violation("list", f"{link} was linked with message {self.begins[link.ledger_id]}")
         for ledger_id in self.ledgers:
             if ledger_id not in listed and ledger_id not in self.trimmed:
-                if ledger_id >= record.deleted_below:
+                if ledger_id >= record.deleted_below and not _may_leave(closed[ledger_id][0]):
                     raise Violation("list", f"ledger {ledger_id} left the list above its floor {record.deleted_below}")
                 self.trimmed[ledger_id] = None
         kept = [ledger_id for ledger_id in self.ledgers if ledger_id not in self.trimmed]

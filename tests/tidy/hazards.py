@@ -421,7 +421,8 @@ HAZARDS = {
         "The list of a topic's ledgers is one record. After 50,000 ledgers ZooKeeper takes no larger one: the topic "
         "stops.",
         "Closed ledgers move to pages. A page and its link are one transaction on the topic record. A page is deleted "
-        "only below the floor. No process that does not read pages gets to see one.",
+        "only below the floor. No process that does not read pages gets to see one. An empty ledger leaves its list, "
+        "and a small one is rolled once a day.",
     ),
     88: Hazard(
         "The event time of one message raises an error in a handler. All dead letters behind it wait.",

@@ -33,6 +33,16 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     telemetry.observe_level(
         "topics_waiting", "Topics of this owner that are not served, by reason", lambda: waiting_topics(topics)
     )
+    telemetry.observe_level(
+        "topic_ledgers_max",
+        "Ledgers of the log with the most ledgers",
+        lambda: [Reading(max((runner.core.ownership.record.ledger_count for runner in topics), default=0))],
+    )
+    telemetry.observe_level(
+        "topic_unpaged_ledgers_max",
+        "Ledgers outside of pages, of the log with the most of them",
+        lambda: [Reading(max((len(runner.core.ownership.record.ledgers) for runner in topics), default=0))],
+    )
     telemetry.observe_level("producers", "Producers known to the served topics", lambda: [Reading(_producers(topics))])
     telemetry.observe_level(
         "recent_batches_bytes", "Memory for recent batches, all topics", lambda: [Reading(_remembered(topics))]

@@ -81,16 +81,18 @@ class OwnershipConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """The record lists this ledger of the log."""
+    """The record lists this ledger of the log. instead: the empty one before it, which is not listed any more."""
 
     ledger_id: LedgerId
+    instead: LedgerId | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AcksLinked:
-    """The record lists this ledger of the ack chain."""
+    """The same of the ack chain."""
 
     ledger_id: LedgerId
+    instead: LedgerId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,9 @@ class _PendingWrites:
 
     page: ListPage | None = None
     link: LedgerLink | None = None
+    link_instead: LedgerId | None = None
     link_acks: LedgerId | None = None
+    acks_instead: LedgerId | None = None
     trim: LogTrim | None = None
     trim_acks: int = 0
 
@@ -201,13 +205,14 @@ class Ownership:
             self._read_again = self._reading
         self.read()
 
-    def link(self, link: LedgerLink) -> None:
-        self._next.link = link
+    def link(self, link: LedgerLink, *, instead: LedgerId | None = None) -> None:
+        """Add a ledger to the log. instead: the last one, CLOSED without an entry, leaves the list."""
+        self._next.link, self._next.link_instead = link, instead
         self._write_next()
 
-    def link_acks(self, ledger_id: LedgerId) -> None:
+    def link_acks(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> None:
         """Add a ledger to the ack chain."""
-        self._next.link_acks = ledger_id
+        self._next.link_acks, self._next.acks_instead = ledger_id, instead
         self._write_next()
 
     def trim(self, trim: LogTrim) -> None:
@@ -233,9 +238,9 @@ class Ownership:
         if page is not None:
             self._writing = self.record.with_page(page.link)
         elif following.link is not None:
-            self._writing = self.record.with_ledger(following.link)
+            self._writing = self.record.with_ledger(following.link, instead=following.link_instead)
         elif following.link_acks is not None:
-            self._writing = self.record.with_ack_ledger(following.link_acks)
+            self._writing = self.record.with_ack_ledger(following.link_acks, instead=following.acks_instead)
         elif following.trim is not None:
             self._trimming = trim = following.trim
             self._writing = self.record.without(trim.last_gone, trim.page)
@@ -295,10 +300,10 @@ class Ownership:
             return Paged(written.pages[-1])
         if written.ledgers[-1:] != before.ledgers[-1:]:
             following.link = None
-            return Linked(written.ledgers[-1].ledger_id)
+            return Linked(written.ledgers[-1].ledger_id, following.link_instead)
         if written.acks[-1:] != before.acks[-1:]:
             following.link_acks = None
-            return AcksLinked(written.acks[-1])
+            return AcksLinked(written.acks[-1], following.acks_instead)
         trim = self._trimming
         if trim is not None:
             following.trim = None if following.trim == trim else following.trim

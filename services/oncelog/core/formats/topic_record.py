@@ -5,7 +5,9 @@ owner_epoch + 1 (acquire). All later writes (open, roll, trim) are the owner's, 
 record named it, or that its last write returned. A cursor's record names its ledgers and the owner_epoch that may add
 to them.
 
-The topic record lists both chains of a topic: the log (messages and grants) and the ack chain (entries of kind 7).
+The topic record lists both chains of a topic: the log (messages and grants) and the ack chain (entries of kind 7). A
+ledger that was closed without an entry leaves its list when the next one is linked, in the same write. That is no proof
+that its copies may go: of a ledger above the floor, only the owner that never wrote to it deletes the record.
 
 Of the log it lists the newest ledgers, and links the pages that list the older ones (`ledger_page`), so that it stays
 small however long the log is. The ack chain has no pages: it begins at the oldest kept snapshot, so it is short.
@@ -16,6 +18,7 @@ the topic nor writes the record without what it does not know (hazards 50 and 86
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -83,12 +86,14 @@ class TopicRecord:
         """Acquire: the same chains under a new owner and a higher epoch."""
         return replace(self, owner=owner, owner_epoch=OwnerEpoch(self.owner_epoch + 1))
 
-    def with_ledger(self, link: LedgerLink) -> "TopicRecord":
+    def with_ledger(self, link: LedgerLink, *, instead: LedgerId | None = None) -> "TopicRecord":
+        """instead: the last ledger, which is CLOSED without an entry and leaves the list."""
         if self.ledgers and link.ledger_id <= self.ledgers[-1].ledger_id:
             raise InvariantViolated(
                 f"ledger {link.ledger_id} is not above the topic's last, {self.ledgers[-1].ledger_id}"
             )
-        return replace(self, ledgers=(*self.ledgers, link))
+        ledgers = _without_last([each.ledger_id for each in self.ledgers], instead)
+        return replace(self, ledgers=(*self.ledgers[: len(ledgers)], link))
 
     def with_page(self, page: PageLink) -> "TopicRecord":
         """The same log, its oldest ledgers outside of pages in a page."""
@@ -113,17 +118,27 @@ class TopicRecord:
         floor = pages[0].first if pages else ledgers[0].ledger_id
         return replace(self, ledgers=ledgers, pages=pages, deleted_below=max(self.deleted_below, floor))
 
-    def with_ack_ledger(self, ledger_id: LedgerId) -> "TopicRecord":
-        """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard 50)."""
+    def with_ack_ledger(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> "TopicRecord":
+        """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard 50). instead:
+        as in `with_ledger`."""
         if self.acks and ledger_id <= self.acks[-1]:
             raise InvariantViolated(f"ledger {ledger_id} is not above the last of the ack chain, {self.acks[-1]}")
-        return replace(self, acks=(*self.acks, ledger_id), format=max(self.format, FORMAT_WITH_ACKS))
+        acks = (*_without_last(self.acks, instead), ledger_id)
+        return replace(self, acks=acks, format=max(self.format, FORMAT_WITH_ACKS))
 
     def without_first_acks(self, count: int) -> "TopicRecord":
         if count >= len(self.acks):
             raise InvariantViolated("a trim never takes the last ledger of an ack chain")
         kept = self.acks[count:]
         return replace(self, acks=kept, acks_deleted_below=max(self.acks_deleted_below, kept[0]))
+
+
+def _without_last(ledgers: Sequence[LedgerId], last: LedgerId | None) -> Sequence[LedgerId]:
+    if last is None:
+        return ledgers
+    if not ledgers or ledgers[-1] != last:
+        raise InvariantViolated(f"ledger {last} cannot be replaced: it is not the last one of its list")
+    return ledgers[:-1]
 
 
 class CursorLink(NamedTuple):

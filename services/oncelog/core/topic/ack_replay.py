@@ -85,7 +85,7 @@ class AckReplay:
         self.unavailable: EntriesUnavailable | None = None
         self._recovery: LedgerRecovery | None = None
         #: the last ledger, as it was recovered
-        self._end: LedgerMetadata | None = None
+        self.end: LedgerMetadata | None = None
         #: ledgers still to be replayed, the next one last
         self._ledgers: list[LedgerId] = []
         #: the ledger being read, and its next entry
@@ -112,7 +112,7 @@ class AckReplay:
     def _recovery_step(self, effects: list[RecoveryEffect]) -> None:
         for effect in effects:
             if isinstance(effect, LedgerRecovered):
-                self._recovery, self._end = None, effect.metadata
+                self._recovery, self.end = None, effect.metadata
                 self._now_fenced()
             elif isinstance(effect, RecoveryFailed):
                 self._recovery = None
@@ -176,8 +176,8 @@ class AckReplay:
             for _ in self.given_up:
                 self.fold.gave_up()
             self._replayed()
-        elif self._end is not None and self._end.ledger_id == self._ledgers[-1]:
-            self._replay_ledger(self._end)
+        elif self.end is not None and self.end.ledger_id == self._ledgers[-1]:
+            self._replay_ledger(self.end)
         else:
             self._step.emit(ReadLedger(self._ledgers[-1]))
 

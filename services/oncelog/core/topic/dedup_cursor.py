@@ -35,6 +35,7 @@ from oncelog.core.formats.entry import EntryKind, GivenUp
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import DeleteLedgers, NextLedger
 from oncelog.core.ledger.writer import Add
 from oncelog.core.store_status import WriteStatus
@@ -86,7 +87,8 @@ class TakenOver:
     """Where a takeover has arrived: the whole state, up to the ends of both chains. loaded: the snapshot it began from.
 
     given_up, acks_given_up: what an operator has given up before the end of the log, or of the ack chain, and the chain
-    does not say yet. replayed_ack_bytes: of the entries of the ack chain behind that snapshot.
+    does not say yet. replayed_ack_bytes: of the entries of the ack chain behind that snapshot. ends: the last ledgers
+    of both chains, as they were recovered.
     """
 
     state: DedupState
@@ -98,6 +100,7 @@ class TakenOver:
     subscriptions: SubscriptionsState = field(default_factory=SubscriptionsState)
     replayed_ack_bytes: int = 0
     acks_given_up: tuple[GivenUp, ...] = ()
+    ends: tuple[LedgerMetadata, ...] = ()
 
 
 class BasePositions(NamedTuple):

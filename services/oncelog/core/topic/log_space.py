@@ -72,6 +72,11 @@ class LogSpace:
         self._ends[ledger_id] = NO_ENTRY
         self.changes += 1
 
+    def dropped(self, ledger_id: LedgerId) -> None:
+        """A ledger without an entry left the list."""
+        for ledgers in (self._spans, self._unread, self._ends):
+            ledgers.pop(ledger_id, None)
+
     def appended(self, ledger_id: LedgerId, entries: Sequence[InFlight]) -> None:
         """Entries of the open ledger are durable."""
         span, last = self._spans.get(ledger_id), entries[-1].header

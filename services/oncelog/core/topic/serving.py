@@ -15,7 +15,7 @@ opened then, unless the topic closes.
 Producers wait only for that last close. The next owner replays what comes after the snapshot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -33,7 +33,7 @@ from oncelog.core.ledger.managed_ledger import (
     MemberLost,
 )
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.ledger.next_ledger import DeleteLedgers, LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
 from oncelog.core.names import parse_topic
 from oncelog.core.subscriptions.ack_log import AckLog, AckLogSettings
 from oncelog.core.subscriptions.subscriptions import Subscriptions
@@ -50,6 +50,9 @@ from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX
 #: A ledger of the cursor or of the ack chain that lacks a member waits longer than the log's, by this factor: no
 #: producer waits for its copies, and the next snapshot with a base replaces the cursor's anyway.
 CURSOR_PATIENCE = 20
+#: What counts as a small ledger, and how much older it gets: by the defaults under 1,000 entries and 20 MiB, one day.
+SMALL_PART = 50
+SMALL_PATIENCE = 144
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class TopicSettings:
     ack_quorum: int = 2
     ledger_bytes_max: int = 1 << 30
     ledger_entries_max: int = 50_000
+    #: of a ledger that holds at least 1 / SMALL_PART of either limit; a smaller one gets SMALL_PATIENCE times as old
     ledger_age_max_ms: int = 600_000
     #: a member that leaves the oldest entry unanswered for so long is absent for the rest of the ledger
     add_timeout_ms: int = 5_000
@@ -82,6 +86,13 @@ class TopicSettings:
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     acks: AckLogSettings = field(default_factory=AckLogSettings)
     pages: PageSettings = field(default_factory=PageSettings)
+
+    def age_max_ms(self, entries: int, length: int) -> int:
+        """The age at which a ledger with so many entries and bytes is rolled. Each ledger costs a record for ever, so a
+        topic with a message now and then has one a day; but none stays open for ever, because repair touches no open
+        ledger (hazard 8)."""
+        used = SMALL_PART * entries >= self.ledger_entries_max or SMALL_PART * length >= self.ledger_bytes_max
+        return self.ledger_age_max_ms if used else SMALL_PATIENCE * self.ledger_age_max_ms
 
 
 class Serving:
@@ -115,13 +126,17 @@ class Serving:
             return NextLedger(of_purpose, last_ledger=last_ledger, nodes=next_ledger.nodes, emit=step.emit)
 
         self.settings = settings
+        #: the last ledgers of former owners that have no entry
+        self._empty = tuple(end.ledger_id for end in taken.ends if end.end < 0 and not end.given_up_by)
+        #: ledgers of this owner that leave their lists without having been written to
+        self._never_written: dict[LedgerId, None] = {}
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
         self.log = TopicLog(step, ManagedLedger(next_ledger, self, step.emit), table, taken.given_up)
         self.sessions = Sessions(step, self.log, first_session=first_session)
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions, settings.acks,
-            link=ownership.link_acks, suspect=ownership.suspect, finished=self._acks_finished,
+            link=self._link_acks, suspect=ownership.suspect, finished=self._acks_finished,
             given_up=taken.acks_given_up,
         )  # fmt: skip
         self.acks.bytes_since = taken.replayed_ack_bytes
@@ -173,7 +188,7 @@ class Serving:
         if (
             writer.length >= settings.ledger_bytes_max
             or entries >= settings.ledger_entries_max
-            or (entries and now_ms - self._opened_ms >= settings.ledger_age_max_ms)
+            or (entries and now_ms - self._opened_ms >= settings.age_max_ms(entries, writer.length))
             or (self._fuller_since_ms is not None and now_ms - self._fuller_since_ms >= settings.rejoin_after_ms)
         ):
             ledgers.roll()
@@ -237,7 +252,35 @@ class Serving:
 
     def link_ledger(self, ledger_id: LedgerId) -> None:
         """The log's next ledger exists: write it into the topic record."""
-        self._ownership.link(LedgerLink(ledger_id, self.log.next_index))
+        last = [link.ledger_id for link in self._ownership.record.ledgers[-1:]]
+        self._ownership.link(
+            LedgerLink(ledger_id, self.log.next_index), instead=self._empty_one(last, self.log.ledgers)
+        )
+
+    def _link_acks(self, ledger_id: LedgerId) -> None:
+        last = self._ownership.record.acks[-1:]
+        self._ownership.link_acks(ledger_id, instead=self._empty_one(last, self.acks.ledgers))
+
+    def _empty_one(self, last: Sequence[LedgerId], ledgers: ManagedLedger) -> LedgerId | None:
+        """The last ledger of a list, if it was closed without an entry: takeovers and failed writes leave such ones.
+
+        One that an operator has given up stays, because the log does not say so yet.
+        """
+        writer = ledgers.writer
+        for ledger_id in last:
+            mine = writer is not None and writer.ledger_id == ledger_id and writer.last_add_confirmed < 0
+            if mine and writer is not None and not writer.next_entry:
+                self._never_written[ledger_id] = None
+            return ledger_id if mine or ledger_id in self._empty else None
+        return None
+
+    def unlisted(self, ledger_id: LedgerId) -> None:
+        """An empty ledger has left its list. Its record goes only if no storage node can have an entry of it: for an
+        entry that was not confirmed, nothing but the floor would prove that it may be erased (hazard 67)."""
+        self.space.ledgers.dropped(ledger_id)
+        if ledger_id in self._never_written:
+            del self._never_written[ledger_id]
+            self._step.emit(DeleteLedgers((ledger_id,)))
 
     def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
         """Entries of the log are durable: fold them in, and answer what waited for them."""

@@ -388,7 +388,7 @@ class Takeover:
             TakenOver(
                 self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries,
                 tuple(self.given_up.values()), acks.fold, acks.replayed_bytes,
-                tuple(acks.given_up.values()),
+                tuple(acks.given_up.values()), tuple(end for end in (self._log_end, acks.end) if end is not None),
             )
         )  # fmt: skip
 

@@ -236,10 +236,12 @@ class Topic:
 
     def _record_written(self, event: TopicRecordWritten) -> None:
         match self.ownership.record_written(event):
-            case Linked():
-                self._linked()
-            case AcksLinked() if self.serving is not None:
+            case Linked(_, instead) if self.serving is not None:
+                self._linked(self.serving, instead)
+            case AcksLinked(_, instead) if self.serving is not None:
                 self.serving.acks.linked()
+                if instead is not None:
+                    self.serving.unlisted(instead)
             case Paged(page) if self.serving is not None:
                 self.serving.space.paging.paged(page)
             case Trimmed(ledger_ids, pages):
@@ -323,13 +325,13 @@ class Topic:
         for opening in self.early.take_all():
             serving.openings.open(opening)
 
-    def _linked(self) -> None:
-        if self.serving is None:
-            return
+    def _linked(self, serving: Serving, instead: LedgerId | None) -> None:
+        if instead is not None:
+            serving.unlisted(instead)
         if self.phase is Phase.OPENING:
             self.phase = Phase.SERVING
-            self._step.emit(Served(self.serving.log.table.state.position))
-        self.serving.linked()
+            self._step.emit(Served(serving.log.table.state.position))
+        serving.linked()
 
     # --- openings that wait for the takeover --------------------------------------------------------------------------
 
