@@ -94,8 +94,9 @@ async def test_fresh_directory_joins_at_once_when_an_operator_removes_its_predec
 
 
 @pytest.mark.hazard(76)
-async def test_decommissioned_directory_is_refused_and_the_error_names_the_command(backend: Backend) -> None:
-    """Its ledgers may be deleted since. While it is drained it still serves (hazard 76)."""
+async def test_decommissioned_directory_is_refused(backend: Backend) -> None:
+    """Its ledgers may be deleted since. While it is drained it still serves (hazard 76). The error names another
+    directory for a new node, and no command that deletes data (hazard 85)."""
     registry = Registry(await new_cluster(backend))
     path = Path("/data/log_storage")
     await refuse_decommissioned(path, A, registry)
@@ -106,7 +107,7 @@ async def test_decommissioned_directory_is_refused_and_the_error_names_the_comma
         await registry.write_cookie(replace(stored.value, decommission=decommission), version=stored.version)
         if decommission is not Decommission.DONE:
             await refuse_decommissioned(path, A, registry)
-    with pytest.raises(StorageDirectoryRefused, match="find /data/log_storage -mindepth 1 -delete"):
+    with pytest.raises(StorageDirectoryRefused, match="start it with another directory, which is empty"):
         await refuse_decommissioned(path, A, registry)
 
 
