@@ -16,10 +16,13 @@ Rules
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from oncelog.core.ids import LedgerId, Position, SubscriptionNumber
-from oncelog.core.subscriptions.ack_set import AckSet
 from oncelog.core.subscriptions.changes import IndexRange
+
+if TYPE_CHECKING:  # the command line uses the limits below, and is installed without compressed bitmaps
+    from oncelog.core.subscriptions.ack_set import AckSet
 
 #: How far this owner's clock and ZooKeeper's may differ.
 CLOCK_SKEW_MS_MAX = 60_000
@@ -180,7 +183,7 @@ def expired_below(entries: Iterable[tuple[int, int]], *, ttl_ms: int, now_ms: in
     return below
 
 
-def expired_ranges(acks: AckSet, below: int, *, clock_agrees: bool, ranges_max: int) -> tuple[IndexRange, ...]:
+def expired_ranges(acks: "AckSet", below: int, *, clock_agrees: bool, ranges_max: int) -> tuple[IndexRange, ...]:
     """The unacknowledged messages below an index, as an `Evicted` names them; the lowest `ranges_max` ranges."""
     if not clock_agrees:
         return ()
