@@ -70,6 +70,8 @@ class Client:
     seek_epoch: int = 0
     #: messages of the stream so far
     sent: int = 0
+    #: {index: the newest delivery count}, of those above 1
+    counts: dict[int, int] = field(default_factory=dict)
     recalled: list[int] = field(default_factory=list)
     ended: OncelogError | None = None
 
@@ -176,9 +178,12 @@ class World:
             self.settle()
 
     def pass_time(self, ms: int) -> None:
-        self.step.now_ms += ms
-        self.topic.tick()
-        self.settle()
+        """Ticks come each second at least, as a serving topic's do."""
+        while ms > 0:
+            self.step.now_ms += min(ms, 1_000)
+            ms -= 1_000
+            self.topic.tick()
+            self.settle()
 
     def write(self) -> None:
         """What was appended so far becomes durable, until nothing is left to write."""
@@ -228,19 +233,47 @@ class World:
             self.flow(client, window)
         return client
 
-    def reconnect(self, client: Client, held: Sequence[int] = (), *, window: int = 0, written: bool = True) -> Client:
-        """The consumer resumes with what it holds."""
+    def reconnect(
+        self,
+        client: Client,
+        held: Sequence[int] = (),
+        *,
+        window: int = 0,
+        written: bool = True,
+        begun: Sequence[int] = (),
+        counts: dict[int, int] | None = None,
+    ) -> Client:
+        """The consumer resumes with what it holds. counts: which delivery of them, of those above 1."""
         was = client.subscribed
         resume = HeldMessages(
-            was.subscription_id, SeekEpoch(client.seek_epoch), Generation(client.generation), ranges(*held)
-        )
+            was.subscription_id, SeekEpoch(client.seek_epoch), Generation(client.generation), ranges(*held),
+            ranges(*begun), counts or {},
+        )  # fmt: skip
         return self.subscribe(
             client.opening.consumer_name, client.opening.type, resume=resume, first_index=None, window=window,
-            written=written, instance=client.opening.instance_id.decode(),
+            written=written, instance=client.opening.instance_id.decode(), ack_timeout_ms=client.opening.ack_timeout_ms,
+            max_deliveries=client.opening.max_deliveries, dead_letter_topic=client.opening.dead_letter_topic,
         )  # fmt: skip
 
-    def flow(self, client: Client, window: int, handed_out: int = 0, begun: Sequence[int] = ()) -> None:
-        self.post(FlowReported(client.number, handed_out, window, ranges(*begun)))
+    def flow(
+        self,
+        client: Client,
+        window: int,
+        handed_out: int = 0,
+        begun: Sequence[int] = (),
+        *,
+        arrived: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """arrived: messages of the stream that had reached the client when it reported; None: all. epoch: of what it
+        holds; None: the latest."""
+        arrived = client.sent if arrived is None else arrived
+        seek_epoch = SeekEpoch(client.seek_epoch if epoch is None else epoch)
+        self.post(FlowReported(client.number, handed_out, window, ranges(*begun), arrived, seek_epoch))
+
+    def receive(self, client: Client, *indexes: int, window: int = 0) -> None:
+        """The application receives these messages, and the client reports it; nothing else is begun."""
+        self.flow(client, window, handed_out=client.sent, begun=indexes)
 
     def detach(self, client: Client, *, lost: bool = True) -> None:
         del self.clients[client.number]
@@ -261,10 +294,19 @@ class World:
         return self.answer(self._calls)
 
     def nack(
-        self, client: Client, *indexes: int, delay_ms: int | None = None, written: bool = True
+        self,
+        client: Client,
+        *indexes: int,
+        delay_ms: int | None = None,
+        written: bool = True,
+        counts: dict[int, int] | None = None,
     ) -> OncelogError | str | None:
+        """counts: which delivery is meant, of those above 1; None: the newest one that the client has."""
         self._calls += 1
-        self.post(NackRequested(client.number, self._calls, SeekEpoch(client.seek_epoch), ranges(*indexes), delay_ms))
+        if counts is None:
+            counts = {index: count for index, count in client.counts.items() if index in indexes}
+        epoch = SeekEpoch(client.seek_epoch)
+        self.post(NackRequested(client.number, self._calls, epoch, ranges(*indexes), delay_ms, counts))
         if written:
             self.write()
         return self.answer(self._calls)
@@ -337,6 +379,7 @@ class World:
             case SubscriptionSought(consumer, seek_epoch):
                 self.clients[consumer].seek_epoch = seek_epoch
                 self.clients[consumer].got.clear()
+                self.clients[consumer].counts.clear()
             case _:
                 self.others.append(effect)
 
@@ -347,6 +390,7 @@ class World:
                 assert entry.base_index <= first <= last < entry.base_index + entry.count
                 client.got += [(index, frame.delivery_counts.get(index, 1)) for index in range(first, last + 1)]
                 client.sent += last - first + 1
+        client.counts.update(frame.delivery_counts)
 
     def answer_reads(self) -> None:
         """Give what the reads ask for, two entries at a time."""

@@ -59,7 +59,7 @@ def test_seek_voids_messages_and_acknowledgements_of_lower_epochs() -> None:
     effects = reported(session, SubscriptionSought(C1, EPOCH1))
     assert isinstance(effects[0], AckSettled)
     assert isinstance(effects[0].error, StaleSeekEpoch)
-    assert effects[1:] == [ReportSought(EPOCH1), SendToOwner(1, FlowReported(C1, 5, WINDOW))]
+    assert effects[1:] == [ReportSought(EPOCH1), SendToOwner(1, FlowReported(C1, 5, WINDOW, (), 5, EPOCH1))]
     assert session.messages.held() == ()
     (late,) = session.handle(AckWanted(2, EPOCH0, ranges((1, 1))))
     assert isinstance(late, AckSettled)

@@ -83,7 +83,7 @@ def test_first_opening_may_create_the_subscription() -> None:
     assert opening.ack_timeout_ms == 500
     effects = reported(session, AnswerSubscribe(1, subscribed()))
     assert effects == [
-        ReportAttached(EPOCH0, Generation(0)), SendToOwner(1, FlowReported(C1, handed_out=0, window=WINDOW))
+        ReportAttached(EPOCH0, Generation(0)), SendToOwner(1, FlowReported(C1, 0, WINDOW, arrived=0, seek_epoch=EPOCH0))
     ]  # fmt: skip
 
 
@@ -93,8 +93,10 @@ def test_credit_is_absolute_and_counts_dropped_messages() -> None:
     session = attached()
     assert MessagesReady() in reported(session, frame(0, 2))
     assert taken(session, 1) == [0]
-    assert flow(reported(session, RecallMessages(C1, ranges((1, 1))))) == FlowReported(C1, 2, WINDOW, ranges((0, 0)))
-    assert flow(reported(session, frame(2, 2))) == FlowReported(C1, 3, WINDOW, ranges((0, 0)))
+    assert flow(reported(session, RecallMessages(C1, ranges((1, 1))))) == FlowReported(
+        C1, 2, WINDOW, ranges((0, 0)), 3, EPOCH0
+    )
+    assert flow(reported(session, frame(2, 2))) == FlowReported(C1, 3, WINDOW, ranges((0, 0)), 4, EPOCH0)
     assert (session.messages.received, session.messages.left, taken(session)) == (4, 3, [2])
 
 
@@ -105,10 +107,11 @@ def test_messages_of_the_former_stream_take_room_in_the_window() -> None:
     reported(session, frame(0, 3))
     session.handle(StreamLost(1))
     asked(session)
+    c2 = ConsumerNumber(2)
     effects = reported(session, AnswerSubscribe(2, subscribed(consumer=2, kept=ranges((0, 3)))))
-    assert flow(effects) == FlowReported(ConsumerNumber(2), 0, WINDOW - 4)
+    assert flow(effects) == FlowReported(c2, 0, WINDOW - 4, (), 0, EPOCH0)
     effects = session.handle(MessagesWanted(3))
-    assert flow(effects) == FlowReported(ConsumerNumber(2), 0, WINDOW - 1, ranges((0, 2)))
+    assert flow(effects) == FlowReported(c2, 0, WINDOW - 1, ranges((0, 2)), 0, EPOCH0)
 
 
 @pytest.mark.hazard(35)
@@ -124,8 +127,8 @@ def test_room_of_an_acknowledged_message_of_the_former_stream_is_reported() -> N
     asked(session)
     c2 = ConsumerNumber(2)
     effects = reported(session, AnswerSubscribe(2, subscribed(consumer=2, kept=ranges((0, 4)))))
-    assert flow(effects) == FlowReported(c2, 0, WINDOW - 1, ranges((1, 4)))
-    assert flow(reported(session, AnswerAck(c2, 1))) == FlowReported(c2, 0, WINDOW, ranges((1, 4)))
+    assert flow(effects) == FlowReported(c2, 0, WINDOW - 1, ranges((1, 4)), 0, EPOCH0)
+    assert flow(reported(session, AnswerAck(c2, 1))) == FlowReported(c2, 0, WINDOW, ranges((1, 4)), 0, EPOCH0)
 
 
 @pytest.mark.hazard(90)
@@ -156,7 +159,7 @@ def test_reconnection_presents_exactly_what_is_held_and_begun() -> None:
     session.handle(StreamLost(1))
     opening = asked(session)
     assert opening.resume == HeldMessages(
-        SUBSCRIPTION, EPOCH0, Generation(0), ranges=ranges((1, 4)), begun=ranges((1, 2))
+        SUBSCRIPTION, EPOCH0, Generation(0), ranges=ranges((1, 4)), begun=ranges((1, 2)), delivery_counts={}
     )
     assert opening.first_index is None
 
@@ -189,7 +192,7 @@ def test_unanswered_acknowledgement_is_sent_again_on_the_next_stream() -> None:
     sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2, kept=ranges((0, 2))))))
     c2 = ConsumerNumber(2)
     assert sent[:-1] == [
-        AckRequested(c2, 1, EPOCH0, ranges((0, 0))), NackRequested(c2, 2, EPOCH0, ranges((1, 1)), 7),
+        AckRequested(c2, 1, EPOCH0, ranges((0, 0))), NackRequested(c2, 2, EPOCH0, ranges((1, 1)), 7, {}),
         AckRequested(c2, 3, EPOCH0, ranges((2, 2))),
     ]  # fmt: skip
     late = OwnerReported(1, OwnerEpoch(1), AnswerAck(C1, 1))
@@ -263,7 +266,7 @@ def test_frames_of_a_lower_generation_are_dropped() -> None:
     assert taken(session, 1) == [0]
     effects = reported(session, ConsumerActive(C1, Generation(0)))
     assert effects[0] == ReportActive(Generation(0))
-    assert flow(effects) == FlowReported(C1, 4, WINDOW)
+    assert flow(effects) == FlowReported(C1, 4, WINDOW, (), 4, EPOCH0)
     reported(session, frame(4, 4, generation=1))
     assert (taken(session), session.messages.held()) == ([], ())
     assert reported(session, ConsumerActive(C1, Generation(3)))[0] == ReportActive(Generation(3))
@@ -280,7 +283,7 @@ def test_recalled_messages_are_dropped_unless_the_application_has_them() -> None
     assert taken(session, 2) == [0, 1]
     session.handle(NackWanted(1, EPOCH0, ranges((0, 0))))
     reported(session, RecallMessages(C1, ranges((1, 2))))
-    assert (taken(session), tuple(session.messages.begun)) == ([], ranges((0, 1)))
+    assert (taken(session), tuple(session.messages.begun)) == ([], ranges((0, 0)))
     reported(session, frame(0, 0, counts={0: 2}))
     reported(session, frame(2, 2))
     (handed_out, *_) = session.handle(MessagesWanted(9))

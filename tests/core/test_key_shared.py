@@ -83,9 +83,11 @@ def test_delayed_message_keeps_the_later_ones_of_its_key_back_after_a_takeover()
 def test_time_out_recalls_the_later_messages_of_the_key() -> None:
     world = world_of("a")
     consumer = world.subscribe("c", KEY_SHARED, window=100, ack_timeout_ms=10_000)
+    world.receive(consumer, 0, window=100)
     world.pass_time(5_000)
     world.store(1, ["a"])
     assert consumer.take() == [0, 1]
+    world.receive(consumer, 0, 1, window=100)
     world.pass_time(6_000)
     assert consumer.recalled == [1]
     world.write()

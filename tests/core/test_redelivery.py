@@ -152,6 +152,7 @@ def test_many_messages_time_out_at_several_ticks() -> None:
     world = World(messages=[count])
     first = world.subscribe("a", SHARED, window=count, ack_timeout_ms=10_000)
     second = world.subscribe("b", SHARED, window=count)
+    world.receive(first, *range(count))
     world.pass_time(10_000)
     world.write()
     assert second.indexes == list(range(COUNTED_MAX))
@@ -249,6 +250,7 @@ def test_time_out_delivers_to_another_consumer() -> None:
     world = World(messages=[2])
     first = world.subscribe("a", SHARED, window=2, ack_timeout_ms=10_000)
     second = world.subscribe("b", SHARED, window=10)
+    world.receive(first, 0, 1)
     world.ack(first, 1)
     world.pass_time(9_000)
     assert second.take() == []
@@ -385,6 +387,35 @@ def test_seek_cancels_no_pending_dead_letter() -> None:
     world.seek(0)
     assert consumer.take() == [1]
     world.take_over()
+    assert published(world) == [(0, DLQ, 0)]
+
+
+@pytest.mark.hazard(28, 36)
+@pytest.mark.parametrize("resolved", ["before the seek is durable", "behind it"])
+def test_seek_voids_a_dead_letter_that_has_no_number_yet(resolved: str) -> None:
+    """No delivery of before the seek counts. The message must not become a dead letter when its next consumer is lost,
+    nor by a decision that is written behind the seek."""
+    world, consumer = poisoned()
+    world.seek(0, written=False)
+    if resolved == "before the seek is durable":
+        resolve(world)
+    world.write()
+    assert consumer.got[-2:] == [(0, 1), (1, 1)]
+    world.flow(consumer, 100, handed_out=consumer.sent, begun=[0])
+    world.detach(consumer, lost=False)
+    resolve(world)
+    world.write()
+    assert published(world) == []
+    assert world.subscribe("b", SHARED, window=10).got == [(0, 2), (1, 1)]
+
+
+@pytest.mark.hazard(28, 37)
+def test_dead_letter_waits_for_a_seek_that_is_not_written() -> None:
+    world, _ = poisoned()
+    world.seek(0, written=False)
+    resolve(world)
+    world.fail()
+    world.write()
     assert published(world) == [(0, DLQ, 0)]
 
 

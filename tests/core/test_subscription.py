@@ -137,6 +137,7 @@ def test_dropped_acknowledgement_leaves_its_message_outstanding_with_its_timer()
     """Hazard 25: an acknowledgement in flight hides its message and does nothing else."""
     world = World(messages=[2])
     consumer = world.subscribe("a", SHARED, window=10, ack_timeout_ms=10_000)
+    world.receive(consumer, 0, 1, window=10)
     world.pass_time(6_000)
     world.ack(consumer, 0, written=False)
     world.fail()

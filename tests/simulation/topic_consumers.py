@@ -3,7 +3,7 @@
 Entries of messages are read without faults, as readers and takeovers read them under faults.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -241,7 +241,7 @@ class TopicConsumption:
                 _check_all("delivered until acknowledged", range(min(seen.received, default=0), end), seen.asked)
 
 
-def _check_all(rule: str, indexes: Iterable[int], present: "range | set[int]") -> None:
+def _check_all(rule: str, indexes: Iterable[int], present: Container[int]) -> None:
     missing = [index for index in indexes if index not in present]
     if missing:
         raise Violation(rule, f"messages {missing[:5]} are missing")

@@ -428,10 +428,23 @@ HAZARDS = {
         "The event time of one message raises an error in a handler. All dead letters behind it wait.",
         "What a message of a producer causes costs this message alone.",
     ),
+    89: Hazard(
+        "A slow application holds one message. The messages that wait in its window time out, too, count as delivered, "
+        "and become dead letters that no application has received. Of an exclusive subscription, the one message that "
+        "timed out comes after later ones.",
+        "The time runs from the report that the application has received the message, and a report means no later "
+        "delivery. Where delivery is in order, everything from that message on comes again.",
+    ),
     90: Hazard(
         "Messages are delivered again while their acknowledgement is in flight. A call that waits for messages returns "
         "at once without any, again and again, and the event loop stands still.",
         "What is withheld does not count as there, so the call waits.",
+    ),
+    91: Hazard(
+        "A negative acknowledgement is durable, its answer is lost with the owner, and the consumer sends it again. "
+        "One delivery counts twice.",
+        "A negative acknowledgement, and a consumer that returns, name the delivery of each message. A delivery counts "
+        "once.",
     ),
     93: Hazard(
         "A role opens a producer under a name that the services will use, and stores ids. The letters of the services "

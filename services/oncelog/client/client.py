@@ -286,8 +286,9 @@ class AsyncClient:
             max_deliveries: after so many deliveries without an acknowledgement a message goes to the dead-letter topic.
                 None or 0: no limit.
             dead_letter_topic: None: a name derived from topic and subscription. Only with max_deliveries.
-            ack_timeout: seconds after which a message that was not acknowledged is delivered again; at most a day.
-                None: no limit, while the consumer is connected.
+            ack_timeout: seconds from `receive`, after which a message that was not acknowledged is delivered again; at
+                most a day. None: no limit, while the consumer is connected. Exclusive and failover: everything behind
+                it is delivered again, too, in order.
             receive_window: messages that wait in this process for the application, at most, over all partitions.
             priority: of a failover subscription: consumers with lower numbers become active first.
             properties: of the subscription, if it is created now: up to 64, text to text, 16 KiB.

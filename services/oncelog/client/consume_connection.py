@@ -105,8 +105,11 @@ class _Requests:
 def _range_count(request: ConsumerRequest) -> int:
     match request:
         case OpenConsumer(opening=ConsumerOpening(resume=resume)):
-            return _OPENING_RANGES + (0 if resume is None else len(resume.ranges) + len(resume.begun))
-        case FlowReported(begun=ranges) | AckRequested(ranges=ranges) | NackRequested(ranges=ranges):
+            counts = 0 if resume is None else len(resume.delivery_counts or ())
+            return _OPENING_RANGES + (0 if resume is None else len(resume.ranges) + len(resume.begun)) + counts
+        case NackRequested(ranges=ranges, delivery_counts=counts_of):
+            return len(ranges) + len(counts_of or ())
+        case FlowReported(begun=ranges) | AckRequested(ranges=ranges):
             return len(ranges)
     return 0
 

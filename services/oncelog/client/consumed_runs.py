@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: Received entries whose messages can be acknowledged by message id; older ones are forgotten.
 ENTRIES_KEPT = 10_000
+#: Of one entry, seek epochs and generations under which messages of it were received.
+DELIVERIES_KEPT = 4
 
 
 class ReceivedPlace(NamedTuple):
@@ -30,6 +33,26 @@ class ReceivedPlace(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
     seek_epoch: SeekEpoch
     generation: Generation
+    delivery_count: int = 1
+
+
+@dataclass(slots=True)
+class _Received:
+    """The messages of one entry that the application has received under one seek epoch and generation."""
+
+    seek_epoch: SeekEpoch
+    generation: Generation
+    #: bit i: the message with this index in the batch
+    mask: int = 0
+    #: {index in the topic: how often it was delivered}, of those above 1
+    delivery_counts: dict[int, int] = field(default_factory=dict)
+
+
+class _ReceivedEntry(NamedTuple):
+    """base_index: of the batch's first message. received: the newest delivery last."""
+
+    base_index: int
+    received: list[_Received]
 
 
 class _Decoded(NamedTuple):
@@ -49,8 +72,8 @@ class ConsumedRuns:
         self._runs: deque[MessageRun] = deque()
         #: the entry that was decoded last: its messages often come in several runs
         self._decoded: _Decoded | None = None
-        #: {position: the newest run of this entry, without its bytes}, oldest first
-        self._entries: dict[Position, tuple[int, int, SeekEpoch, Generation]] = {}
+        #: {position: what was received of this entry}, the one received longest ago first
+        self._entries: dict[Position, _ReceivedEntry] = {}
         self.skipped_total = 0
         self.skipped: deque[Skipped] = deque(maxlen=SKIPPED_MAX)
 
@@ -107,13 +130,15 @@ class ConsumedRuns:
 
     def _keep(self, run: MessageRun) -> None:
         entry, entries = run.entry, self._entries
-        entries.pop(entry.position, None)
-        entries[entry.position] = (
-            entry.base_index - entry.skip_first,
-            entry.base_index + entry.count,
-            run.seek_epoch,
-            run.generation,
-        )
+        kept = entries.pop(entry.position, None) or _ReceivedEntry(entry.base_index - entry.skip_first, [])
+        entries[entry.position] = kept
+        received = kept.received
+        if not received or (received[-1].seek_epoch, received[-1].generation) != (run.seek_epoch, run.generation):
+            received.append(_Received(run.seek_epoch, run.generation))
+            del received[:-DELIVERIES_KEPT]
+        received[-1].mask |= ((1 << run.count) - 1) << (run.first - kept.base_index)
+        if run.delivery_counts:
+            received[-1].delivery_counts.update(run.delivery_counts)
         if len(entries) > ENTRIES_KEPT:
             del entries[next(iter(entries))]
 
@@ -149,14 +174,16 @@ class ConsumedRuns:
     # --- acknowledging ------------------------------------------------------------------------------------------------
 
     def find(self, message_id: MessageId) -> ReceivedPlace:
-        """A message that was received. Raises InvalidArgument."""
+        """The newest delivery of a message that was received. Raises InvalidArgument: also for a message of a received
+        entry that went to another consumer, because an acknowledgement would count for it."""
         known = self._entries.get(message_id.position)
         topic_id = self.driver.topic_partition.topic_id
         if known is not None and message_id.topic_id in ("", topic_id):
-            base_index, end_index, seek_epoch, generation = known
-            index = base_index + message_id.batch_index
-            if index < end_index:
-                return ReceivedPlace(index, seek_epoch, generation)
+            index = known.base_index + message_id.batch_index
+            for received in reversed(known.received):
+                if received.mask >> message_id.batch_index & 1:
+                    count = received.delivery_counts.get(index, 1)
+                    return ReceivedPlace(index, received.seek_epoch, received.generation, count)
         raise InvalidArgument(
             f"message {message_id} of {self.driver.topic} is not one that this consumer received lately: acknowledge "
             "the Message itself",

@@ -18,7 +18,7 @@ from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
 from oncelog.client.network import Network
 from oncelog.client.partition_watch import PartitionWatch
 from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
-from oncelog.client.received import Received, grouped, last_places, source_of
+from oncelog.client.received import Received, counts_between, delivery_counts, grouped, last_places, several, source_of
 from oncelog.client.results import AckResult
 from oncelog.core.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
@@ -300,22 +300,25 @@ class AsyncConsumer:
 
     async def nack(self, messages: Received | Iterable[Received], *, delay: float | None = None) -> None:
         """Have messages delivered again, to any consumer of the subscription. Returns when the topic owner has stored
-        that; the delay survives a change of the owner.
+        that; the delay survives a change of the owner. A message that was delivered again since it was received is
+        left as it is: only the delivery that the application gives is meant.
 
         delay: seconds, 0 to a year; None: the topic owner chooses, longer with each delivery. Raises as `ack`. More
         than 10,000 messages of a partition take several requests: after an error the later ones were not sent.
         """
         delay_ms = None if delay is None else milliseconds("delay", delay, DELAY_S_MAX, zero_allowed=True)
         self._check_open()
-        groups = grouped(self._partitions, messages)
+        given = tuple(several(messages))
+        groups, counts = grouped(self._partitions, given), delivery_counts(self._partitions, given)
         # The owner writes a count for each message, so each partition gets one bounded request after the other.
         for parts in zip_longest(*(indexes.parts(COUNTED_MAX) for indexes in groups.values())):
             futures: list[tuple[TopicName, AckFuture]] = []
-            for (runs, seek_epoch), ranges in zip(groups, parts, strict=True):
+            for group, ranges in zip(groups, parts, strict=True):
                 if ranges is not None:
                     told, future = promise()
-                    futures.append((runs.driver.topic, future))
-                    runs.driver.nack(seek_epoch, ranges, delay_ms, told)
+                    futures.append((group.runs.driver.topic, future))
+                    of_part = counts_between(counts.get(group, {}), ranges[0].first, ranges[-1].last)
+                    group.runs.driver.nack(group.seek_epoch, ranges, of_part, delay_ms, told)
             await joined(futures)
 
     # --- the subscription ---------------------------------------------------------------------------------------------

@@ -166,10 +166,12 @@ class ConsumerDriver:
         self,
         seek_epoch: SeekEpoch,
         ranges: tuple[IndexRange, ...],
+        delivery_counts: dict[int, int],
         delay_ms: int | None,
         told: Callable[[Settled], None],
     ) -> None:
-        self.feed(NackWanted(self._next_request(told), seek_epoch, ranges, delay_ms))
+        """delivery_counts: {index: which delivery is meant}, of those above 1."""
+        self.feed(NackWanted(self._next_request(told), seek_epoch, ranges, delay_ms, delivery_counts))
 
     def _next_request(self, told: Callable[[Settled], None]) -> int:
         self._last_request += 1
@@ -324,8 +326,10 @@ class ConsumerDriver:
 
 def _presentable(opening: ConsumerOpening) -> ConsumerOpening:
     """The opening with a bounded number of ranges."""
-    held = opening.resume
-    if held is None or max(len(held.ranges), len(held.begun)) <= _PRESENTED_RANGES_MAX:
+    held, limit = opening.resume, _PRESENTED_RANGES_MAX
+    if held is None or max(len(held.ranges), len(held.begun), len(held.delivery_counts or ())) <= limit:
         return opening
-    ranges, begun = held.ranges[:_PRESENTED_RANGES_MAX], held.begun[:_PRESENTED_RANGES_MAX]
-    return replace(opening, resume=replace(held, ranges=ranges, begun=begun))
+    # A message whose count is not presented seems to be an older delivery, which counts already: so it counts less.
+    counts = dict(sorted((held.delivery_counts or {}).items())[:limit])
+    held = replace(held, ranges=held.ranges[:limit], begun=held.begun[:limit], delivery_counts=counts)
+    return replace(opening, resume=held)

@@ -16,6 +16,10 @@ Received = Message | MessageBatch | ConsumerBatch | MessageId
 Partitions = Mapping[int, ConsumedRuns]
 
 
+#: What `isinstance` takes for it.
+ONE = (Message, MessageBatch, ConsumerBatch, MessageId)
+
+
 class Group(NamedTuple):
     """Messages of one partition and one seek epoch are acknowledged together."""
 
@@ -26,13 +30,9 @@ class Group(NamedTuple):
 def grouped(partitions: Partitions, messages: Received | Iterable[Received]) -> dict[Group, IndexSet]:
     """The indexes of the messages. Raises InvalidArgument for what this consumer has not received."""
     groups: dict[Group, IndexSet] = {}
-    one = isinstance(messages, Message | MessageBatch | ConsumerBatch | MessageId)
-    several: Iterable[object] = (messages,) if one else messages  # type: ignore[assignment]
-    if isinstance(several, str | bytes) or not hasattr(several, "__iter__"):
-        raise _no_message(several)
     delivery: ConsumerDelivery | None = None
     indexes = IndexSet()
-    for each in several:
+    for each in several(messages):
         match each:
             case Message():
                 if each.delivery is not delivery:  # it is the same for the messages of one batch
@@ -49,6 +49,45 @@ def grouped(partitions: Partitions, messages: Received | Iterable[Received]) -> 
                 runs, place = _place_of(partitions, each)
                 _indexes_of(groups, runs, place.seek_epoch).add(place.index, place.index)
     return groups
+
+
+def several(messages: Received | Iterable[Received]) -> Iterable[Received]:
+    """Of one, too. Raises InvalidArgument for what cannot be iterated."""
+    if isinstance(messages, ONE):
+        return (messages,)
+    given: object = messages
+    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
+        raise _no_message(given)
+    return messages
+
+
+def delivery_counts(partitions: Partitions, messages: Iterable[Received]) -> dict[Group, dict[int, int]]:
+    """{group: {index: which delivery of the message this was}}, of those above 1. Raises as `grouped`."""
+    counts: dict[Group, dict[int, int]] = {}
+
+    def add(runs: ConsumedRuns, seek_epoch: SeekEpoch, found: Mapping[int, int]) -> None:
+        of_group = counts.setdefault(Group(runs, seek_epoch), {})
+        of_group.update((index, max(count, of_group.get(index, 1))) for index, count in found.items())
+
+    for each in messages:
+        match each:
+            case ConsumerBatch() | MessageBatch():
+                for batch in each.batches if isinstance(each, ConsumerBatch) else (each,):
+                    if batch.delivery.delivery_counts:
+                        found = counts_between(
+                            batch.delivery.delivery_counts, batch.first_index, batch.first_index + batch.count - 1
+                        )
+                        add(source_of(partitions, batch.delivery.source), batch.delivery.seek_epoch, found)
+            case _:
+                runs, place = _place_of(partitions, each)
+                if place.delivery_count > 1:
+                    add(runs, place.seek_epoch, {place.index: place.delivery_count})
+    return counts
+
+
+def counts_between(counts: Mapping[int, int], first: int, last: int) -> dict[int, int]:
+    """The delivery counts of the messages first..last."""
+    return {index: count for index, count in counts.items() if first <= index <= last}
 
 
 def last_places(partitions: Partitions, message: Received) -> list[tuple[ConsumedRuns, ReceivedPlace]]:
@@ -81,7 +120,7 @@ def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedRuns, Re
     if isinstance(message, Message):
         delivery = message.delivery
         return source_of(partitions, delivery.source), ReceivedPlace(
-            message.index, delivery.seek_epoch, delivery.generation
+            message.index, delivery.seek_epoch, delivery.generation, message.delivery_count
         )
     if isinstance(message, MessageId):
         runs = partitions.get(message.partition)

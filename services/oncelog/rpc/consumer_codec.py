@@ -137,6 +137,10 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
             flow = out.flow
             flow.consumer, flow.handed_out, flow.window = request.consumer, request.handed_out, request.window
             flow.begun.extend(pack_ranges(request.begun))
+            if request.arrived is not None:
+                flow.arrived = request.arrived
+            if request.seek_epoch is not None:
+                flow.seek_epoch = request.seek_epoch
         case AckRequested():
             ack = out.acknowledge
             ack.consumer, ack.request, ack.seek_epoch = request.consumer, request.request, request.seek_epoch
@@ -150,6 +154,8 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
             nack.ranges.extend(pack_ranges(request.ranges))
             if request.delay_ms is not None:
                 nack.delay_ms = request.delay_ms
+            if request.delivery_counts is not None:
+                _counts_to_wire(request.delivery_counts, nack.delivery_counts)
         case SeekThrough(consumer, seek):
             out.seek.consumer, out.seek.call, out.seek.subscription_number = consumer, seek.call, seek.number
             out.seek.index, out.seek.redo = seek.index, seek.redo
@@ -157,6 +163,19 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
             out.detach.consumer, out.detach.lost = request.consumer, request.lost
         case _:
             assert_never(request)
+
+
+def _counts_to_wire(counts: dict[int, int], out: pb.DeliveryCounts) -> None:
+    out.SetInParent()  # an empty one says that all counts are 1
+    out.indexes.extend(counts)
+    out.counts.extend(counts.values())
+
+
+def _counts_from_wire(counts: pb.DeliveryCounts) -> dict[int, int]:
+    if len(counts.indexes) != len(counts.counts):
+        message = f"{len(counts.indexes)} messages have {len(counts.counts)} delivery counts"
+        raise InvalidArgument(message, field="delivery_counts")
+    return dict(zip(counts.indexes, counts.counts, strict=True))
 
 
 def _open_to_wire(request: OpenConsumer, out: pb.Subscribe) -> None:
@@ -177,6 +196,8 @@ def _open_to_wire(request: OpenConsumer, out: pb.Subscribe) -> None:
         out.resume.generation = held.generation
         out.resume.ranges.extend(pack_ranges(held.ranges))
         out.resume.begun.extend(pack_ranges(held.begun))
+        if held.delivery_counts is not None:
+            _counts_to_wire(held.delivery_counts, out.resume.delivery_counts)
 
 
 def decode_consumer_frame(data: bytes) -> list[ConsumerRequest]:
@@ -190,14 +211,20 @@ def decode_consumer_frame(data: bytes) -> list[ConsumerRequest]:
 def _range_numbers(request: pb.ConsumerRequest) -> int:
     match request.WhichOneof("request"):
         case "subscribe":
-            return len(request.subscribe.resume.ranges) + len(request.subscribe.resume.begun)
+            resume = request.subscribe.resume
+            return len(resume.ranges) + len(resume.begun) + _count_numbers(resume.delivery_counts)
         case "flow":
             return len(request.flow.begun)
         case "acknowledge":
             return len(request.acknowledge.ranges)
         case "acknowledge_negatively":
-            return len(request.acknowledge_negatively.ranges)
+            nack = request.acknowledge_negatively
+            return len(nack.ranges) + _count_numbers(nack.delivery_counts)
     return 0
+
+
+def _count_numbers(counts: pb.DeliveryCounts) -> int:
+    return len(counts.indexes) + len(counts.counts)
 
 
 def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
@@ -207,7 +234,14 @@ def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
         case "flow":
             flow = request.flow
             begun = unpack_ranges(flow.begun, field="begun")
-            return FlowReported(ConsumerNumber(flow.consumer), flow.handed_out, flow.window, begun)
+            return FlowReported(
+                ConsumerNumber(flow.consumer),
+                flow.handed_out,
+                flow.window,
+                begun,
+                flow.arrived if flow.HasField("arrived") else None,
+                SeekEpoch(flow.seek_epoch) if flow.HasField("seek_epoch") else None,
+            )
         case "acknowledge":
             ack = request.acknowledge
             return AckRequested(
@@ -226,6 +260,7 @@ def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
                 SeekEpoch(nack.seek_epoch),
                 unpack_ranges(nack.ranges, field="ranges"),
                 nack.delay_ms if nack.HasField("delay_ms") else None,
+                _counts_from_wire(nack.delivery_counts) if nack.HasField("delivery_counts") else None,
             )
         case "seek":
             seek = request.seek
@@ -283,6 +318,7 @@ def _held_from_wire(held: pb.HeldMessages) -> HeldMessages:
         Generation(held.generation),
         unpack_ranges(held.ranges, field="ranges"),
         unpack_ranges(held.begun, field="begun"),
+        _counts_from_wire(held.delivery_counts) if held.HasField("delivery_counts") else None,
     )
 
 

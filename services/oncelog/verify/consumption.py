@@ -34,12 +34,14 @@ class PlaceHistory:
     acknowledged: dict[int, Acknowledged] = field(default_factory=dict)
     #: {index: its deliveries that the ack chain counts, when that became durable, and at which owner epoch}
     counted: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    #: messages that an application has received
-    received: set[int] = field(default_factory=set)
+    #: {index: how often an application has received it}
+    received: dict[int, int] = field(default_factory=dict)
     #: messages that the topic itself has acknowledged, because they expired or were over a quota
     evicted: set[int] = field(default_factory=set)
-    #: {key: its received messages, highest}
+    #: {key: the highest message of it that an application has received}
     keys: dict[bytes, int] = field(default_factory=dict)
+    #: consumers whose streams broke, less the deliveries that were counted for them
+    losses: int = 0
 
 
 class ConsumptionHistory:
@@ -114,14 +116,30 @@ class ConsumptionHistory:
         self.at(place).counted.setdefault(index, []).append((deliveries, moment, owner_epoch))
 
     def received(self, place: Place, index: int, key: bytes | None) -> None:
-        """An application received a message. key: only of a key_shared subscription."""
+        """An application received a message. key: of a key_shared subscription; the same one for all messages of an
+        exclusive or failover one; None: the type keeps no order."""
         history = self.at(place)
         if key is not None:
             highest = history.keys.get(key, -1)
-            if index < highest and index not in history.received | history.evicted:
+            if index < highest and index not in history.received and index not in history.evicted:
                 raise Violation("order of a key", f"{index} of {key!r} comes first after {highest}, at {place}")
             history.keys[key] = max(highest, index)
-        history.received.add(index)
+        history.received[index] = history.received.get(index, 0) + 1
+
+    def dead_letter(self, place: Place, index: int, max_deliveries: int) -> None:
+        """The ack chain holds that a message is a dead letter: applications have received it so often (hazard 89). Each
+        loss of a consumer may count one delivery that its application had no time to report (hazard 36)."""
+        history = self.at(place)
+        received = history.received.get(index, 0)
+        history.losses -= max(0, max_deliveries - received)
+        if history.losses < 0:
+            raise Violation(
+                "dead letters", f"{index} at {place} was received {received} times, max_deliveries is {max_deliveries}"
+            )
+
+    def lost(self, place: Place) -> None:
+        """The stream of a consumer broke."""
+        self.at(place).losses += 1
 
     def active(self, subscription_id: str, generation: int, consumer: str) -> None:
         """A consumer was told that it is the active one, under this generation."""
@@ -157,3 +175,26 @@ class KeyOrder:
                 where = "nobody" if holder is None else f"consumer {holder}"
                 raise Violation("order of a key", f"{index} goes to consumer {consumer}, {earlier} is with {where}")
         self._holders[index] = consumer
+
+
+class Repetition:
+    """What one consumer of an exclusive or failover subscription receives: when a message that its application still
+    works on comes again, everything behind it that the application works on comes again, in order (hazard 89)."""
+
+    def __init__(self) -> None:
+        #: what has to come again, ascending
+        self._behind: list[int] = []
+
+    def received(self, index: int, working: Iterable[int]) -> None:
+        """A message that the application has not asked for again. working: what it has received and neither
+        acknowledged nor asked for again."""
+        working = set(working)
+        self._behind = [each for each in self._behind if each in working]
+        if self._behind and index > self._behind[0]:
+            raise Violation(
+                "order after a time-out", f"{index} comes before {self._behind[0]}, which has to come again"
+            )
+        if self._behind and index == self._behind[0]:
+            del self._behind[0]
+        elif index in working:
+            self._behind = sorted(each for each in working if each > index)

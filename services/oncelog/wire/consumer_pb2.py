@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from oncelog.wire import error_pb2 as oncelog_dot_wire_dot_error__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/consumer.proto\x12\x0foncelog.wire.v1\x1a\x18oncelog/wire/error.proto\"C\n\rConsumerFrame\x12\x32\n\x08requests\x18\x01 \x03(\x0b\x32 .oncelog.wire.v1.ConsumerRequest\"\xe1\x02\n\x0f\x43onsumerRequest\x12/\n\tsubscribe\x18\x01 \x01(\x0b\x32\x1a.oncelog.wire.v1.SubscribeH\x00\x12-\n\x04\x66low\x18\x02 \x01(\x0b\x32\x1d.oncelog.wire.v1.ConsumerFlowH\x00\x12\x33\n\x0b\x61\x63knowledge\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.AcknowledgeH\x00\x12H\n\x16\x61\x63knowledge_negatively\x18\x04 \x01(\x0b\x32&.oncelog.wire.v1.AcknowledgeNegativelyH\x00\x12\x31\n\x04seek\x18\x05 \x01(\x0b\x32!.oncelog.wire.v1.SeekSubscriptionH\x00\x12\x31\n\x06\x64\x65tach\x18\x06 \x01(\x0b\x32\x1f.oncelog.wire.v1.DetachConsumerH\x00\x42\t\n\x07request\"3\n\x14SubscriptionProperty\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xb8\x03\n\tSubscribe\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x14\n\x0csubscription\x18\x04 \x01(\t\x12/\n\x04type\x18\x05 \x01(\x0e\x32!.oncelog.wire.v1.SubscriptionType\x12\x15\n\rconsumer_name\x18\x06 \x01(\t\x12\x13\n\x0binstance_id\x18\x07 \x01(\x0c\x12\x18\n\x0b\x66irst_index\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12-\n\x06resume\x18\t \x01(\x0b\x32\x1d.oncelog.wire.v1.HeldMessages\x12\x10\n\x08priority\x18\n \x01(\x05\x12\x16\n\x0emax_deliveries\x18\x0b \x01(\r\x12\x19\n\x11\x64\x65\x61\x64_letter_topic\x18\x0c \x01(\t\x12\x16\n\x0e\x61\x63k_timeout_ms\x18\r \x01(\x04\x12\x18\n\x10owner_epoch_seen\x18\x0e \x01(\x04\x12\x39\n\nproperties\x18\x10 \x03(\x0b\x32%.oncelog.wire.v1.SubscriptionPropertyB\x0e\n\x0c_first_index\"n\n\x0cHeldMessages\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x0e\n\x06ranges\x18\x04 \x03(\x04\x12\r\n\x05\x62\x65gun\x18\x05 \x03(\x04\"S\n\x0c\x43onsumerFlow\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\nhanded_out\x18\x02 \x01(\x04\x12\x0e\n\x06window\x18\x03 \x01(\x04\x12\r\n\x05\x62\x65gun\x18\x04 \x03(\x04\"\x86\x01\n\x0b\x41\x63knowledge\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12\x12\n\nseek_epoch\x18\x03 \x01(\x04\x12\x0e\n\x06ranges\x18\x04 \x03(\x04\x12\x12\n\x05\x62\x65low\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\ngeneration\x18\x06 \x01(\rB\x08\n\x06_below\"\x82\x01\n\x15\x41\x63knowledgeNegatively\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12\x12\n\nseek_epoch\x18\x03 \x01(\x04\x12\x0e\n\x06ranges\x18\x04 \x03(\x04\x12\x15\n\x08\x64\x65lay_ms\x18\x05 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_delay_ms\"l\n\x10SeekSubscription\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0c\n\x04\x63\x61ll\x18\x02 \x01(\x04\x12\x1b\n\x13subscription_number\x18\x03 \x01(\x04\x12\r\n\x05index\x18\x04 \x01(\x04\x12\x0c\n\x04redo\x18\x05 \x01(\x08\"0\n\x0e\x44\x65tachConsumer\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0c\n\x04lost\x18\x02 \x01(\x08\"Q\n\x0e\x43onsumerEvents\x12.\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1e.oncelog.wire.v1.ConsumerEvent\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"\x83\x04\n\rConsumerEvent\x12\x13\n\x0bowner_epoch\x18\x01 \x01(\x04\x12\x31\n\nsubscribed\x18\x02 \x01(\x0b\x32\x1b.oncelog.wire.v1.SubscribedH\x00\x12\x34\n\x07refused\x18\x03 \x01(\x0b\x32!.oncelog.wire.v1.SubscribeRefusedH\x00\x12\x34\n\x08\x64\x65livery\x18\x04 \x01(\x0b\x32 .oncelog.wire.v1.MessageDeliveryH\x00\x12:\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32\".oncelog.wire.v1.AcknowledgeAnswerH\x00\x12\x31\n\x06recall\x18\x06 \x01(\x0b\x32\x1f.oncelog.wire.v1.RecallMessagesH\x00\x12\x31\n\x06\x61\x63tive\x18\x07 \x01(\x0b\x32\x1f.oncelog.wire.v1.ConsumerActiveH\x00\x12\x35\n\x06sought\x18\x08 \x01(\x0b\x32#.oncelog.wire.v1.SubscriptionSoughtH\x00\x12+\n\x04seek\x18\t \x01(\x0b\x32\x1b.oncelog.wire.v1.SeekAnswerH\x00\x12/\n\x05\x65nded\x18\n \x01(\x0b\x32\x1e.oncelog.wire.v1.ConsumerEndedH\x00\x42\x07\n\x05\x65vent\"\x98\x01\n\nSubscribed\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x10\n\x08\x63onsumer\x18\x02 \x01(\x04\x12\x1b\n\x13subscription_number\x18\x03 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x04 \x01(\t\x12\x12\n\nseek_epoch\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\r\x12\x0c\n\x04kept\x18\x07 \x03(\x04\"G\n\x10SubscribeRefused\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\"\xab\x01\n\x0fMessageDelivery\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x30\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1f.oncelog.wire.v1.DeliveredEntry\x12\x13\n\x0bredelivered\x18\x05 \x03(\x04\x12\x17\n\x0f\x64\x65livery_counts\x18\x06 \x03(\r\"|\n\x0e\x44\x65liveredEntry\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x04\x12\x12\n\nbase_index\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x12\n\nskip_first\x18\x05 \x01(\r\x12\x0e\n\x06ranges\x18\x06 \x03(\x04\"\x85\x01\n\x11\x41\x63knowledgeAnswer\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x11\n\tin_memory\x18\x04 \x01(\x08\x12\x13\n\x0b\x61\x63ked_below\x18\x05 \x01(\x04\"2\n\x0eRecallMessages\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0e\n\x06ranges\x18\x02 \x03(\x04\"6\n\x0e\x43onsumerActive\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\r\":\n\x12SubscriptionSought\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\"U\n\nSeekAnswer\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\"H\n\rConsumerEnded\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error*\xb6\x01\n\x10SubscriptionType\x12!\n\x1dSUBSCRIPTION_TYPE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bSUBSCRIPTION_TYPE_EXCLUSIVE\x10\x01\x12\x1e\n\x1aSUBSCRIPTION_TYPE_FAILOVER\x10\x02\x12\x1c\n\x18SUBSCRIPTION_TYPE_SHARED\x10\x03\x12 \n\x1cSUBSCRIPTION_TYPE_KEY_SHARED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/consumer.proto\x12\x0foncelog.wire.v1\x1a\x18oncelog/wire/error.proto\"C\n\rConsumerFrame\x12\x32\n\x08requests\x18\x01 \x03(\x0b\x32 .oncelog.wire.v1.ConsumerRequest\"\xe1\x02\n\x0f\x43onsumerRequest\x12/\n\tsubscribe\x18\x01 \x01(\x0b\x32\x1a.oncelog.wire.v1.SubscribeH\x00\x12-\n\x04\x66low\x18\x02 \x01(\x0b\x32\x1d.oncelog.wire.v1.ConsumerFlowH\x00\x12\x33\n\x0b\x61\x63knowledge\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.AcknowledgeH\x00\x12H\n\x16\x61\x63knowledge_negatively\x18\x04 \x01(\x0b\x32&.oncelog.wire.v1.AcknowledgeNegativelyH\x00\x12\x31\n\x04seek\x18\x05 \x01(\x0b\x32!.oncelog.wire.v1.SeekSubscriptionH\x00\x12\x31\n\x06\x64\x65tach\x18\x06 \x01(\x0b\x32\x1f.oncelog.wire.v1.DetachConsumerH\x00\x42\t\n\x07request\"3\n\x14SubscriptionProperty\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xb8\x03\n\tSubscribe\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x14\n\x0csubscription\x18\x04 \x01(\t\x12/\n\x04type\x18\x05 \x01(\x0e\x32!.oncelog.wire.v1.SubscriptionType\x12\x15\n\rconsumer_name\x18\x06 \x01(\t\x12\x13\n\x0binstance_id\x18\x07 \x01(\x0c\x12\x18\n\x0b\x66irst_index\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12-\n\x06resume\x18\t \x01(\x0b\x32\x1d.oncelog.wire.v1.HeldMessages\x12\x10\n\x08priority\x18\n \x01(\x05\x12\x16\n\x0emax_deliveries\x18\x0b \x01(\r\x12\x19\n\x11\x64\x65\x61\x64_letter_topic\x18\x0c \x01(\t\x12\x16\n\x0e\x61\x63k_timeout_ms\x18\r \x01(\x04\x12\x18\n\x10owner_epoch_seen\x18\x0e \x01(\x04\x12\x39\n\nproperties\x18\x10 \x03(\x0b\x32%.oncelog.wire.v1.SubscriptionPropertyB\x0e\n\x0c_first_index\"\xa8\x01\n\x0cHeldMessages\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x0e\n\x06ranges\x18\x04 \x03(\x04\x12\r\n\x05\x62\x65gun\x18\x05 \x03(\x04\x12\x38\n\x0f\x64\x65livery_counts\x18\x06 \x01(\x0b\x32\x1f.oncelog.wire.v1.DeliveryCounts\"1\n\x0e\x44\x65liveryCounts\x12\x0f\n\x07indexes\x18\x01 \x03(\x04\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\r\"\x9d\x01\n\x0c\x43onsumerFlow\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\nhanded_out\x18\x02 \x01(\x04\x12\x0e\n\x06window\x18\x03 \x01(\x04\x12\r\n\x05\x62\x65gun\x18\x04 \x03(\x04\x12\x14\n\x07\x61rrived\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\nseek_epoch\x18\x06 \x01(\x04H\x01\x88\x01\x01\x42\n\n\x08_arrivedB\r\n\x0b_seek_epoch\"\x86\x01\n\x0b\x41\x63knowledge\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12\x12\n\nseek_epoch\x18\x03 \x01(\x04\x12\x0e\n\x06ranges\x18\x04 \x03(\x04\x12\x12\n\x05\x62\x65low\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\ngeneration\x18\x06 \x01(\rB\x08\n\x06_below\"\xbc\x01\n\x15\x41\x63knowledgeNegatively\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12\x12\n\nseek_epoch\x18\x03 \x01(\x04\x12\x0e\n\x06ranges\x18\x04 \x03(\x04\x12\x15\n\x08\x64\x65lay_ms\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x38\n\x0f\x64\x65livery_counts\x18\x06 \x01(\x0b\x32\x1f.oncelog.wire.v1.DeliveryCountsB\x0b\n\t_delay_ms\"l\n\x10SeekSubscription\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0c\n\x04\x63\x61ll\x18\x02 \x01(\x04\x12\x1b\n\x13subscription_number\x18\x03 \x01(\x04\x12\r\n\x05index\x18\x04 \x01(\x04\x12\x0c\n\x04redo\x18\x05 \x01(\x08\"0\n\x0e\x44\x65tachConsumer\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0c\n\x04lost\x18\x02 \x01(\x08\"Q\n\x0e\x43onsumerEvents\x12.\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1e.oncelog.wire.v1.ConsumerEvent\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"\x83\x04\n\rConsumerEvent\x12\x13\n\x0bowner_epoch\x18\x01 \x01(\x04\x12\x31\n\nsubscribed\x18\x02 \x01(\x0b\x32\x1b.oncelog.wire.v1.SubscribedH\x00\x12\x34\n\x07refused\x18\x03 \x01(\x0b\x32!.oncelog.wire.v1.SubscribeRefusedH\x00\x12\x34\n\x08\x64\x65livery\x18\x04 \x01(\x0b\x32 .oncelog.wire.v1.MessageDeliveryH\x00\x12:\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32\".oncelog.wire.v1.AcknowledgeAnswerH\x00\x12\x31\n\x06recall\x18\x06 \x01(\x0b\x32\x1f.oncelog.wire.v1.RecallMessagesH\x00\x12\x31\n\x06\x61\x63tive\x18\x07 \x01(\x0b\x32\x1f.oncelog.wire.v1.ConsumerActiveH\x00\x12\x35\n\x06sought\x18\x08 \x01(\x0b\x32#.oncelog.wire.v1.SubscriptionSoughtH\x00\x12+\n\x04seek\x18\t \x01(\x0b\x32\x1b.oncelog.wire.v1.SeekAnswerH\x00\x12/\n\x05\x65nded\x18\n \x01(\x0b\x32\x1e.oncelog.wire.v1.ConsumerEndedH\x00\x42\x07\n\x05\x65vent\"\x98\x01\n\nSubscribed\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x10\n\x08\x63onsumer\x18\x02 \x01(\x04\x12\x1b\n\x13subscription_number\x18\x03 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x04 \x01(\t\x12\x12\n\nseek_epoch\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\r\x12\x0c\n\x04kept\x18\x07 \x03(\x04\"G\n\x10SubscribeRefused\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\"\xab\x01\n\x0fMessageDelivery\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x30\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1f.oncelog.wire.v1.DeliveredEntry\x12\x13\n\x0bredelivered\x18\x05 \x03(\x04\x12\x17\n\x0f\x64\x65livery_counts\x18\x06 \x03(\r\"|\n\x0e\x44\x65liveredEntry\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x04\x12\x12\n\nbase_index\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x12\n\nskip_first\x18\x05 \x01(\r\x12\x0e\n\x06ranges\x18\x06 \x03(\x04\"\x85\x01\n\x11\x41\x63knowledgeAnswer\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x11\n\tin_memory\x18\x04 \x01(\x08\x12\x13\n\x0b\x61\x63ked_below\x18\x05 \x01(\x04\"2\n\x0eRecallMessages\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x0e\n\x06ranges\x18\x02 \x03(\x04\"6\n\x0e\x43onsumerActive\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\r\":\n\x12SubscriptionSought\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\"U\n\nSeekAnswer\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x12\n\nseek_epoch\x18\x02 \x01(\x04\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\"H\n\rConsumerEnded\x12\x10\n\x08\x63onsumer\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error*\xb6\x01\n\x10SubscriptionType\x12!\n\x1dSUBSCRIPTION_TYPE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bSUBSCRIPTION_TYPE_EXCLUSIVE\x10\x01\x12\x1e\n\x1aSUBSCRIPTION_TYPE_FAILOVER\x10\x02\x12\x1c\n\x18SUBSCRIPTION_TYPE_SHARED\x10\x03\x12 \n\x1cSUBSCRIPTION_TYPE_KEY_SHARED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oncelog.wire.consumer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUBSCRIPTIONTYPE']._serialized_start=3217
-  _globals['_SUBSCRIPTIONTYPE']._serialized_end=3399
+  _globals['_SUBSCRIPTIONTYPE']._serialized_start=3460
+  _globals['_SUBSCRIPTIONTYPE']._serialized_end=3642
   _globals['_CONSUMERFRAME']._serialized_start=74
   _globals['_CONSUMERFRAME']._serialized_end=141
   _globals['_CONSUMERREQUEST']._serialized_start=144
@@ -42,40 +42,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIPTIONPROPERTY']._serialized_end=550
   _globals['_SUBSCRIBE']._serialized_start=553
   _globals['_SUBSCRIBE']._serialized_end=993
-  _globals['_HELDMESSAGES']._serialized_start=995
-  _globals['_HELDMESSAGES']._serialized_end=1105
-  _globals['_CONSUMERFLOW']._serialized_start=1107
-  _globals['_CONSUMERFLOW']._serialized_end=1190
-  _globals['_ACKNOWLEDGE']._serialized_start=1193
-  _globals['_ACKNOWLEDGE']._serialized_end=1327
-  _globals['_ACKNOWLEDGENEGATIVELY']._serialized_start=1330
-  _globals['_ACKNOWLEDGENEGATIVELY']._serialized_end=1460
-  _globals['_SEEKSUBSCRIPTION']._serialized_start=1462
-  _globals['_SEEKSUBSCRIPTION']._serialized_end=1570
-  _globals['_DETACHCONSUMER']._serialized_start=1572
-  _globals['_DETACHCONSUMER']._serialized_end=1620
-  _globals['_CONSUMEREVENTS']._serialized_start=1622
-  _globals['_CONSUMEREVENTS']._serialized_end=1703
-  _globals['_CONSUMEREVENT']._serialized_start=1706
-  _globals['_CONSUMEREVENT']._serialized_end=2221
-  _globals['_SUBSCRIBED']._serialized_start=2224
-  _globals['_SUBSCRIBED']._serialized_end=2376
-  _globals['_SUBSCRIBEREFUSED']._serialized_start=2378
-  _globals['_SUBSCRIBEREFUSED']._serialized_end=2449
-  _globals['_MESSAGEDELIVERY']._serialized_start=2452
-  _globals['_MESSAGEDELIVERY']._serialized_end=2623
-  _globals['_DELIVEREDENTRY']._serialized_start=2625
-  _globals['_DELIVEREDENTRY']._serialized_end=2749
-  _globals['_ACKNOWLEDGEANSWER']._serialized_start=2752
-  _globals['_ACKNOWLEDGEANSWER']._serialized_end=2885
-  _globals['_RECALLMESSAGES']._serialized_start=2887
-  _globals['_RECALLMESSAGES']._serialized_end=2937
-  _globals['_CONSUMERACTIVE']._serialized_start=2939
-  _globals['_CONSUMERACTIVE']._serialized_end=2993
-  _globals['_SUBSCRIPTIONSOUGHT']._serialized_start=2995
-  _globals['_SUBSCRIPTIONSOUGHT']._serialized_end=3053
-  _globals['_SEEKANSWER']._serialized_start=3055
-  _globals['_SEEKANSWER']._serialized_end=3140
-  _globals['_CONSUMERENDED']._serialized_start=3142
-  _globals['_CONSUMERENDED']._serialized_end=3214
+  _globals['_HELDMESSAGES']._serialized_start=996
+  _globals['_HELDMESSAGES']._serialized_end=1164
+  _globals['_DELIVERYCOUNTS']._serialized_start=1166
+  _globals['_DELIVERYCOUNTS']._serialized_end=1215
+  _globals['_CONSUMERFLOW']._serialized_start=1218
+  _globals['_CONSUMERFLOW']._serialized_end=1375
+  _globals['_ACKNOWLEDGE']._serialized_start=1378
+  _globals['_ACKNOWLEDGE']._serialized_end=1512
+  _globals['_ACKNOWLEDGENEGATIVELY']._serialized_start=1515
+  _globals['_ACKNOWLEDGENEGATIVELY']._serialized_end=1703
+  _globals['_SEEKSUBSCRIPTION']._serialized_start=1705
+  _globals['_SEEKSUBSCRIPTION']._serialized_end=1813
+  _globals['_DETACHCONSUMER']._serialized_start=1815
+  _globals['_DETACHCONSUMER']._serialized_end=1863
+  _globals['_CONSUMEREVENTS']._serialized_start=1865
+  _globals['_CONSUMEREVENTS']._serialized_end=1946
+  _globals['_CONSUMEREVENT']._serialized_start=1949
+  _globals['_CONSUMEREVENT']._serialized_end=2464
+  _globals['_SUBSCRIBED']._serialized_start=2467
+  _globals['_SUBSCRIBED']._serialized_end=2619
+  _globals['_SUBSCRIBEREFUSED']._serialized_start=2621
+  _globals['_SUBSCRIBEREFUSED']._serialized_end=2692
+  _globals['_MESSAGEDELIVERY']._serialized_start=2695
+  _globals['_MESSAGEDELIVERY']._serialized_end=2866
+  _globals['_DELIVEREDENTRY']._serialized_start=2868
+  _globals['_DELIVEREDENTRY']._serialized_end=2992
+  _globals['_ACKNOWLEDGEANSWER']._serialized_start=2995
+  _globals['_ACKNOWLEDGEANSWER']._serialized_end=3128
+  _globals['_RECALLMESSAGES']._serialized_start=3130
+  _globals['_RECALLMESSAGES']._serialized_end=3180
+  _globals['_CONSUMERACTIVE']._serialized_start=3182
+  _globals['_CONSUMERACTIVE']._serialized_end=3236
+  _globals['_SUBSCRIPTIONSOUGHT']._serialized_start=3238
+  _globals['_SUBSCRIPTIONSOUGHT']._serialized_end=3296
+  _globals['_SEEKANSWER']._serialized_start=3298
+  _globals['_SEEKANSWER']._serialized_end=3383
+  _globals['_CONSUMERENDED']._serialized_start=3385
+  _globals['_CONSUMERENDED']._serialized_end=3457
 # @@protoc_insertion_point(module_scope)

@@ -225,6 +225,7 @@ class HeldMessages(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     RANGES_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    DELIVERY_COUNTS_FIELD_NUMBER: _builtins.int
     subscription_id: _builtins.str
     seek_epoch: _builtins.int
     generation: _builtins.int
@@ -237,6 +238,10 @@ class HeldMessages(_message.Message):
     def begun(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of these, the messages that the application has received."""
 
+    @_builtins.property
+    def delivery_counts(self) -> Global___DeliveryCounts:
+        """Absent: an older client, which does not say."""
+
     def __init__(
         self,
         *,
@@ -245,14 +250,41 @@ class HeldMessages(_message.Message):
         generation: _builtins.int = ...,
         ranges: _abc.Iterable[_builtins.int] | None = ...,
         begun: _abc.Iterable[_builtins.int] | None = ...,
+        delivery_counts: Global___DeliveryCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delivery_counts", b"delivery_counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "generation", b"generation", "ranges", b"ranges", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "delivery_counts", b"delivery_counts", "generation", b"generation", "ranges", b"ranges", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeldMessages: _TypeAlias = HeldMessages  # noqa: Y015
+
+@_typing.final
+class DeliveryCounts(_message.Message):
+    """Which delivery of messages is meant: parallel, of the messages whose count is above 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEXES_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        indexes: _abc.Iterable[_builtins.int] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "indexes", b"indexes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliveryCounts: _TypeAlias = DeliveryCounts  # noqa: Y015
 
 @_typing.final
 class ConsumerFlow(_message.Message):
@@ -264,10 +296,17 @@ class ConsumerFlow(_message.Message):
     HANDED_OUT_FIELD_NUMBER: _builtins.int
     WINDOW_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    ARRIVED_FIELD_NUMBER: _builtins.int
+    SEEK_EPOCH_FIELD_NUMBER: _builtins.int
     consumer: _builtins.int
     handed_out: _builtins.int
     """Messages that have left the consumer's buffer."""
     window: _builtins.int
+    arrived: _builtins.int
+    """Of the messages of this stream, how many had reached the consumer, and the seek epoch of what it holds: `begun` means
+    no later delivery. Absent: an older client.
+    """
+    seek_epoch: _builtins.int
     @_builtins.property
     def begun(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Messages that the application has received and not acknowledged."""
@@ -279,12 +318,21 @@ class ConsumerFlow(_message.Message):
         handed_out: _builtins.int = ...,
         window: _builtins.int = ...,
         begun: _abc.Iterable[_builtins.int] | None = ...,
+        arrived: _builtins.int | None = ...,
+        seek_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arrived", b"_arrived", "_seek_epoch", b"_seek_epoch", "arrived", b"arrived", "seek_epoch", b"seek_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "consumer", b"consumer", "handed_out", b"handed_out", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arrived", b"_arrived", "_seek_epoch", b"_seek_epoch", "arrived", b"arrived", "begun", b"begun", "consumer", b"consumer", "handed_out", b"handed_out", "seek_epoch", b"seek_epoch", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__arrived: _TypeAlias = _typing.Literal["arrived"]  # noqa: Y015
+    _WhichOneofArgType__arrived: _TypeAlias = _typing.Literal["_arrived", b"_arrived"]  # noqa: Y015
+    _WhichOneofReturnType__seek_epoch: _TypeAlias = _typing.Literal["seek_epoch"]  # noqa: Y015
+    _WhichOneofArgType__seek_epoch: _TypeAlias = _typing.Literal["_seek_epoch", b"_seek_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__arrived) -> _WhichOneofReturnType__arrived | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seek_epoch) -> _WhichOneofReturnType__seek_epoch | None: ...
 
 Global___ConsumerFlow: _TypeAlias = ConsumerFlow  # noqa: Y015
 
@@ -338,6 +386,7 @@ class AcknowledgeNegatively(_message.Message):
     SEEK_EPOCH_FIELD_NUMBER: _builtins.int
     RANGES_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
+    DELIVERY_COUNTS_FIELD_NUMBER: _builtins.int
     consumer: _builtins.int
     request: _builtins.int
     seek_epoch: _builtins.int
@@ -345,6 +394,10 @@ class AcknowledgeNegatively(_message.Message):
     """Absent: the owner chooses by the number of deliveries."""
     @_builtins.property
     def ranges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def delivery_counts(self) -> Global___DeliveryCounts:
+        """Of the deliveries that are meant, so that a repeated request counts once. Absent: an older client."""
+
     def __init__(
         self,
         *,
@@ -353,10 +406,11 @@ class AcknowledgeNegatively(_message.Message):
         seek_epoch: _builtins.int = ...,
         ranges: _abc.Iterable[_builtins.int] | None = ...,
         delay_ms: _builtins.int | None = ...,
+        delivery_counts: Global___DeliveryCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "delay_ms", b"delay_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "delay_ms", b"delay_ms", "delivery_counts", b"delivery_counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "consumer", b"consumer", "delay_ms", b"delay_ms", "ranges", b"ranges", "request", b"request", "seek_epoch", b"seek_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms", "consumer", b"consumer", "delay_ms", b"delay_ms", "delivery_counts", b"delivery_counts", "ranges", b"ranges", "request", b"request", "seek_epoch", b"seek_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delay_ms: _TypeAlias = _typing.Literal["delay_ms"]  # noqa: Y015
     _WhichOneofArgType__delay_ms: _TypeAlias = _typing.Literal["_delay_ms", b"_delay_ms"]  # noqa: Y015

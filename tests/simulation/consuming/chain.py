@@ -61,6 +61,8 @@ class AckChain:
         self.entries: list[tuple[Change, ...]] = []
         #: checks what is evicted: (change, what was acknowledged before)
         self.check_change: Callable[[Change, set[int]], None] = lambda *_: None
+        #: {subscription: max_deliveries of its consumers}
+        self.max_deliveries: dict[str, int] = {}
         self.epoch = OwnerEpoch(0)
         self.model = AckModel()
         #: {number: every subscription that ever was}
@@ -97,8 +99,15 @@ class AckChain:
                 self.history.recorded(self.place(change.number), known.acked - before)
             case Evicted() if known is not None:
                 self.history.evicted(self.place(change.number), known.acked - before)
-            case DeadLettered() if known is not None and known.dead_letters.get(change.index) is None:
-                raise Violation("dead letters", f"{change} has the number of another message")
+            case DeadLettered() if known is not None:
+                if known.dead_letters.get(change.index) is None:
+                    raise Violation("dead letters", f"{change} has the number of another message")
+                self.history.dead_letter(self.place(change.number), change.index, self.max_deliveries[known.name])
+
+    def lost(self, number: int) -> None:
+        """The stream of a consumer of this subscription broke."""
+        if number in self.model.subscriptions:
+            self.history.lost(self.place(number))
 
     def place(self, number: int) -> Place:
         return Place(self.created[number].subscription_id, self.model.subscriptions[number].seek_epoch)

@@ -45,7 +45,7 @@ from oncelog.core.owner_attempts import (
 from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
 from oncelog.core.subscriptions.events import DeliverMessages, FlowReported
 from oncelog.core.subscriptions.limits import NO_LIMITS
-from oncelog.verify.consumption import ConsumptionHistory, Place
+from oncelog.verify.consumption import ConsumptionHistory, Place, Repetition
 from oncelog.verify.violation import Violation
 from tests.simulation.consuming.ends import ConsumerParts, OwnerEnd
 from tests.simulation.consuming.outboxes import ConsumerStream
@@ -77,6 +77,7 @@ class Message:
     index: int
     seek_epoch: SeekEpoch
     generation: Generation
+    delivery_count: int = 1
 
 
 class ConsumerClient(Process):
@@ -118,6 +119,7 @@ class ConsumerClient(Process):
         self._epoch_seen = 0
         #: what the application has asked for again and not received since
         self._unwanted: dict[int, None] = {}
+        self._repetition = Repetition()
 
     @property
     def instance(self) -> str:
@@ -133,6 +135,7 @@ class ConsumerClient(Process):
         instance = f"{self.name}.{next(self._instances)}".encode()
         self.session = ConsumerSession(self.settings, InstanceId(instance))
         self._working, self._acking, self._unwanted, self.stream = [], {}, {}, None
+        self._repetition = Repetition()
         self._epoch_seen = 0
         self._feed(SubscribeWanted())
 
@@ -172,6 +175,7 @@ class ConsumerClient(Process):
                 self.world.count("sought")
                 self._working.clear()
                 self._unwanted.clear()
+                self._repetition = Repetition()
             case MessagesReady():
                 self._later("takes messages", lambda: self._take_now(3), (1, 10))
             case HandOut():
@@ -277,12 +281,14 @@ class ConsumerClient(Process):
 
     def _receive(self, run: MessageRun) -> None:
         place = Place(self._place().subscription_id, run.seek_epoch)
-        keyed = self.settings.type is SubscriptionType.KEY_SHARED
+        keyed, ordered = self.settings.type is SubscriptionType.KEY_SHARED, self.settings.type in _CUMULATIVE
         for index in range(run.first, run.last + 1):
-            key = self.parts.log.keys[index] if keyed else None
+            key = self.parts.log.keys[index] if keyed else b"" if ordered else None
             self.world.count("message received")
             self.history.received(place, index, key)
-            message = Message(index, run.seek_epoch, run.generation)
+            if ordered and index not in self._unwanted:
+                self._repetition.received(index, (each.index for each in self._working))
+            message = Message(index, run.seek_epoch, run.generation, run.delivery_counts.get(index, 1))
             self._working.append(message)
             self._unwanted.pop(index, None)
             self._later(f"works on {index}", partial(self._work, self.session, message))
@@ -299,7 +305,8 @@ class ConsumerClient(Process):
             return
         self._working.remove(message)
         if not self.diligent and draw < habits.forget + habits.nack:
-            self._ask(NackWanted(next(self._requests), message.seek_epoch, ranges, rng.choice((None, 0, 50))), ranges)
+            delay_ms, counts = rng.choice((None, 0, 50)), dict.fromkeys([index], message.delivery_count)
+            self._ask(NackWanted(next(self._requests), message.seek_epoch, ranges, delay_ms, counts), ranges)
         elif self.settings.type in _CUMULATIVE and not self.diligent and rng.random() < habits.cumulative:
             self._ack_below(message)
         else:

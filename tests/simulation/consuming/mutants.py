@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyroaring import BitMap64
+
 from oncelog.core.consumer import session as consumer_session
 from oncelog.core.consumer.requests import PendingRequests
 from oncelog.core.errors import ConsumerBusy, StaleSeekEpoch
@@ -17,7 +19,9 @@ from oncelog.core.subscriptions.credit import Credit
 from oncelog.core.subscriptions.dead_letters import DeadLetters
 from oncelog.core.subscriptions.events import AckRequested, AnswerAck, ConsumerActive, ConsumerOpening
 from oncelog.core.subscriptions.grants import Grants
+from oncelog.core.subscriptions.index_ranges import bits_of
 from oncelog.core.subscriptions.key_shared import KeyShared
+from oncelog.core.subscriptions.outstanding import Outstanding
 from oncelog.core.subscriptions.redelivery import Redeliveries
 from oncelog.core.subscriptions.retention import trim_of
 from oncelog.core.subscriptions.subscriptions import Subscriptions
@@ -183,6 +187,28 @@ def _room_between_frames_only(outbox: StreamOutbox, waiter: Any) -> bool:
 _ask = StreamOutbox.ask
 
 
+def _timed_in_the_window(out: Outstanding, ranges: Any, now_ms: int) -> None:
+    """The ack time-out runs from the delivery to the consumer."""
+    _added(out, ranges, now_ms)
+    out.begin(out.begun | bits_of(ranges), now_ms)
+
+
+_added = Outstanding.add
+
+
+def _alone_again(redeliveries: Redeliveries, consumer: Any, expired: Any) -> None:
+    """Also where delivery is in order, a timed-out message comes again without those behind it."""
+    redeliveries._append(expired, consumer.out.counted, consumer=consumer)
+
+
+def _kept_over_a_seek(letters: DeadLetters, *, written: bool) -> None:
+    letters.work()
+
+
+def _none(*_: Any) -> Any:
+    return BitMap64()
+
+
 def _always(value: Any) -> Any:
     return lambda *_, **__: value
 
@@ -221,7 +247,7 @@ CONSUMING_MUTANTS = (
         "recreated subscription under an old id", 30, 1, ((Parts, "new_id", _same_id),)
     ),
     ConsumingMutant("ack chain not fenced", 53, 12, rules=Rules(fence=_always(None))),
-    ConsumingMutant("frames of a deposed owner are taken", 31, 69, ((OwnerAttempts, "believes", _keeps_lower),)),
+    ConsumingMutant("frames of a deposed owner are taken", 31, 17, ((OwnerAttempts, "believes", _keeps_lower),)),
     ConsumingMutant(
         "acknowledgements are forgotten with their stream", 27, 0,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
@@ -237,4 +263,17 @@ CONSUMING_MUTANTS = (
     ConsumingMutant("the wake-up of a stream is lost", 94, 201, ((StreamBudget, "join_line", _always(None)),)),
     ConsumingMutant("a stream that ends keeps its part", 94, 205, ((StreamOutbox, "close", _always(None)),)),
     ConsumingMutant("cumulative ack of a former generation", 33, 123, ((Acknowledging, "refusal", _any_generation),)),
+    ConsumingMutant("ack time-out in the window", 89, 4, ((Outstanding, "add", _timed_in_the_window),)),
+    ConsumingMutant("time-out returns one message alone", 89, 532, ((Redeliveries, "_from_there_on", _alone_again),)),
+    ConsumingMutant(
+        "report of a former delivery starts a time", 89, 200, ((Outstanding, "came_again", _always(None)),)
+    ),
+    ConsumingMutant(
+        "wanted dead letters survive a seek", 28, 468,
+        ((DeadLetters, "seek", _always(None)), (DeadLetters, "sought", _kept_over_a_seek)),
+    ),
+    ConsumingMutant(
+        "repeated negative ack counts again", 91, 61,
+        ((Redeliveries, "_answered_before", _none), (Redeliveries, "counted_before", _none)),
+    ),
 )  # fmt: skip

@@ -255,6 +255,8 @@ class Ownership:
 
     def request(self, stream: ConsumerStream, request: OwnerRequest) -> None:
         match request:
+            case ConsumerDetached(consumer, True) if consumer in self._numbers:
+                self.parts.chain.lost(self._numbers[consumer])
             case ConsumerOpening() | SeekRequested():
                 self._calls += 1
                 self._asked[self._calls] = (stream, request.call)
@@ -284,7 +286,8 @@ class Ownership:
         stream.over = True
         self.handle(ConsumerOpeningAbandoned(stream.call))
         for consumer in stream.consumers:
-            self._streams.pop(consumer, None)
+            if self._streams.pop(consumer, None) is not None:
+                self.parts.chain.lost(self._numbers[consumer])
             self.handle(ConsumerDetached(consumer, lost=True))
 
     def delete(self, subscription: str) -> None:

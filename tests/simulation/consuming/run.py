@@ -109,6 +109,7 @@ class ConsumingRun:
                 "ack_timeout_ms": rng.choice((0, 800)),
                 "dead_letter_topic": "a/b/dead",
             }
+            self.parts.chain.max_deliveries[f"s{number}"] = int(str(settings["max_deliveries"]))
             deaf = (
                 self.parts.judge is not NO_LIMITS and self.world.seed % 16 in (1, 4, 5, 9, 13) and kind in SHARED_TYPES
             )

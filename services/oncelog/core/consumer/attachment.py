@@ -20,8 +20,10 @@ class Attachment:
     #: frames of lower generations are dropped; above the own generation since another consumer is active
     generation_floor: Generation = Generation(0)
 
-    def presents(self, held: tuple[IndexRange, ...], begun: tuple[IndexRange, ...]) -> HeldMessages:
-        return HeldMessages(self.subscription_id, self.seek_epoch, self.generation, held, begun)
+    def presents(
+        self, held: tuple[IndexRange, ...], begun: tuple[IndexRange, ...], delivery_counts: dict[int, int]
+    ) -> HeldMessages:
+        return HeldMessages(self.subscription_id, self.seek_epoch, self.generation, held, begun, delivery_counts)
 
 
 def opening_request(

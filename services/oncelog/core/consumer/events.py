@@ -108,12 +108,14 @@ class AckWanted:
 
 @dataclass(frozen=True, slots=True)
 class NackWanted:
-    """Deliver these messages again; delay_ms None: the owner's back-off. AckSettled follows."""
+    """Deliver these messages again; delay_ms None: the owner's back-off. delivery_counts: {index: which delivery is
+    meant}, of those above 1. AckSettled follows."""
 
     request: int
     seek_epoch: SeekEpoch
     ranges: tuple[IndexRange, ...]
     delay_ms: int | None = None
+    delivery_counts: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The messages that a consumer holds: those that wait for the application, and those that it has received.
 
-    delivered -> waiting -> begun -> acknowledged, or negatively acknowledged
+    delivered -> waiting -> begun -> acknowledged, negatively acknowledged, or recalled: the owner delivers it again
                     |
                     +-> dropped: recalled, sought, or given to another consumer
 
@@ -10,7 +10,7 @@ until they leave.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from oncelog.core.consumer.events import MessageRun
@@ -18,6 +18,9 @@ from oncelog.core.consumer.index_set import IndexSet
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.subscriptions.changes import IndexRange
 from oncelog.core.subscriptions.events import DeliverMessages
+
+#: So many delivery counts are kept before those of messages that are not held any more are dropped.
+COUNTS_MIN = 1_000
 
 
 class ReceivedMessages:
@@ -33,6 +36,9 @@ class ReceivedMessages:
         self.begun = IndexSet()
         #: negatively acknowledged, and neither received by the application since nor known to be acknowledged
         self.nacked = IndexSet()
+        #: {index: how often it was delivered}, of those above 1; those that are not held any more are dropped at times
+        self.delivery_counts: dict[int, int] = {}
+        self._counts_max = COUNTS_MIN
         #: of the present stream: messages delivered; of these, messages that do not wait any more
         self.received = 0
         self.left = 0
@@ -50,6 +56,10 @@ class ReceivedMessages:
             held.add(first, last)
         return tuple(held)
 
+    def held_counts(self) -> dict[int, int]:
+        """{index: how often it was delivered}, of what is held, those above 1."""
+        return {i: n for i, n in self.delivery_counts.items() if i in self.waiting or i in self.begun}
+
     # --- the owner ----------------------------------------------------------------------------------------------------
 
     def delivered(self, frame: DeliverMessages) -> None:
@@ -63,9 +73,13 @@ class ReceivedMessages:
                     self._wait(MessageRun(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
 
     def _wait(self, run: MessageRun, frame: DeliverMessages) -> None:
-        counts = frame.delivery_counts
-        if counts:
-            run = replace(run, delivery_counts={i: n for i, n in counts.items() if run.first <= i <= run.last})
+        if frame.delivery_counts:
+            counts = {i: n for i, n in frame.delivery_counts.items() if run.first <= i <= run.last}
+            run = replace(run, delivery_counts=counts)
+            self.delivery_counts.update(counts)
+            if len(self.delivery_counts) > self._counts_max:
+                self.delivery_counts = self.held_counts()
+                self._counts_max = max(COUNTS_MIN, 2 * len(self.delivery_counts))
         self.waiting.add(run.first, run.last)
         self.begun.remove(run.first, run.last)
         self._runs.append((run, True))
@@ -95,17 +109,26 @@ class ReceivedMessages:
         else:
             self._earlier -= count
 
-    def settled(self, ranges: Iterable[IndexRange]) -> None:
-        """These messages are acknowledged."""
+    def drop(self, ranges: Iterable[IndexRange]) -> None:
+        """These messages are acknowledged, or the owner has taken them back: none of them waits or is held here."""
         ranges = tuple(ranges)
         self.drop_waiting(ranges)
         for first, last in ranges:
             self.begun.remove(first, last)
 
-    def nack_settled(self, ranges: Iterable[IndexRange]) -> None:
-        """The owner delivers these messages again."""
-        for first, last in ranges:
+    def nack_settled(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> None:
+        """The owner delivers these messages again. counts: of the deliveries that were meant, those above 1; one that
+        has come again meanwhile stays begun."""
+        for first, last in self._newest(ranges, counts):
             self.begun.remove(first, last)
+
+    def _newest(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> list[IndexRange]:
+        """Without the messages that were delivered here again, behind the deliveries that are meant."""
+        newer = [i for i, count in self.delivery_counts.items() if count > counts.get(i, 1)]
+        if not newer:
+            return list(ranges)
+        again = IndexSet(IndexRange(i, i) for i in newer)
+        return [part for first, last in ranges for part in again.gaps(first, last)]
 
     def drop_all(self) -> None:
         """Another consumer has what was delivered here. Negative acknowledgements still count (hazard 33)."""
@@ -116,6 +139,7 @@ class ReceivedMessages:
         """Everything is delivered again from another place on."""
         self.drop_all()
         self.nacked.clear()
+        self.delivery_counts.clear()
 
     def restart(self, kept: tuple[IndexRange, ...]) -> None:
         """A new stream begins; of the messages that were presented the owner leaves `kept` here."""
@@ -167,9 +191,10 @@ class ReceivedMessages:
             self.nacked.remove(run.first, run.last)
         return tuple(taken)
 
-    def nack(self, ranges: Iterable[IndexRange]) -> None:
-        """Remember messages that a cumulative acknowledgement must not cover (hazard 33)."""
-        for first, last in ranges:
+    def nack(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> None:
+        """Remember messages that a cumulative acknowledgement must not cover (hazard 33). counts: as in
+        `nack_settled`."""
+        for first, last in self._newest(ranges, counts):
             self.nacked.add(first, last)
 
     def acknowledged_below(self, index: int) -> None:

@@ -163,7 +163,9 @@ def up_to_nacked(request: AckWanted, nacked: IndexSet) -> AckWanted:
 
 def _message(request: Repeatable, consumer: ConsumerNumber) -> AckRequested | NackRequested:
     if isinstance(request, NackWanted):
-        return NackRequested(consumer, request.request, request.seek_epoch, request.ranges, request.delay_ms)
+        return NackRequested(
+            consumer, request.request, request.seek_epoch, request.ranges, request.delay_ms, request.delivery_counts
+        )
     return AckRequested(
         consumer, request.request, request.seek_epoch, request.ranges, request.below, request.generation
     )

@@ -20,7 +20,7 @@ Rules
 - A cumulative acknowledgement ends before an own negative one, until the application has received its message again, or
   the owner reports that everything up to there is acknowledged, as when it has become a dead letter. Neither a new
   grant nor a count of deliveries proves that it was processed or stored elsewhere (hazard 33).
-- Recalled messages are dropped unless the application has received them (hazard 34).
+- Recalled messages are dropped unless the application has received them (hazard 34); then they are not held any more.
 """
 
 from enum import Enum
@@ -171,7 +171,8 @@ class ConsumerSession:
         """What a reconnection presents. None: the consumer was never attached."""
         if self.attachment is None:
             return None
-        return self.attachment.presents(self.messages.held(), tuple(self.messages.begun))
+        messages = self.messages
+        return self.attachment.presents(messages.held(), tuple(messages.begun), messages.held_counts())
 
     def _late(self, event: OwnerReported) -> list[ConsumerEffect]:
         """An attachment that is not wanted any more: end it, so that the owner does not deliver to it."""
@@ -258,7 +259,7 @@ class ConsumerSession:
             case AnswerAck():
                 return self._ack_answered(report)
             case RecallMessages():
-                self.messages.drop_waiting(report.ranges)
+                self.messages.drop(report.ranges)
                 return self._flow()
             case ConsumerActive():
                 return self._activated(known, report.generation)
@@ -346,7 +347,8 @@ class ConsumerSession:
             return []
         messages = self.messages
         begun = tuple(part for part, _ in zip(messages.begun, range(BEGUN_RANGES_MAX), strict=False))
-        return [self._to_owner(FlowReported(known.consumer, *messages.credit, begun))]
+        report = FlowReported(known.consumer, *messages.credit, begun, messages.received, known.seek_epoch)
+        return [self._to_owner(report)]
 
     def _to_owner(self, request: OwnerRequest) -> SendToOwner:
         return SendToOwner(self.attempts.attempt, request)
@@ -358,7 +360,7 @@ class ConsumerSession:
         if refused is not None:
             return [AckSettled(event.request, refused)]
         if isinstance(event, NackWanted):
-            self.messages.nack(event.ranges)
+            self.messages.nack(event.ranges, event.delivery_counts)
         elif event.below is not None:
             event = up_to_nacked(event, self.messages.nacked)
         self.requests.add(event)
@@ -393,13 +395,13 @@ class ConsumerSession:
         credit, complete = self.messages.credit, True
         match settled:
             case AckWanted(below=None, ranges=ranges):
-                self.messages.settled(ranges)
+                self.messages.drop(ranges)
             case AckWanted(below=below):
                 assert below is not None
-                self.messages.settled((IndexRange(0, below - 1),) if below else ())
+                self.messages.drop((IndexRange(0, below - 1),) if below else ())
                 complete = settled.complete
-            case NackWanted(ranges=ranges):
-                self.messages.nack_settled(ranges)
+            case NackWanted(ranges=ranges, delivery_counts=counts):
+                self.messages.nack_settled(ranges, counts)
         self.messages.acknowledged_below(answer.acked_below)
         flow = self._flow() if self.messages.credit != credit else []
         return [AckSettled(answer.request, None, answer.durable, complete), *flow]

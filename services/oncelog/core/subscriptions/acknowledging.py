@@ -60,12 +60,20 @@ class Acknowledging:
         self._log = log
         #: in flight, in order
         self._in_flight: dict[AckToken, None] = {}
+        #: of these, evictions and those of administrators
+        self._skips: dict[AckToken, None] = {}
         #: whether two in flight may hide the same message
         self._overlapping = False
         #: whether the ack state is at its hard limit
         self.full = False
         #: acknowledged in memory only
         self.in_memory = BitMap64()
+
+    @property
+    def skipping(self) -> bool:
+        """Whether messages that no consumer has acknowledged are hidden by a change in flight: if it is dropped, they
+        are delivered after all, so delivery in order waits for it."""
+        return bool(self._skips)
 
     def refusal(self, event: AckRequested | NackRequested, type_: SubscriptionType) -> OncelogError | None:
         """Why the request is void; None: it is not."""
@@ -162,6 +170,8 @@ class Acknowledging:
         """The messages of the token are in flight."""
         deliverable, mark_delete = self._context.deliverable, self._context.state.acks.mark_delete
         self._in_flight[token] = None
+        if token.consumer is None and not token.of_memory:
+            self._skips[token] = None
         for lowest, last in token.ranges:
             first = max(lowest, mark_delete)
             if last >= first:
@@ -175,6 +185,7 @@ class Acknowledging:
             return
         context, consumer = self._context, token.consumer
         del self._in_flight[token]
+        self._skips.pop(token, None)
         hidden = context.deliverable.hidden
         for first, last in token.ranges:
             hidden.remove_range(first, last + 1)
@@ -207,6 +218,7 @@ class Acknowledging:
         error = ServiceUnavailable("the acknowledgement was not written: send it again")
         for token in tokens:
             consumer = token.consumer
+            self._skips.pop(token, None)
             if self._in_flight.pop(token, False) is None and consumer and context.consumers.connected(consumer):
                 context.step.emit(AnswerAck(consumer.number, token.request, error))
             if token.of_memory:
@@ -233,5 +245,6 @@ class Acknowledging:
     def sought(self) -> None:
         """Everything that was in flight at the former seek_epoch is settled."""
         self._in_flight.clear()
+        self._skips.clear()
         self._overlapping = False
         self.in_memory = BitMap64()

@@ -46,7 +46,7 @@ from oncelog.core.subscriptions.events import (
     Subscribed,
 )
 from oncelog.core.subscriptions.grants import Grants, GrantToken
-from oncelog.core.subscriptions.index_ranges import bits_of, members_in, ranges_of
+from oncelog.core.subscriptions.index_ranges import INDEX_END, bits_of, members_in, ranges_of
 from oncelog.core.subscriptions.key_shared import KeyShared
 from oncelog.core.subscriptions.outstanding import Outstanding
 from oncelog.core.subscriptions.redelivery import Redeliveries, recall_nothing
@@ -121,8 +121,10 @@ class Attachments:
         shared = self.type in SHARED_TYPES
         if opening.resume is not None and (shared or returns):
             consumer.kept = self._kept(opening.resume, away)
-            consumer.begun = members_in(consumer.kept, opening.resume.begun)
-            consumer.out.add(ranges_of(consumer.kept), self._step.now_ms)
+            now_ms = self._context.running_ms()
+            consumer.out.add(ranges_of(consumer.kept), now_ms)
+            consumer.out.begin(members_in(consumer.kept, opening.resume.begun), now_ms)
+            consumer.out.counted = self._redeliveries.counted_before(consumer.kept, opening.resume.delivery_counts)
             self._context.deliverable.hold(consumer.kept)
         if self.keys is not None:
             self.keys.consumers_changed()
@@ -207,9 +209,15 @@ class Attachments:
         end = self._log.next_index - 1
         bits = bits_of((first, min(last, end)) for first, last in held.ranges if 0 <= first <= min(last, end))
         deliverable = self._context.deliverable
-        for taken in (deliverable.outstanding - own, deliverable.hidden, deliverable.waiting, deliverable.delayed):
+        delayed = bits & deliverable.delayed
+        if held.delivery_counts is not None:  # the others were delivered since they were delayed
+            delayed = self._redeliveries.counted_before(delayed, held.delivery_counts)
+        for taken in (deliverable.outstanding - own, deliverable.hidden, deliverable.waiting, delayed):
             bits -= taken
         bits = self._state.acks.unacked(bits - deliverable.dead - self._redeliveries.counting)
+        returning = self._redeliveries.counting & deliverable.waiting
+        if returning and self.type not in SHARED_TYPES:  # in order: what is behind these comes after them
+            bits.remove_range(returning.min(), INDEX_END)
         return bits if self.keys is None else self.keys.may_keep(bits - own) | (bits & own)
 
     def _answer(self, consumer: ConnectedConsumer) -> None:
@@ -249,8 +257,8 @@ class Attachments:
         self._forget(consumer)
         self.grants.gone(consumer)
         if lost and consumer.instance_id and consumer.out.bits:
-            until_ms = self._step.now_ms + AWAY_MS
-            self._consumers.away[consumer.instance_id] = Away(consumer.out.clear(), consumer.begun, until_ms)
+            until_ms, begun, counted = self._step.now_ms + AWAY_MS, consumer.out.begun, consumer.out.counted
+            self._consumers.away[consumer.instance_id] = Away(consumer.out.clear(), begun, counted, until_ms)
         else:
             self._redeliveries.release(consumer, lost=lost)
         self.choose()

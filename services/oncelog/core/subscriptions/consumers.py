@@ -23,8 +23,6 @@ class ConnectedConsumer:
     redelivered: int = 0
     #: of its durable grant while it is the active consumer, else 0
     generation: Generation = Generation(0)
-    #: indexes that the application has received and not acknowledged, as last reported
-    begun: BitMap64 = field(default_factory=BitMap64)
     #: whether its ConsumerOpening was answered
     answered: bool = False
     #: of its answer: what it presented and keeps
@@ -61,6 +59,8 @@ class Away:
 
     bits: BitMap64
     begun: BitMap64
+    #: whose delivery counts already
+    counted: BitMap64
     until_ms: int
 
 

@@ -11,6 +11,8 @@ from oncelog.core.subscriptions.deliverable import Deliverable
 from oncelog.core.subscriptions.events import SubscriptionStep
 from oncelog.core.subscriptions.state import SubscriptionState
 
+#: How far the time of time-outs goes on between two looks at it, which are a quarter of a second apart.
+_RUN_MS_MAX = 1_000
 #: Appends a change to the ack chain; the token comes back when the change is durable and folded, or was dropped.
 Append = Callable[[Change, object], None]
 
@@ -29,6 +31,16 @@ class Context:
     redelivered: int = 0
     #: nothing more is written: what is dropped is not written again
     closing: bool = False
+    _running_ms: int = 0
+    _looked_at_ms: int = 0
+
+    def running_ms(self) -> int:
+        """The time for time-outs: it runs while this owner runs, and never goes back. After a jump of the clock, or
+        when the process was paused, consumers have had no time to be heard, so that time does not count."""
+        now_ms = self.step.now_ms
+        self._running_ms += min(max(0, now_ms - self._looked_at_ms), _RUN_MS_MAX)
+        self._looked_at_ms = now_ms
+        return self._running_ms
 
     def leave(self, consumer: ConnectedConsumer, first: int, last: int) -> None:
         """first..last are acknowledged: they leave `consumer`, or the consumer that holds them."""

@@ -70,6 +70,8 @@ class DeadLetters:
         self._publishing: dict[TopicId, int] = {}
         #: why they could not be stored when they were last tried; empty: they could, or none was tried
         self.waiting_for = ""
+        #: a seek is being written: what is wanted waits, because the seek would void it
+        self._seeking = False
         #: {id of a deleted topic: of the one that has its name}
         self._replaced: dict[TopicId, TopicId] = {}
 
@@ -98,7 +100,7 @@ class DeadLetters:
     def work(self) -> None:
         """Number the wanted ones, as soon as the topic's id is known."""
         context = self._context
-        if not self.wanted:
+        if not self.wanted or self._seeking:
             return
         if self._topic_id is None:
             if self._resolve_at_ms is not None and context.step.now_ms >= self._resolve_at_ms:
@@ -122,6 +124,18 @@ class DeadLetters:
 
     def _publish(self, index: int, topic_id: TopicId, sequence: int) -> None:
         self._context.step.emit(PublishDeadLetter(self._context.state.number, index, topic_id, sequence))
+
+    def seek(self) -> None:
+        """A seek is being written."""
+        self._seeking = True
+
+    def sought(self, *, written: bool) -> None:
+        """The seek is over. written: no delivery of the former seek_epoch counts any more."""
+        self._seeking = False
+        if written:
+            self.wanted.clear()
+        else:
+            self.work()
 
     # --- the dead-letter topic ----------------------------------------------------------------------------------------
 

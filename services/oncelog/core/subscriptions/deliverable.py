@@ -147,6 +147,7 @@ class Deliverable:
     def hold(self, bits: BitMap64) -> None:
         """These stay with the consumer that presented them."""
         self.again -= bits
+        self.delayed -= bits
         self.outstanding |= bits
         self._disturb_by(bits)
 

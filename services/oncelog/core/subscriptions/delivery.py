@@ -120,11 +120,15 @@ class Delivery:
                     frame.counts[index] = deliveries + 1
                     consumer.redelivered += 1
                     context.redelivered += 1
+        again = context.deliverable.again
+        repeated = bits_of(ranges) & again if again else None
         context.deliverable.delivered(ranges)
-        consumer.out.add(ranges, context.step.now_ms)
+        consumer.out.add(ranges, context.running_ms())
         count = count_of(ranges)
         context.delivered += count
         consumer.credit.spend(count, len(entry.data))
+        if repeated:
+            consumer.out.came_again(repeated, consumer.credit.sent)
         if frame.bytes >= FRAME_BYTES:
             self._send(consumer)
 

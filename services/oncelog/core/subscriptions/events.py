@@ -34,13 +34,15 @@ COUNTED_MAX = 10_000
 @dataclass(frozen=True, slots=True)
 class HeldMessages:
     """What a reconnecting consumer presents (hazard 27). ranges: delivered to it and not acknowledged. begun: of these,
-    the ones that the application has received. generation: of its grant, 0: none."""
+    the ones that the application has received. generation: of its grant, 0: none. delivery_counts: {index: how often
+    it was delivered}, of those above 1; None: an older client, which does not say."""
 
     subscription_id: str
     seek_epoch: SeekEpoch
     generation: Generation
     ranges: tuple[IndexRange, ...]
     begun: tuple[IndexRange, ...] = ()
+    delivery_counts: dict[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,18 @@ class ConsumerDetached:
 class FlowReported:
     """Credit: of the messages of its stream, `handed_out` have left the consumer's buffer, whether to the application
     or dropped; the owner sends up to handed_out + window. begun: indexes that the application has received and not
-    acknowledged. A consumer reports when half a window has left its buffer, and when its buffer is empty."""
+    acknowledged. A consumer reports when its application has received messages, when half a window has left its buffer,
+    and when its buffer is empty.
+
+    arrived: of the messages of its stream, how many had reached the consumer; seek_epoch: of what it holds. What was
+    sent later is not meant by `begun`. None: an older client, which does not say."""
 
     consumer: ConsumerNumber
     handed_out: int
     window: int
     begun: tuple[IndexRange, ...] = ()
+    arrived: int | None = None
+    seek_epoch: SeekEpoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +130,16 @@ class AckRequested:
 
 @dataclass(frozen=True, slots=True)
 class NackRequested:
-    """Deliver these messages again. delay_ms None: the owner's back-off by the delivery count."""
+    """Deliver these messages again. delay_ms None: the owner's back-off by the delivery count. delivery_counts: {index:
+    which delivery is meant}, of those above 1, so that a repeated request counts once (hazard 91); None: an older
+    client, which does not say."""
 
     consumer: ConsumerNumber
     request: int
     seek_epoch: SeekEpoch
     ranges: tuple[IndexRange, ...]
     delay_ms: int | None = None
+    delivery_counts: dict[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

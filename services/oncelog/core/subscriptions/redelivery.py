@@ -1,6 +1,8 @@
 """Messages that are to be delivered again, and how often each was delivered (hazard 36).
 
-    negative acknowledgement, time-out   each message counts one delivery
+    negative acknowledgement, time-out   each message counts one delivery. A time-out runs from the moment when the
+                                         application has the message (hazard 89). Exclusive and failover: everything
+                                         behind it comes again, too, and counts if the application has received it
     a consumer is lost or closed         what it reported as begun counts one delivery, at most the COUNTED_MAX oldest
                                          messages; if it was lost and had begun nothing, its oldest message does; the
                                          rest is given back as it was
@@ -10,7 +12,7 @@ stays with a consumer that is there, or waits. A count that was dropped is writt
 that was dropped is answered with an error, and its message stays outstanding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyroaring import BitMap64
@@ -22,7 +24,7 @@ from oncelog.core.subscriptions.consumers import Away, ConnectedConsumer
 from oncelog.core.subscriptions.context import Context, stale_seek_epoch
 from oncelog.core.subscriptions.dead_letters import DeadLetters
 from oncelog.core.subscriptions.events import COUNTED_MAX, AnswerAck, NackRequested, RecallMessages
-from oncelog.core.subscriptions.index_ranges import members_in, ranges_of
+from oncelog.core.subscriptions.index_ranges import INDEX_END, members_in, ranges_of
 from oncelog.core.subscriptions.outstanding import PAUSED_ACK_TIMEOUT_MS
 
 #: Delays of negative acknowledgements that name none: doubled with each delivery, as Pulsar's back-off does.
@@ -47,6 +49,7 @@ class CountToken:
     seek_epoch: SeekEpoch
     messages: tuple[Redelivery, ...]
     bits: BitMap64
+    counted_before: BitMap64
     consumer: ConnectedConsumer | None = None
     request: int | None = None
 
@@ -93,37 +96,98 @@ class Redeliveries:
             context.step.emit(AnswerAck(consumer.number, event.request, error))
             return
         bits = asked - context.deliverable.hidden - self.counting
+        bits -= self._answered_before(consumer, bits, event.delivery_counts)
         if not bits and not asked & self.counting:
             context.step.emit(AnswerAck(consumer.number, event.request))
             return
-        self._append(bits, consumer=consumer, request=event.request, delay_ms=event.delay_ms, delayed=True)
+        counted = consumer.out.counted
+        self._append(bits, counted, consumer=consumer, request=event.request, delay_ms=event.delay_ms, delayed=True)
 
-    def time_out(self, consumer: ConnectedConsumer) -> None:
-        """Messages whose ack time-out is over go to other consumers, or again to this one."""
-        context, timeout_ms = self._context, consumer.opening.ack_timeout_ms
-        now_ms, paused_ms = context.step.now_ms, self.paused_since_ms
-        expired = BitMap64()
-        if timeout_ms:
-            expired = consumer.out.expired(before_ms=now_ms - timeout_ms)
-        elif paused_ms is not None and now_ms - paused_ms >= PAUSED_ACK_TIMEOUT_MS:
-            expired = consumer.out.expired(before_ms=now_ms - PAUSED_ACK_TIMEOUT_MS)
+    def _answered_before(
+        self, consumer: ConnectedConsumer, bits: BitMap64, counts: Mapping[int, int] | None
+    ) -> BitMap64:
+        """Those of a negative acknowledgement that mean a former delivery: it counts already (hazard 91)."""
+        if counts is None:
+            return BitMap64()
+        counted = consumer.out.counted
+        return BitMap64([i for i in bits & self.counted if counts.get(i, 1) < self.deliveries(i) + (i not in counted)])
+
+    def counted_before(self, kept: BitMap64, counts: Mapping[int, int] | None) -> BitMap64:
+        """Of what a consumer keeps, the messages whose delivery to it counts already: its former stream was lost after
+        a negative acknowledgement or a time-out. counts: as it presents them."""
+        if counts is None:
+            return BitMap64()
+        return BitMap64([i for i in kept & self.counted if counts.get(i, 1) <= self.deliveries(i)])
+
+    def time_out(self, consumer: ConnectedConsumer, *, in_order: bool) -> None:
+        """Messages that the application has had for the ack time-out go to other consumers, or again to this one.
+
+        in_order: exclusive and failover; then everything from the first of them on comes again.
+        """
+        now_ms, timeout_ms = self._context.running_ms(), consumer.opening.ack_timeout_ms
+        paused_ms = self.paused_since_ms
+        holes = paused_ms is not None and self._context.step.now_ms - paused_ms >= PAUSED_ACK_TIMEOUT_MS
+        if timeout_ms or holes:
+            expired = self._expired(consumer, now_ms, timeout_ms)
+            if expired and in_order:
+                self._from_there_on(consumer, expired)
+            elif expired:
+                self._append(expired, consumer.out.counted, consumer=consumer)
+        if holes and not in_order:
+            self._recall_holes(consumer, now_ms)
+
+    def _expired(self, consumer: ConnectedConsumer, now_ms: int, timeout_ms: int) -> BitMap64:
+        """At most COUNTED_MAX messages. timeout_ms 0: only holes have a time-out."""
+        deliverable, before_ms = self._context.deliverable, now_ms - (timeout_ms or PAUSED_ACK_TIMEOUT_MS)
+        expired = consumer.out.expired(before_ms=before_ms)
+        if not timeout_ms:
             others = expired.copy()
-            others.remove_range(0, context.deliverable.new_end)
+            others.remove_range(0, deliverable.new_end)
             consumer.out.restart(others, now_ms)
             expired -= others
-        expired -= context.deliverable.hidden
-        expired -= self.counting
-        if expired:
-            now = expired[:COUNTED_MAX]
-            consumer.out.expire_later(expired - now, now_ms - (timeout_ms or PAUSED_ACK_TIMEOUT_MS))
-            self._append(now, consumer=consumer)
+        now = (expired - deliverable.hidden - self.counting)[:COUNTED_MAX]
+        consumer.out.expire_later(expired - now, before_ms)  # what is in flight may be dropped
+        return now
+
+    def _from_there_on(self, consumer: ConnectedConsumer, expired: BitMap64) -> None:
+        """The consumer gets everything again from the first expired message on. What its application has received
+        counts, at most the COUNTED_MAX lowest; nothing is delivered before these counts are durable."""
+        deliverable = self._context.deliverable
+        behind = consumer.out.bits - deliverable.hidden - self.counting
+        behind.remove_range(0, expired.min())
+        counted, counted_before = (behind & (consumer.out.begun | expired))[:COUNTED_MAX], consumer.out.counted & behind
+        self._take(consumer, behind)
+        deliverable.give_back(behind - counted)
+        deliverable.wait(counted)
+        self._append(counted, counted_before)
+
+    def _recall_holes(self, consumer: ConnectedConsumer, now_ms: int) -> None:
+        """Holes that wait in the window of a consumer that takes nothing go to others. No application has received
+        them, so nothing is counted."""
+        deliverable = self._context.deliverable
+        waiting = consumer.out.waiting(before_ms=now_ms - PAUSED_ACK_TIMEOUT_MS)
+        holes = waiting - deliverable.hidden - self.counting
+        holes.remove_range(deliverable.new_end, INDEX_END)
+        consumer.out.restart_waiting(waiting - holes, now_ms)
+        if holes:
+            self.recall(consumer, holes)
+            self._take(consumer, holes)
+            deliverable.give_back(holes)
+
+    def _take(self, consumer: ConnectedConsumer, bits: BitMap64) -> None:
+        """The consumer does not have these messages any more."""
+        consumer.out.remove(bits)
+        self._context.step.emit(RecallMessages(consumer.number, tuple(ranges_of(bits))))
 
     def release(self, holder: ConnectedConsumer | Away, *, lost: bool) -> None:
         """A consumer is gone: what it had begun counts, the rest is given back as it was."""
         deliverable = self._context.deliverable
-        bits = holder.out.clear() if isinstance(holder, ConnectedConsumer) else holder.bits
-        bits = bits - self.counting
-        counted = (bits & holder.begun) - deliverable.hidden
+        if isinstance(holder, ConnectedConsumer):
+            begun, counted_before = holder.out.begun, holder.out.counted
+            bits = holder.out.clear() - self.counting
+        else:
+            begun, counted_before, bits = holder.begun, holder.counted, holder.bits - self.counting
+        counted = (bits & begun) - deliverable.hidden
         if len(counted) > COUNTED_MAX:
             counted = counted[:COUNTED_MAX]
         if not counted and lost and bits:
@@ -131,22 +195,24 @@ class Redeliveries:
         deliverable.give_back(bits - counted)
         if counted:
             deliverable.wait(counted)
-            self._append(counted)
+            self._append(counted, counted_before)
 
     def _append(
         self,
         bits: BitMap64,
+        counted_before: BitMap64,
         *,
         consumer: ConnectedConsumer | None = None,
         request: int | None = None,
         delay_ms: int | None = None,
         delayed: bool = False,
     ) -> None:
+        """counted_before: whose delivery counts already."""
         context, messages = self._context, []
         if context.state.seek_epoch != self._seek_epoch:
             return  # `sought` follows in this step: these deliveries do not count at the new place
         for index in bits:
-            deliveries = self.deliveries(index) + 1
+            deliveries = self.deliveries(index) + (index not in counted_before)
             wait_ms = 0
             if delayed:
                 wait_ms = nack_delay_ms(deliveries) if delay_ms is None else delay_ms
@@ -155,7 +221,7 @@ class Redeliveries:
             self.recall(consumer, bits)
         self.counting |= bits
         state = context.state
-        token = CountToken(state.seek_epoch, tuple(messages), bits, consumer, request)
+        token = CountToken(state.seek_epoch, tuple(messages), bits, counted_before & bits, consumer, request)
         context.append(Redelivered(state.number, state.seek_epoch, token.messages), token)
 
     # --- the ack chain's answers --------------------------------------------------------------------------------------
@@ -220,11 +286,11 @@ class Redeliveries:
         context.deliverable.touch(token.bits)
         self._answer(token, ServiceUnavailable("the negative acknowledgement was not written: send it again"))
         if consumer is not None and token.request is None and context.consumers.connected(consumer):
-            consumer.out.restart(token.bits, context.step.now_ms)
+            consumer.out.restart(token.bits, context.running_ms())
         orphans = context.state.acks.unacked(token.bits - self._held() - context.deliverable.dead)
         if orphans and not context.closing:
             context.deliverable.wait(orphans)
-            self._append(orphans)
+            self._append(orphans, token.counted_before)
 
     # --- pause --------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
 )
 from oncelog.core.ids import ConsumerNumber, SeekEpoch
-from oncelog.core.subscriptions.acknowledging import Acknowledging, AckToken
+from oncelog.core.subscriptions.acknowledging import SHARED_TYPES, Acknowledging, AckToken
 from oncelog.core.subscriptions.attachments import Attachments
 from oncelog.core.subscriptions.changes import (
     Evicted,
@@ -166,7 +166,9 @@ class Subscription:
         consumer = self._consumers.by_number.get(event.consumer)
         if consumer is not None:
             consumer.credit.report(handed_out=event.handed_out, window=event.window)
-            consumer.begun = members_in(consumer.out.bits, event.begun) if event.begun else BitMap64()
+            if event.seek_epoch in (None, self.state.seek_epoch):  # another one means deliveries of before the seek
+                begun = members_in(consumer.out.bits, event.begun) if event.begun else BitMap64()
+                consumer.out.begin(begun, self._context.running_ms(), arrived=event.arrived)
             self._credit_changed(consumer)
 
     def room_returned(self, number: ConsumerNumber) -> None:
@@ -272,6 +274,7 @@ class Subscription:
             self._step.emit(AnswerSeek(event.call, error))
         else:
             self.seeking = SeekToken(event.call, event.index)
+            self.dead_letters.seek()
             state = self.state
             epoch = SeekEpoch(state.seek_epoch + 1)
             self._context.append(Sought(state.number, epoch, event.index, event.redo), self.seeking)
@@ -280,9 +283,9 @@ class Subscription:
         self.seeking = None
         self._acks.sought()
         self._redeliveries.sought()
+        self.dead_letters.sought(written=True)
         for consumer in self._consumers.by_number.values():
             consumer.out.clear()
-            consumer.begun = BitMap64()
         self._consumers.away.clear()
         self._context.deliverable.sought()
         self.attachments.returns_over()
@@ -298,6 +301,7 @@ class Subscription:
 
     def _seek_dropped(self, token: SeekToken) -> None:
         self.seeking = None
+        self.dead_letters.sought(written=False)
         error = ServiceUnavailable("the seek was not written: try again")
         self._step.emit(AnswerSeek(token.call, error))
 
@@ -386,7 +390,8 @@ class Subscription:
             return
         grants = self.attachments.grants
         waits = grants.granting is not None or self.attachments.returns_until_ms is not None
-        if grants.active is not None and not waits and not self._redeliveries.releasing:
+        waits = waits or self._redeliveries.releasing or self._acks.skipping
+        if grants.active is not None and not waits:
             self._delivery.run(grants.active)
 
     # --- pause (PIP-299) ----------------------------------------------------------------------------------------------
@@ -434,7 +439,7 @@ class Subscription:
         if self.seeking is None and not self._context.closing:
             for consumer in self._consumers.by_number.values():
                 if consumer.out.bits:
-                    self._redeliveries.time_out(consumer)
+                    self._redeliveries.time_out(consumer, in_order=self.type not in SHARED_TYPES)
         self.dead_letters.work()
         return self.has_consumers and (self.attachments.keys is not None or not self._context.deliverable.at_end)
 

@@ -1,0 +1,86 @@
+"""Ack time-outs on a real cluster: a slow application, and what its consumers receive."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+import oncelog
+from oncelog.client.subscribing import SubscriptionTypeName
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.loads import read_all
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+DEADLINE_S = 120.0
+MESSAGES, MAX_DELIVERIES = 60, 2
+#: the application never acknowledges these
+STUCK = {0, 20, 40}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.running(tmp_path_factory.mktemp("cluster"), storage_nodes=2, owners=2) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as connected:
+        yield connected
+
+
+async def work() -> None:
+    """The application needs a tenth of a second for a message."""
+    loop = asyncio.get_running_loop()
+    ready_at = loop.time() + 0.1
+    await until(lambda: loop.time() >= ready_at, DEADLINE_S)
+
+
+@pytest.mark.hazard(89)
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+async def test_dead_letters_were_received_and_order_is_kept(
+    cluster: Cluster, client: oncelog.AsyncClient, kind: SubscriptionTypeName
+) -> None:
+    """Every message is in the window at once, and the application needs several time-outs for all of them; the topic
+    moves meanwhile."""
+    topic, received = f"slow-{kind}", Counter[int]()
+    first_received: list[int] = []
+    producer = await client.create_producer(topic)
+    await producer.send_many([b"%d" % n for n in range(MESSAGES)], keys=[b"a" if n % 2 else b"b" for n in range(60)])
+
+    async def handle(consumer: oncelog.AsyncConsumer) -> None:
+        async for message in consumer:
+            if not received[message.index]:
+                first_received.append(message.index)
+            received[message.index] += 1
+            await work()
+            if message.index not in STUCK:
+                await consumer.ack(message)
+
+    async with await client.subscribe(
+        topic, subscription="billing", type=kind, start=oncelog.EARLIEST, ack_timeout=1.0,
+        max_deliveries=MAX_DELIVERIES,
+    ) as consumer:  # fmt: skip
+        handling = asyncio.ensure_future(handle(consumer))
+        await until(lambda: len(received) > 10, DEADLINE_S, waiting_for="the first messages")
+        await cluster.kill(await cluster.owner_of(topic))
+
+        async def done() -> bool:
+            found = (await cluster.stats(topic)).get("subscriptions", {}).get("billing", {})
+            return int(found.get("msg_backlog", -1)) == 0
+
+        await until(done, DEADLINE_S, every_s=0.2, waiting_for="every message to be handled")
+        handling.cancel()
+        await asyncio.gather(handling, return_exceptions=True)
+    dead = [int(letter.value) for letter in await read_all(client, f"{topic}-billing-DLQ")]
+    assert {index: received[index] for index in dead if received[index] < MAX_DELIVERIES} == {}
+    assert set(dead) >= STUCK
+    assert sorted(first_received) == list(range(MESSAGES))
+    if kind in ("exclusive", "failover"):
+        assert first_received == sorted(first_received)
+    if kind == "key_shared":
+        assert [n for n in first_received if n % 2] == list(range(1, MESSAGES, 2))
+        assert [n for n in first_received if not n % 2] == list(range(0, MESSAGES, 2))
