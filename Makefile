@@ -7,6 +7,7 @@ SWEEP = $(BIN)/python -m tests.simulation --seeds
 OUT ?= services
 SEED ?= 1
 RETENTION_SECONDS ?= 1800
+LEDGERS ?= 1000000
 NAMESPACE ?= default
 RELEASE ?= oncelog
 CHAOS ?=
@@ -23,7 +24,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof retention-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -102,6 +103,9 @@ fault-proof: $(STAMP) ## 20 minutes of storage faults with real processes, every
 
 retention-proof: $(STAMP) ## a topic under constant load with retention by size: disk space over RETENTION_SECONDS
 	$(BIN)/python -m tests.fault_proof --only retention --retention-seconds $(RETENTION_SECONDS)
+
+ledgers-proof: $(STAMP) ## a topic with LEDGERS ledgers, a million unless given: takeover, reads, trim, as a table
+	$(BIN)/python -m tests.ledgers_proof --ledgers $(LEDGERS)
 
 smoke: $(STAMP) ## install, kill pods, upgrade under load and uninstall in the current kube context (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke

@@ -30,6 +30,8 @@ from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
 
 HOST = "127.0.0.1"
+#: Enough for some hundred thousand records.
+HEAP_MB = 256
 START_TIMEOUT_S = 120.0  # usually 0.5 s, on a busy machine more than 30 s; a server that ends is noticed at once
 STOP_TIMEOUT_S = 10.0
 
@@ -47,7 +49,6 @@ _JARS = (
 
 # For a small, short-lived server: only the first compiler, the serial collector, shared classes if available.
 _JVM_FLAGS = (
-    "-Xmx256m",
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-Xshare:auto",
@@ -116,13 +117,13 @@ class ZooKeeperServer:
         return self._process.poll() is None
 
     @classmethod
-    async def start(cls, data_dir: Path, port: int = 0) -> Self:
+    async def start(cls, data_dir: Path, port: int = 0, *, heap_mb: int = HEAP_MB) -> Self:
         """Start a server on `data_dir` (created if missing) and return when it serves. port 0: a free one.
 
         Data of an earlier server in the directory is used again. Raises EmbeddedZooKeeperMissing,
         EmbeddedZooKeeperFailed.
         """
-        server = cls._launch(data_dir, port)
+        server = cls._launch(data_dir, port, heap_mb)
         try:
             await asyncio.to_thread(server.wait_until_serving)
         except BaseException:
@@ -135,9 +136,9 @@ class ZooKeeperServer:
         await asyncio.to_thread(self.stop_blocking)
 
     @classmethod
-    def start_blocking(cls, data_dir: Path, port: int = 0) -> Self:
+    def start_blocking(cls, data_dir: Path, port: int = 0, *, heap_mb: int = HEAP_MB) -> Self:
         """`start` without an event loop."""
-        server = cls._launch(data_dir, port)
+        server = cls._launch(data_dir, port, heap_mb)
         try:
             server.wait_until_serving()
         except BaseException:
@@ -162,16 +163,16 @@ class ZooKeeperServer:
 
     @classmethod
     @contextmanager
-    def running(cls, data_dir: Path, port: int = 0) -> Iterator[Self]:
+    def running(cls, data_dir: Path, port: int = 0, *, heap_mb: int = HEAP_MB) -> Iterator[Self]:
         """`with ZooKeeperServer.running(tmp_path) as server:` serves inside the block."""
-        server = cls.start_blocking(data_dir, port)
+        server = cls.start_blocking(data_dir, port, heap_mb=heap_mb)
         try:
             yield server
         finally:
             server.stop_blocking()
 
     @classmethod
-    def _launch(cls, data_dir: Path, port: int) -> Self:
+    def _launch(cls, data_dir: Path, port: int, heap_mb: int) -> Self:
         data_dir = data_dir.resolve()
         data_dir.mkdir(parents=True, exist_ok=True)
         try:
@@ -179,7 +180,7 @@ class ZooKeeperServer:
         except OSError as error:
             raise EmbeddedZooKeeperFailed(f"port {port} on {HOST} is in use: choose another", port=port) from error
         try:
-            return cls(_process(data_dir, port_of(claim)), data_dir, claim)
+            return cls(_process(data_dir, port_of(claim), heap_mb), data_dir, claim)
         except BaseException:
             claim.close()
             raise
@@ -237,8 +238,8 @@ def find_server_jars() -> list[Path]:
     return [jars[-1] for _, jars in found]
 
 
-def _process(data_dir: Path, port: int) -> "subprocess.Popen[bytes]":
-    command = [str(find_java()), *_JVM_FLAGS]
+def _process(data_dir: Path, port: int, heap_mb: int) -> "subprocess.Popen[bytes]":
+    command = [str(find_java()), f"-Xmx{heap_mb}m", *_JVM_FLAGS]
     class_path = os.pathsep.join(str(jar) for jar in find_server_jars())
     lock = _lock_directory(data_dir)
     try:

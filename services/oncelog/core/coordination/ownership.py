@@ -104,13 +104,10 @@ class Paged:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """These ledgers left the list of the log or of the ack chain. They may be deleted now, not before.
-
-    pages: so many pages left the list as well. They and their ledgers are below the floor.
-    """
+    """These ledgers left the list of the log or of the ack chain. They may be deleted now, not before. Pages that left
+    it are below the floor, with their ledgers."""
 
     ledger_ids: tuple[LedgerId, ...]
-    pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +305,7 @@ class Ownership:
         if trim is not None:
             following.trim = None if following.trim == trim else following.trim
             gone = tuple(link.ledger_id for link in before.ledgers if link.ledger_id <= trim.last_gone)
-            return Trimmed(trim.paged + gone, len(before.pages) - len(written.pages))
+            return Trimmed(trim.paged + gone)
         trimmed = len(before.acks) - len(written.acks)
         following.trim_acks -= trimmed
         return Trimmed(before.acks[:trimmed])

@@ -30,6 +30,7 @@ from oncelog.core.coordination.ownership import (
 from oncelog.core.errors import OncelogError, SessionEnded, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
+from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES
 from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, LedgerCloseAnswered, MemberLost
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
@@ -244,10 +245,11 @@ class Topic:
                     self.serving.unlisted(instead)
             case Paged(page) if self.serving is not None:
                 self.serving.space.paging.paged(page)
-            case Trimmed(ledger_ids, pages):
+            case Trimmed(ledger_ids):
                 if ledger_ids:
                     self._step.emit(DeleteLedgers(ledger_ids))
-                if pages:
+                if self.ownership.record.format >= FORMAT_WITH_PAGES:
+                    # Also those of an earlier trim, whose owner has ended before it had deleted them.
                     self._step.emit(DeletePages(self.ownership.record.deleted_below))
                 if self.serving is not None:
                     self.serving.space.trimmed()

@@ -1,0 +1,1 @@
+"""A topic with a million ledgers: how long its owner takes."""
