@@ -12,7 +12,7 @@ from oncelog.core.consumer.requests import PendingRequests
 from oncelog.core.errors import ConsumerBusy, StaleSeekEpoch
 from oncelog.core.owner_attempts import OwnerAttempts
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
-from oncelog.core.subscriptions import retention
+from oncelog.core.subscriptions import attachments, retention
 from oncelog.core.subscriptions.acknowledging import Acknowledging
 from oncelog.core.subscriptions.attachments import Attachments
 from oncelog.core.subscriptions.credit import Credit
@@ -228,6 +228,7 @@ CONSUMING_MUTANTS = (
     ConsumingMutant(
         "a request that was overtaken is granted", 32, 163, ((Attachments, "_refusal", _grants_what_was_overtaken),)
     ),
+    ConsumingMutant("consumers wait for long after a takeover", 27, 63, ((attachments, "RETURN_WAIT_MS", 20_000),)),
     ConsumingMutant("delivery counts forgotten", 36, 0, ((Redeliveries, "deliveries", _always(0)),)),
     ConsumingMutant("a key handed over early", 34, 0, ((KeyShared, "_receiver", _any_receiver),)),
     ConsumingMutant("trim from the layer in flight", 25, 5, rules=Rules(trim_bound=_with_what_is_in_flight)),

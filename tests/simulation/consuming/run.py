@@ -16,6 +16,7 @@ from tests.simulation.consuming.chain import KEYS, AckChain, DeadLetterTopic, Me
 from tests.simulation.consuming.client import ConsumerClient, Habits
 from tests.simulation.consuming.expiry import Expiry
 from tests.simulation.consuming.owner import DEAD_LETTERS, PAUSED_TICKS_MAX, Faults, OwnerProcess, Parts, Rules
+from tests.simulation.consuming.stalls import Stalls
 from tests.simulation.network import Network, NetworkFaults
 from tests.simulation.run import Outcome
 from tests.simulation.world import Process, World
@@ -33,6 +34,8 @@ UNREAD = 200
 #: the runs of CI; longer sweeps have more
 CI_RUNS = 240
 EVERY = (150, 900)
+#: steps between two looks for what stands still
+LOOK_EVERY = 10
 #: in every eighth run an owner needs up to so many ticks for the rights of a request to attach
 SLOW_CHECKS_EVERY, CHECK_TICKS_MAX = 8, 700
 FAULTS = ("owner crashed", "topic moved", "client crashed", "client paused", "owner paused", "cut", "delete")
@@ -83,6 +86,7 @@ class ConsumingRun:
             chain.check_change = self.parts.expiry.check
         self.owners = {name: OwnerProcess(self.parts, name) for name in ("o1", "o2")}
         self.healed = False
+        self.stalls = Stalls()
         self.stale = rng.choice((0.0, 0.2, 0.5))
         self.clients = self._make_clients(rng)
         self.deletes = rng.random() < 0.3
@@ -157,6 +161,9 @@ class ConsumingRun:
             raise Violation("liveness", f"still busy after {STEPS_MAX} steps: {self.state_line()}")
         if not self.world.step():
             raise Violation("liveness", f"nothing more happens: {self.state_line()}")
+        ownership = self.owners[self.parts.record.owner].ownership if self.healed else None
+        if ownership is not None and not ownership.over and self.world.steps % LOOK_EVERY == 0:
+            self.stalls.look(ownership, self.clients, self.world.now)
 
     def processes(self) -> list[Process]:
         return [*self.owners.values(), *self.clients]
