@@ -181,3 +181,17 @@ def test_help_names_every_option_and_image() -> None:
     parsed = script[script.index("while (($#))") : script.index("esac\ndone")]
     for word in set(re.findall(r"--[a-z-]+", parsed)) | {"services", "pipeline", "zookeeper", "redis", "all"}:
         assert re.search(rf"^ +{word}\b", shown.stdout, re.MULTILINE), word
+
+
+@pytest.mark.parametrize("page", ["README.md", "deploy/helm/oncelog/README.md"])
+def test_documents_install_the_images_that_the_build_names(page: str) -> None:
+    """In the order in which it works: build, bring to the nodes, install with the values file of the build. Each other
+    name of an image would be one that no node has."""
+    text = (ROOT / page).read_text()
+    steps = ("make images ARCHIVE=build/images", "in build/images/*.tar", "helm install oncelog deploy/helm/oncelog")
+    places = [text.index(step) for step in steps]
+    assert places == sorted(places)
+    installs = [line for line in text.splitlines() if re.match(r" +helm (install|upgrade --install) ", line)]
+    assert installs
+    assert all("--values build/images/values.yaml" in line for line in installs)
+    assert "localhost/" not in text
