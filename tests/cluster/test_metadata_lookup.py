@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -18,10 +19,12 @@ from oncelog.core.errors import (
     TopicNotFound,
     WrongCluster,
 )
+from oncelog.core.formats.ledger_page import ListPage, PagedLedger
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
+from oncelog.pipeline.cluster import ClusterConnection, ledgers_of
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
 from oncelog.rpc.server import Server
@@ -284,6 +287,46 @@ async def test_ledgers_are_returned_in_order_with_their_members() -> None:
         assert ([one.ledger_id for one in whole.ack_ledgers], whole.acks_deleted_below) == ([12], 11)
         with pytest.raises(TopicNotFound):
             await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
+
+
+@pytest.mark.hazard(86)
+async def test_long_list_of_ledgers_comes_in_several_answers() -> None:
+    """With the ledgers in pages. One answer with a hundred thousand ledgers would be too large for a message."""
+    async with World.running() as world:
+        replica = await world.replica()
+        created = await world.topics.create(parse_topic("flights"))
+        stored, member = await world.topics.read(created.name.value.topic_id), Incarnation("1" * 32)
+        assert stored is not None
+        record, version = stored.value, stored.version
+        for number in range(1, 9):
+            record = record.with_ledger(LedgerLink(LedgerId(number), 10 * number))
+            metadata = LedgerMetadata(LedgerId(number), record.topic_id, (member,), 1)
+            await LedgerStore(replica.session).create(metadata.closed(end=EntryId(0), length=1))
+        pages = [
+            ListPage(tuple(PagedLedger(LedgerId(n), 10 * n, 1, 1) for n in names)) for names in ((1, 2, 3), (4, 5))
+        ]
+        for page in pages:
+            record = record.with_page(page.link)
+            version = (await world.topics.write(record, version=version, page=page)).version
+
+        class Cluster:
+            calls = 0
+
+            async def ask_metadata(self, method: Any, request: Any) -> Any:
+                self.calls += 1
+                return await replica.channel.call(method, request, timeout_ms=TIMEOUT_MS)
+
+        for at_once, calls in ((1, 8), (2, 4), (3, 3), (7, 2), (8, 1), (100, 1)):
+            cluster = Cluster()
+            answer = await ledgers_of(cast("ClusterConnection", cluster), "flights", at_once=at_once)
+            assert [(each.ledger_id, each.first_base_index) for each in answer.ledgers] == [
+                (number, 10 * number) for number in range(1, 9)
+            ]
+            assert (answer.topic_id, cluster.calls) == (record.topic_id, calls)
+        cut = record.without(LedgerId(2), pages[0].link_behind(LedgerId(2)))
+        await world.topics.write(cut, version=version)
+        answer = await ledgers_of(cast("ClusterConnection", Cluster()), "flights", at_once=2)
+        assert [each.ledger_id for each in answer.ledgers] == [3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.hazard(61)

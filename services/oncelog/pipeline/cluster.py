@@ -23,6 +23,7 @@ from oncelog.client.corruption import Corruption, OnCorrupt
 from oncelog.client.lookup import Route
 from oncelog.client.network import Network
 from oncelog.client.read_stream import WINDOW_BYTES, ReadStream
+from oncelog.core.errors import TopicNotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
@@ -40,6 +41,8 @@ from oncelog.wire import metadata_pb2 as pb
 
 PATIENCE_MS = 60_000
 _CALL_TIMEOUT_MS = 10_000
+#: Ledgers in one answer: some megabytes, and as many reads of records.
+LEDGERS_AT_ONCE = 5_000
 SKIP_ADVICE = "Set onCorrupt=skip to pass over such entries"
 
 RequestT = TypeVar("RequestT")
@@ -231,6 +234,27 @@ class PresentLedgers:
             )
 
         return read
+
+
+async def ledgers_of(
+    cluster: "ClusterConnection", topic: str, *, with_snapshots: bool = False, at_once: int = LEDGERS_AT_ONCE
+) -> pb.LedgersAnswer:
+    """All ledgers of a topic's log, in as many answers as they need. Raises TopicNotFound, and as `ask_metadata`.
+
+    with_snapshots: also those of its snapshots, which are read behind all of the log's. at_once: ledgers in one answer.
+    """
+    request = pb.LedgersRequest(topic=topic, with_snapshots=with_snapshots, ledgers_max=at_once)
+    whole = pb.LedgersAnswer()
+    while True:
+        answer = await cluster.ask_metadata(LEDGERS, request)
+        if whole.topic_id not in ("", answer.topic_id):
+            raise TopicNotFound(f"topic {topic} was deleted while its ledgers were listed", topic=topic)
+        whole.topic_id = answer.topic_id
+        whole.ledgers.extend(answer.ledgers)
+        if not answer.HasField("next_after_ledger_id"):
+            whole.snapshot_ledgers.extend(answer.snapshot_ledgers)
+            return whole
+        request.after_ledger_id = answer.next_after_ledger_id
 
 
 def addresses_of(members: Members) -> dict[Incarnation, str]:

@@ -58,14 +58,23 @@ class PageStore:
             found |= {page.name: page for page in pages if page is not None}
         return found
 
-    async def links(self, record: TopicRecord) -> list[LedgerLink]:
-        """All ledgers of the log, with those in pages. A page that was trimmed meanwhile is left out.
-
-        Raises StoreUnavailable, CorruptEntry.
-        """
-        pages = await self.read_all(record.topic_id, [link.name for link in record.pages])
-        paged = [each for link in record.pages if link.name in pages for each in link.listed(pages[link.name])]
-        return [*(LedgerLink(each.ledger_id, each.base_index) for each in paged), *record.ledgers]
+    async def links(
+        self, record: TopicRecord, *, after: LedgerId = LedgerId(-1), count_max: int | None = None
+    ) -> list[LedgerLink]:
+        """The first `count_max` ledgers of the log above `after`, with those in pages. A page that was trimmed
+        meanwhile is left out. Raises StoreUnavailable, CorruptEntry."""
+        found: list[LedgerLink] = []
+        linked = [link for link in record.pages if link.last > after]
+        for start in range(0, len(linked), READS_MAX):
+            if count_max is not None and len(found) >= count_max:
+                break
+            some = linked[start : start + READS_MAX]
+            pages = await self.read_all(record.topic_id, [link.name for link in some])
+            paged = [each for link in some if link.name in pages for each in link.listed(pages[link.name])]
+            found += [LedgerLink(each.ledger_id, each.base_index) for each in paged if each.ledger_id > after]
+        else:
+            found += [link for link in record.ledgers if link.ledger_id > after]
+        return found if count_max is None else found[:count_max]
 
     async def delete(self, topic_id: TopicId, name: LedgerId) -> None:
         """Retries until it is gone. Raises StoreUnavailable."""

@@ -451,11 +451,17 @@ class LedgersRequest(_message.Message):
     WITH_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     LEDGER_IDS_FIELD_NUMBER: _builtins.int
     WITH_ACKS_FIELD_NUMBER: _builtins.int
+    AFTER_LEDGER_ID_FIELD_NUMBER: _builtins.int
+    LEDGERS_MAX_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     with_snapshots: _builtins.bool
     """True: also the ledgers of its snapshots."""
     with_acks: _builtins.bool
     """True: also the ledgers of its ack chain."""
+    after_ledger_id: _builtins.int
+    """Only ledgers of the log above this one. Missing: from the first."""
+    ledgers_max: _builtins.int
+    """At most so many ledgers of the log; 0: all, which a message may be too small for."""
     @_builtins.property
     def ledger_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Only these ledgers, from their records as they are now: repair may have replaced a member. Empty: all."""
@@ -467,12 +473,16 @@ class LedgersRequest(_message.Message):
         with_snapshots: _builtins.bool = ...,
         ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
         with_acks: _builtins.bool = ...,
+        after_ledger_id: _builtins.int | None = ...,
+        ledgers_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_ledger_id", b"_after_ledger_id", "after_ledger_id", b"after_ledger_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_ids", b"ledger_ids", "topic", b"topic", "with_acks", b"with_acks", "with_snapshots", b"with_snapshots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_ledger_id", b"_after_ledger_id", "after_ledger_id", b"after_ledger_id", "ledger_ids", b"ledger_ids", "ledgers_max", b"ledgers_max", "topic", b"topic", "with_acks", b"with_acks", "with_snapshots", b"with_snapshots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__after_ledger_id: _TypeAlias = _typing.Literal["after_ledger_id"]  # noqa: Y015
+    _WhichOneofArgType__after_ledger_id: _TypeAlias = _typing.Literal["_after_ledger_id", b"_after_ledger_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_ledger_id) -> _WhichOneofReturnType__after_ledger_id | None: ...
 
 Global___LedgersRequest: _TypeAlias = LedgersRequest  # noqa: Y015
 
@@ -485,9 +495,12 @@ class LedgersAnswer(_message.Message):
     SNAPSHOT_LEDGERS_FIELD_NUMBER: _builtins.int
     ACK_LEDGERS_FIELD_NUMBER: _builtins.int
     ACKS_DELETED_BELOW_FIELD_NUMBER: _builtins.int
+    NEXT_AFTER_LEDGER_ID_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     acks_deleted_below: _builtins.int
     """Ledgers of the ack chain below this one were deleted; 0: none was."""
+    next_after_ledger_id: _builtins.int
+    """Further ledgers of the log follow: ask again with this `after_ledger_id`."""
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLedger]:
         """In the order of the log."""
@@ -508,12 +521,15 @@ class LedgersAnswer(_message.Message):
         snapshot_ledgers: _abc.Iterable[Global___TopicLedger] | None = ...,
         ack_ledgers: _abc.Iterable[Global___TopicLedger] | None = ...,
         acks_deleted_below: _builtins.int = ...,
+        next_after_ledger_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_after_ledger_id", b"_next_after_ledger_id", "next_after_ledger_id", b"next_after_ledger_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_ledgers", b"ack_ledgers", "acks_deleted_below", b"acks_deleted_below", "ledgers", b"ledgers", "snapshot_ledgers", b"snapshot_ledgers", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_after_ledger_id", b"_next_after_ledger_id", "ack_ledgers", b"ack_ledgers", "acks_deleted_below", b"acks_deleted_below", "ledgers", b"ledgers", "next_after_ledger_id", b"next_after_ledger_id", "snapshot_ledgers", b"snapshot_ledgers", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__next_after_ledger_id: _TypeAlias = _typing.Literal["next_after_ledger_id"]  # noqa: Y015
+    _WhichOneofArgType__next_after_ledger_id: _TypeAlias = _typing.Literal["_next_after_ledger_id", b"_next_after_ledger_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_after_ledger_id) -> _WhichOneofReturnType__next_after_ledger_id | None: ...
 
 Global___LedgersAnswer: _TypeAlias = LedgersAnswer  # noqa: Y015
 

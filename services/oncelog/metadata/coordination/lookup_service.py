@@ -15,7 +15,7 @@ from typing import Protocol
 from oncelog.core.access import Caller, Right
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
-from oncelog.core.formats.topic_record import DEDUP_CURSOR, LedgerLink
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_namespace, parse_topic
@@ -155,8 +155,7 @@ class LookupService:
         if stored is None:
             raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
         answer = pb.LedgersAnswer(topic_id=record.topic_id)
-        links = await self._topics.pages.links(stored.value)
-        answer.ledgers.extend(await self._listed(record.topic_id, links, request.ledger_ids))
+        answer.ledgers.extend(await self._of_log(stored.value, request, answer))
         if request.with_snapshots:
             # Read after the log's ledgers: the listed snapshots may be newer than the listed entries, but never older.
             cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
@@ -167,6 +166,17 @@ class LookupService:
             answer.ack_ledgers.extend(await self._listed(record.topic_id, acks, request.ledger_ids))
             answer.acks_deleted_below = stored.value.acks_deleted_below
         return answer
+
+    async def _of_log(
+        self, record: TopicRecord, request: pb.LedgersRequest, answer: pb.LedgersAnswer
+    ) -> list[pb.TopicLedger]:
+        """Those that are requested. `answer` gets where the next ones begin."""
+        after = LedgerId(request.after_ledger_id if request.HasField("after_ledger_id") else -1)
+        count_max = request.ledgers_max or None
+        links = await self._topics.pages.links(record, after=after, count_max=count_max)
+        if links and links[-1] != record.ledgers[-1]:
+            answer.next_after_ledger_id = links[-1].ledger_id
+        return await self._listed(record.topic_id, links, request.ledger_ids)
 
     async def _listed(
         self, topic_id: TopicId, links: Sequence[LedgerLink], only: Sequence[int]

@@ -41,7 +41,7 @@ async def check_subscriptions(
     end, reported = await _ask_owner(cluster, topic, topic_id)
     if end is None:
         return SubscriptionsComparison(unchecked="the owner is about to write what was given up of the ack chain")
-    answer = await cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_acks=True))
+    answer = await cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_acks=True, ledgers_max=1))
     missing = _missing(answer, position, end) or _given_up(answer, position, end)
     if missing:
         return SubscriptionsComparison(end, len(reported), unchecked=missing)

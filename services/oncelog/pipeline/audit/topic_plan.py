@@ -40,9 +40,15 @@ from oncelog.pipeline.audit.ledger_ranges import (
 )
 from oncelog.pipeline.audit.owner_state import ask_owner, position_of
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
-from oncelog.pipeline.cluster import ClusterConnection, PresentLedgers, addresses_of, closed_ledger, storage_of
+from oncelog.pipeline.cluster import (
+    ClusterConnection,
+    PresentLedgers,
+    addresses_of,
+    closed_ledger,
+    ledgers_of,
+    storage_of,
+)
 from oncelog.pipeline.options import ConnectionOptions
-from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.remembered import RememberedBatch
@@ -114,7 +120,7 @@ async def plan_topic(
 ) -> TopicPlan:
     """Raises TopicNotFound, PermissionDenied, DeadlineExceeded."""
     topic_id, owner = await _ask_owner(cluster, topic)
-    answer = await cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
+    answer = await ledgers_of(cluster, topic, with_snapshots=True)
     ledgers = kept_ledgers(answer.ledgers, owner.live.position)
     reading = SnapshotReading(cluster, topic, topic_id, owner.live.position)
     for ledger in reversed(answer.snapshot_ledgers):

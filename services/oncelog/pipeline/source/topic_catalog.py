@@ -20,11 +20,11 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
-from oncelog.pipeline.cluster import ClusterConnection
+from oncelog.pipeline.cluster import ClusterConnection, ledgers_of
 from oncelog.pipeline.source.offsets import ClosedLedger, GivenUpNumbers, TopicState
 from oncelog.pipeline.source.options import TopicPattern
 from oncelog.pipeline.source.positions import AtTime, PositionOption, check_named, number_at
-from oncelog.rpc.metadata_codec import LEDGERS, TOPICS
+from oncelog.rpc.metadata_codec import TOPICS
 from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.rpc.reader_codec import StartIndex, StartTime
 from oncelog.wire import metadata_pb2 as pb
@@ -85,7 +85,7 @@ class TopicCatalog:
         async with self._at_once:
             try:
                 # The ledgers first: closed ledgers stay closed, and messages stored meanwhile are behind them.
-                ledgers = await self._cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic))
+                ledgers = await ledgers_of(self._cluster, topic)
                 last = await self._cluster.ask_owner(
                     topic,
                     LAST_MESSAGE,
