@@ -11,7 +11,9 @@ from oncelog.core.repair.events import (
     CopyOutcome,
     CopyVerified,
     EntriesCopied,
+    EntriesRestored,
     LedgerReviewed,
+    OwnerMemory,
     ReadRecord,
     RepairEffect,
     RepairEvent,
@@ -23,6 +25,7 @@ from oncelog.core.repair.events import (
     RepairRecordWritten,
     RepairResult,
     RepairStarted,
+    RestoreEntries,
     ReviewLedger,
     VerifyCopy,
     VerifyStatus,
@@ -33,6 +36,7 @@ from oncelog.core.store_status import WriteStatus
 
 TOPIC = TopicId("0f" * 16)
 LEDGER = LedgerId(7)
+OWNER = Incarnation("owner")
 A, B, C, D, E = (Incarnation(name) for name in "abcde")
 LIMITS = RepairLimits(entries_max=4, bytes_max=100)
 
@@ -74,6 +78,8 @@ class RepairWorld:
         self.written: list[LedgerMetadata] = []
         #: how the next writes are answered; OK when empty
         self.statuses: list[WriteStatus] = []
+        #: {entry: checksum} in the memory of the topic's owner; None: it does not answer
+        self.memory: dict[int, int] | None = {}
 
     def view(self) -> RepairNodes:
         return RepairNodes(tuple(self.nodes), self.retired, self.leaving)
@@ -90,8 +96,21 @@ class RepairWorld:
                 return self._copy(effect)
             case ReviewLedger(node):
                 return LedgerReviewed(node, self._review(node))
+            case RestoreEntries():
+                return self._restore(effect)
             case RepairFinished():
                 return None
+
+    def _restore(self, effect: RestoreEntries) -> EntriesRestored:
+        if self.memory is None:
+            return EntriesRestored(OwnerMemory.SILENT, OWNER)
+        asked = [entry_id for span in effect.ranges for entry_id in range(span.first, span.last + 1)]
+        found = {entry_id: self.memory[entry_id] for entry_id in asked if entry_id in self.memory}
+        target = self.nodes[effect.target]
+        target.sound |= found
+        for entry_id in found:
+            target.damaged.pop(entry_id, None)
+        return EntriesRestored(OwnerMemory.RESTORED if found else OwnerMemory.NOTHING, OWNER)
 
     def _write(self, effect: WriteRecord) -> RepairRecordWritten:
         status = self.statuses.pop(0) if self.statuses else WriteStatus.OK

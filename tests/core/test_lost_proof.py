@@ -14,7 +14,7 @@ from oncelog.core.repair.events import (
     WriteRecord,
 )
 from oncelog.core.store_status import WriteStatus
-from tests.core.repair_world import LEDGER, A, B, C, Copies, D, E, RepairWorld, closed, held
+from tests.core.repair_world import LEDGER, OWNER, A, B, C, Copies, D, E, RepairWorld, closed, held
 from tests.core.test_ledger_repair import SWAP, lost_disk, span
 
 
@@ -49,6 +49,25 @@ def test_entry_is_not_lost_while_a_node_may_hold_it(who: str) -> None:
     assert finished.result is RepairResult.STUCK
     assert finished.unavailable == (span(4, 4),)
     assert finished.waiting_for == (E if who == "silent node" else C,)
+    assert world.record.lost == ()
+
+
+@pytest.mark.hazard(78)
+def test_entry_that_the_owner_has_in_memory_is_stored_again() -> None:
+    """The owner is asked before the entry is called lost."""
+    world = lossy()
+    world.memory = {4: held(4).sound[4]}
+    assert world.result(SWAP) is RepairResult.WHOLE
+    assert world.record == closed(members=(A, B, D), whole=True)
+
+
+@pytest.mark.hazard(78)
+def test_entry_is_not_lost_while_the_owner_does_not_answer() -> None:
+    world = lossy()
+    world.memory = None
+    finished = world.run(world.repair(SWAP))
+    assert finished is not None
+    assert (finished.result, finished.waiting_for) == (RepairResult.STUCK, (OWNER,))
     assert world.record.lost == ()
 
 

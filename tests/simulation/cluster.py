@@ -250,6 +250,7 @@ class Cluster:
             rules.claim,
         )
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
+        self.watch.copies.owners = self.owners
         self.shape = shape
         repairs = self._repairer if shape.repair else None
         parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids, repairs)

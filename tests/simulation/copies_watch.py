@@ -6,10 +6,13 @@ process is down.
 
 from dataclasses import replace
 
+from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
 from oncelog.core.storage.ledger import JournalRecord
 from oncelog.verify.violation import Violation
+from tests.simulation.owner_server import OwnerServer
+from tests.simulation.repair_server import memory_of
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
 
@@ -20,6 +23,8 @@ class CopyWatch:
     def __init__(self, store: Store, nodes: dict[Incarnation, StorageServer]) -> None:
         self.store = store
         self.nodes = nodes
+        #: {place: owner}
+        self.owners: dict[str, OwnerServer] = {}
         #: {ledger: nodes whose copy was spoiled or lost by a fault since the record was whole}
         self.spoiled: dict[LedgerId, dict[Incarnation, None]] = {}
         #: {ledger: nodes that lost entries of it in silence since then}
@@ -96,6 +101,16 @@ class CopyWatch:
     def _lost(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
         """No node that can be asked, and no named one that may come back, holds what is called lost (hazard 78)."""
         registered = self.store.children("storage")
+        data, _ = self.store.get(f"topics/{after.topic_id}")
+        named = None if data is None else decode_topic(data).owner
+        owner = None if named is None else self.owners.get(named.split(".")[0])
+        added = [span for span in after.lost if span not in before.lost]
+        if owner is not None and owner.alive and owner.incarnation == named:
+            kept = memory_of(owner, after.topic_id, after.ledger_id, added)
+            if kept and not any(s.first <= kept[0][0] <= s.last for s in before.lost):
+                raise Violation(
+                    "lost", f"ledger {after.ledger_id}: {added} are called lost, {named} has some in memory"
+                )
         for span in after.lost:
             if span in before.lost:
                 continue

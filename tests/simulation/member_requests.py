@@ -4,6 +4,7 @@ A member is named by its incarnation. A different incarnation at the same place 
 the request is repeated until its takeover is over.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 if TYPE_CHECKING:
     from tests.simulation.topic_shell import TopicShell
 
+#: Entries that an owner keeps in memory.
+MEMORY_ENTRIES = 16
 #: Ticks until an ask is repeated, doubling up to the second.
 RETRY_TICKS = (60, 800)
 
@@ -43,6 +46,8 @@ class MemberRequests:
     def __init__(self, shell: "TopicShell") -> None:
         self.shell = shell
         self.owner = shell.owner
+        #: (ledger, entry, bytes) of the newest entries: the owner's memory
+        self.memory: deque[tuple[LedgerId, EntryId, bytes]] = deque(maxlen=MEMORY_ENTRIES)
         #: {(member, whether of the ack chain): (ledger, first id)} of the newest recovery read
         self._newest_read: dict[tuple[Incarnation, bool], tuple[LedgerId, EntryId]] = {}
 
@@ -178,6 +183,7 @@ class MemberRequests:
             (add.header, bytes(add.parts[0]) + bytes(add.parts[1])) for add in effect.adds
         ]
         assert all(len(data) >= HEADER_BYTES for _, data in entries)
+        self.memory += [(effect.ledger_id, header.entry_id, data) for header, data in entries]
         for member in effect.members:
             self._send_frame(effect.ledger_id, member, entries)
 

@@ -102,6 +102,11 @@ def _never_found(proof: LostProof) -> None:
         _start(proof)
 
 
+def _nobody_asked(repair: LedgerRepair, *_: Any) -> None:
+    repair._owner_asked = True
+    repair._pass_ended()
+
+
 def _registered_and_silent(proof: LostProof, node: Any) -> bool:
     """An absent node counts as a node without the entry."""
     return node in proof._nodes.registered and node not in proof._copies.answered
@@ -132,5 +137,6 @@ REPAIR_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ..
     ("ordinary adds in limbo", 62, 49, ((StorageNode, "_in_limbo", _never),)),
     ("missing in limbo", 62, 24, ((StorageAnswers, "_read", _missing_in_limbo),)),
     ("lost entries never asked for again", 78, 54, ((LostProof, "start", _never_found),)),
+    ("lost while the owner has it in memory", 78, 54, ((LedgerRepair, "_ask_owner", _nobody_asked),)),
     ("lost while a holder is absent", 78, 54, ((LostProof, "_may_hold", _registered_and_silent),)),
 )  # fmt: skip

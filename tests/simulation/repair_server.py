@@ -4,7 +4,7 @@ Every replica repairs at the same time: an election is only a hint, and the comp
 paused replica goes on with what it knew; one that crashes between two effects leaves its repairs where they are.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -15,7 +15,7 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
-from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.repair.assessment import DirectoryView
@@ -24,7 +24,9 @@ from oncelog.core.repair.events import (
     CopyOutcome,
     CopyVerified,
     EntriesCopied,
+    EntriesRestored,
     LedgerReviewed,
+    OwnerMemory,
     ReadRecord,
     RepairEvent,
     RepairFinished,
@@ -35,6 +37,7 @@ from oncelog.core.repair.events import (
     RepairRecordWritten,
     RepairResult,
     RepairStarted,
+    RestoreEntries,
     ReviewLedger,
     VerifyCopy,
     VerifyStatus,
@@ -59,13 +62,16 @@ from oncelog.core.storage.answers import AnswerAppend
 from oncelog.core.storage.review import AnswerReview
 from oncelog.verify.violation import Violation
 from tests.simulation.ledger_lists import ids_of
+from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 from tests.simulation.store import Store
+from tests.simulation.world import Process
 
 if TYPE_CHECKING:
     from tests.simulation.metadata_server import MetadataServer
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Process)
 
 TICK_TICKS = (100, 300)
 #: how long a call to a storage node waits for its answer
@@ -261,6 +267,8 @@ class Repairer:
                     self._copy(repair, effect)
                 case ReviewLedger():
                     self._review(repair, effect)
+                case RestoreEntries():
+                    self._restore(repair, effect)
                 case RepairFinished():
                     self._finished(effect)
             if self.server.burn():
@@ -313,8 +321,13 @@ class Repairer:
         self, node: Incarnation, label: str, ask: Callable[[StorageServer, Callable[[T], None]], None],
         answered: Callable[[T | None], None],
     ) -> None:  # fmt: skip
-        """answered: called once, with None after the deadline, or at once if the node's process is down."""
-        server = self.nodes[Incarnation(node.split(".")[0])].at(self.server.name)
+        self._ask(self.nodes[Incarnation(node.split(".")[0])].at(self.server.name), label, ask, answered)
+
+    def _ask(
+        self, server: P, label: str, ask: Callable[[P, Callable[[T], None]], None],
+        answered: Callable[[T | None], None],
+    ) -> None:  # fmt: skip
+        """answered: called once, with None after the deadline, or at once if the process is down."""
         network, call = self.server.parts.network, _Call()
 
         def settle(answer: T | None) -> None:
@@ -374,7 +387,40 @@ class Repairer:
 
         self._call(effect.source, f"reads {effect.ledger_id} to copy", ask, read)
 
-    def _append(self, effect: CopyEntries, data: list[bytes], ended: Callable[[CopyOutcome], None]) -> None:
+    def _restore(self, repair: LedgerRepair, effect: RestoreEntries) -> None:
+        """As `metadata.repair.owner_memory` does it."""
+        path = f"topics/{effect.topic_id}"
+
+        def ended(outcome: OwnerMemory, owner: Incarnation | None = None) -> None:
+            self.world.count(f"entries in an owner's memory: {outcome.value}")
+            self._handle(repair, EntriesRestored(outcome, owner))
+
+        def topic_read(data: bytes | None, _: int) -> None:
+            owner = None if data is None else decode_topic(data).owner
+            if owner is None:
+                ended(OwnerMemory.NOTHING)
+            elif f"owners/{owner}" not in self.store.records:
+                ended(OwnerMemory.SILENT, owner)
+            else:
+                self._ask(self.server.parts.owners[owner.split(".")[0]], "entries in memory?", ask, answered)
+
+        def ask(owner: OwnerServer, reply: Callable[[list[bytes]], None]) -> None:
+            reply([data for _, data in memory_of(owner, effect.topic_id, effect.ledger_id, effect.ranges)])
+
+        def answered(found: list[bytes] | None) -> None:
+            if not found:
+                ended(OwnerMemory.SILENT if found is None else OwnerMemory.NOTHING)
+            else:
+                self._append(effect, found, stored)
+
+        def stored(outcome: CopyOutcome) -> None:
+            ended(OwnerMemory.RESTORED if outcome is CopyOutcome.DONE else OwnerMemory.SILENT)
+
+        self.store.read(self.server, path, topic_read)
+
+    def _append(
+        self, effect: CopyEntries | RestoreEntries, data: list[bytes], ended: Callable[[CopyOutcome], None]
+    ) -> None:
         call, count = _Call(), len(data)
 
         def ask(server: StorageServer, reply: Callable[[AppendStatus], None]) -> None:
@@ -402,6 +448,18 @@ class Repairer:
             ended(outcome)
 
         self._call(effect.target, f"copies {effect.ledger_id}", ask, appended)
+
+
+def memory_of(
+    owner: OwnerServer, topic_id: TopicId, ledger_id: LedgerId, ranges: Iterable[EntryRange]
+) -> list[tuple[EntryId, bytes]]:
+    """The entries of these ranges that the owner has in memory."""
+    shell = owner.topics.get(topic_id)
+    return [
+        (entry_id, data)
+        for ledger, entry_id, data in (() if shell is None else shell.requests.memory)
+        if ledger == ledger_id and any(span.first <= entry_id <= span.last for span in ranges)
+    ]
 
 
 def _is_of(data: bytes, topic_id: TopicId) -> bool:

@@ -366,8 +366,9 @@ HAZARDS = {
     78: Hazard(
         "Two nodes restart, and their entries are declared lost. Or two disks are gone, and readers wait for ever.",
         "Entries are lost only if, under one version of the record, every holder answered that it lacks them or is "
-        "retired and gone, and every registered node was asked, all of them twice. A holder that returns takes them "
-        "back. Until then a read fails with the entries and the nodes that are waited for.",
+        "retired and gone, and every registered node was asked, all of them twice, and the topic's owner has none of "
+        "them in memory. A holder that returns takes them back. Until then a read fails with the entries and the nodes "
+        "that are waited for.",
     ),
     79: Hazard(
         "Two of three members of an open ledger are gone for ever. No recovery can close it, and producers wait.",

@@ -388,3 +388,4 @@ LIST_TOPICS = unary_of(f"{_SERVICE}/ListTopics", pb.ListTopicsRequest, pb.ListTo
 ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
 UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)
 TRUNCATE = unary_of(f"{_SERVICE}/Truncate", pb.TruncateRequest, pb.TruncateAnswer)
+CACHED_ENTRIES = unary_of(f"{_SERVICE}/CachedEntries", pb.CachedEntriesRequest, pb.CachedEntriesAnswer)

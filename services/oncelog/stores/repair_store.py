@@ -18,7 +18,8 @@ STUCK_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class RunningRepair:
-    """One ledger that is being repaired. step: JOIN, COPY, ATTEST, SWAP or WHOLE. entries_total: of all its copies."""
+    """One ledger that is being repaired. step: JOIN, COPY, ATTEST, RESTORE, SWAP or WHOLE. entries_total: of all its
+    copies."""
 
     ledger_id: LedgerId
     topic_id: TopicId

@@ -1,5 +1,5 @@
-"""Unary calls: last message and producer names for readers; topic states, assign, unload
-and truncate for metadata services."""
+"""Unary calls: last message and producer names for readers; topic states, assign, unload, truncate and
+entries in memory for metadata services."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from oncelog.core.errors import (
     TopicLoading,
     UnreadableEntry,
 )
-from oncelog.core.ids import Incarnation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
 from oncelog.rpc.reader_codec import FoundIndex, ReaderStart
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
@@ -30,6 +30,9 @@ from oncelog.wire import owner_pb2 as pb
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
 #: More than the entries of one ledger, so more than the producers that a reader of it meets.
 PRODUCER_IDS_MAX = 65_536
+#: Of one answer to repair.
+CACHED_ENTRIES_MAX = 4096
+CACHED_ENTRIES_BYTES = 1 << 20
 #: Below the client's timeout of the call, so that the client learns why there is no answer.
 LAST_MESSAGE_TIMEOUT_MS = 3_000
 
@@ -130,6 +133,23 @@ class AdminService:
         self._require(request.target)
         runner = self._topics.runner(TopicId(request.topic_id))
         return pb.TruncateAnswer(first_index=await runner.space.truncate())
+
+    async def cached_entries(self, request: pb.CachedEntriesRequest) -> pb.CachedEntriesAnswer:
+        """What this owner has in memory of these ids, without reading any storage node."""
+        self._require(request.target)
+        cache, following = self._topics.runner(TopicId(request.topic_id)).cache, request.first_entry
+        if not 1 <= request.entries_max <= CACHED_ENTRIES_MAX:
+            message = f"entries_max is {request.entries_max}: give 1 to {CACHED_ENTRIES_MAX}"
+            raise InvalidArgument(message, field="entries_max", limit=CACHED_ENTRIES_MAX)
+        answer, size = pb.CachedEntriesAnswer(), 0
+        while following < request.first_entry + request.entries_max and size < CACHED_ENTRIES_BYTES:
+            parts = cache.get(LedgerId(request.ledger_id), EntryId(following))
+            if parts is not None:
+                answer.entries.append(b"".join(parts))
+                size += len(answer.entries[-1])
+            following += 1
+        answer.next_entry = following
+        return answer
 
     def _require(self, target: str) -> None:
         if target != self._incarnation:

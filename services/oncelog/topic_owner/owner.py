@@ -299,6 +299,7 @@ class Owner:
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)
         server.unary(owner_codec.TRUNCATE, admin.truncate)
+        server.unary(owner_codec.CACHED_ENTRIES, admin.cached_entries)
 
     def _report_serving(self, address: str, health: str) -> None:
         announce_serving(logger, {"address": address, "health": health, "incarnation": self.incarnation})

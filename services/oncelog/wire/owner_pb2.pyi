@@ -1329,6 +1329,64 @@ class UnloadAnswer(_message.Message):
 Global___UnloadAnswer: _TypeAlias = UnloadAnswer  # noqa: Y015
 
 @_typing.final
+class CachedEntriesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_ENTRY_FIELD_NUMBER: _builtins.int
+    ENTRIES_MAX_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    topic_id: _builtins.str
+    ledger_id: _builtins.int
+    first_entry: _builtins.int
+    entries_max: _builtins.int
+    """At most 4096."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        ledger_id: _builtins.int = ...,
+        first_entry: _builtins.int = ...,
+        entries_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries_max", b"entries_max", "first_entry", b"first_entry", "ledger_id", b"ledger_id", "target", b"target", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CachedEntriesRequest: _TypeAlias = CachedEntriesRequest  # noqa: Y015
+
+@_typing.final
+class CachedEntriesAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_ENTRY_FIELD_NUMBER: _builtins.int
+    next_entry: _builtins.int
+    """Where the next request goes on."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Whole entries, ascending. The answer ends after about 1 MiB."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_builtins.bytes] | None = ...,
+        next_entry: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_entry", b"next_entry"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CachedEntriesAnswer: _TypeAlias = CachedEntriesAnswer  # noqa: Y015
+
+@_typing.final
 class TruncateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -90,6 +90,11 @@ class TopicOwnerStub:
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.TruncateRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_owner__pb2.TruncateAnswer.FromString,
                 _registered_method=True)
+        self.CachedEntries = channel.unary_unary(
+                '/oncelog.wire.v1.TopicOwner/CachedEntries',
+                request_serializer=oncelog_dot_wire_dot_owner__pb2.CachedEntriesRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_owner__pb2.CachedEntriesAnswer.FromString,
+                _registered_method=True)
 
 
 class TopicOwnerServicer:
@@ -174,6 +179,13 @@ class TopicOwnerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CachedEntries(self, request, context):
+        """Entries that the owner has in memory. For repair, when no storage node has them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicOwnerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -231,6 +243,11 @@ def add_TopicOwnerServicer_to_server(servicer, server):
                     servicer.Truncate,
                     request_deserializer=oncelog_dot_wire_dot_owner__pb2.TruncateRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_owner__pb2.TruncateAnswer.SerializeToString,
+            ),
+            'CachedEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.CachedEntries,
+                    request_deserializer=oncelog_dot_wire_dot_owner__pb2.CachedEntriesRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_owner__pb2.CachedEntriesAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -530,6 +547,33 @@ class TopicOwner:
             '/oncelog.wire.v1.TopicOwner/Truncate',
             oncelog_dot_wire_dot_owner__pb2.TruncateRequest.SerializeToString,
             oncelog_dot_wire_dot_owner__pb2.TruncateAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CachedEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.TopicOwner/CachedEntries',
+            oncelog_dot_wire_dot_owner__pb2.CachedEntriesRequest.SerializeToString,
+            oncelog_dot_wire_dot_owner__pb2.CachedEntriesAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class TopicOwnerStub:
     """From a metadata service: hand the topic over. Answered when the topic's ledger is closed."""
     Truncate: _aio.UnaryUnaryMultiCallable[_owner_pb2.TruncateRequest, _owner_pb2.TruncateAnswer]
     """From a metadata service: delete all messages of a topic. Answered when they are gone from the topic."""
+    CachedEntries: _aio.UnaryUnaryMultiCallable[_owner_pb2.CachedEntriesRequest, _owner_pb2.CachedEntriesAnswer]
+    """Entries that the owner has in memory. For repair, when no storage node has them."""
 
 class TopicOwnerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -136,5 +138,13 @@ class TopicOwnerServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_owner_pb2.TruncateRequest, _abc.Awaitable[_owner_pb2.TruncateAnswer]],
     ) -> _abc.Awaitable[_owner_pb2.TruncateAnswer]:
         """From a metadata service: delete all messages of a topic. Answered when they are gone from the topic."""
+
+    @_abc_1.abstractmethod
+    def CachedEntries(
+        self,
+        request: _owner_pb2.CachedEntriesRequest,
+        context: _aio.ServicerContext[_owner_pb2.CachedEntriesRequest, _abc.Awaitable[_owner_pb2.CachedEntriesAnswer]],
+    ) -> _abc.Awaitable[_owner_pb2.CachedEntriesAnswer]:
+        """Entries that the owner has in memory. For repair, when no storage node has them."""
 
 def add_TopicOwnerServicer_to_server(servicer: TopicOwnerServicer, server: _aio.Server) -> None: ...

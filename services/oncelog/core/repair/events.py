@@ -133,6 +133,23 @@ class LedgerReviewed:
     state: CopyState | None
 
 
+class OwnerMemory(Enum):
+    """RESTORED: some entries were stored again. NOTHING: the topic has no owner, or its owner has none of them.
+    SILENT: the owner may have some; it, or the target, did not answer."""
+
+    RESTORED = "restored"
+    NOTHING = "nothing"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesRestored:
+    """The response to RestoreEntries. owner: the one that was asked, if the topic has one."""
+
+    outcome: OwnerMemory
+    owner: Incarnation | None = None
+
+
 RepairEvent = (
     RepairStarted
     | RepairNodesChanged
@@ -141,6 +158,7 @@ RepairEvent = (
     | CopyVerified
     | EntriesCopied
     | LedgerReviewed
+    | EntriesRestored
 )
 
 
@@ -194,6 +212,17 @@ class ReviewLedger:
     ledger_id: LedgerId
 
 
+@dataclass(frozen=True, slots=True)
+class RestoreEntries:
+    """Ask the topic's owner for these entries, which no storage node could give, and append to the target, as repair
+    adds, what the owner has in memory. Answered by one EntriesRestored, always."""
+
+    target: Incarnation
+    ledger_id: LedgerId
+    topic_id: TopicId
+    ranges: tuple[EntryRange, ...]
+
+
 class RepairResult(Enum):
     """WHOLE: every member has attested 0..end. WAITING: what could be done is done; some members do not answer.
     STUCK: entries without a source, which are not proved lost. LOST: as WHOLE, except for lost entries. TARGET_FAILED,
@@ -224,4 +253,4 @@ class RepairFinished:
     waiting_for: tuple[Incarnation, ...] = ()
 
 
-RepairEffect = ReadRecord | WriteRecord | VerifyCopy | CopyEntries | ReviewLedger | RepairFinished
+RepairEffect = ReadRecord | WriteRecord | VerifyCopy | CopyEntries | ReviewLedger | RestoreEntries | RepairFinished

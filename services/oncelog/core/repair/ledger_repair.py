@@ -4,7 +4,8 @@
     JOIN     compare-and-set joining = D, and not whole      (only when a member is replaced)
     COPY     ranges of ids 0..end: every live member and D read the range back (VerifyCopy); what a node lacks is copied
              to it from any sound copy, bytes verbatim, and read back again (ATTEST)
-    PROVE    ids without a source: every registered node is asked, twice; all negative: compare-and-set `lost`
+    RESTORE  ids without a source: the topic's owner stores again what it has in memory; silent: STUCK
+    PROVE    none there, either: every registered node is asked, twice; all negative: compare-and-set `lost`
     SWAP     compare-and-set from JOIN's version: old member -> D
     REVIEW   the nodes that were filled clear their damage
     WHOLE    every member has attested 0..end: compare-and-set
@@ -40,7 +41,9 @@ from oncelog.core.repair.events import (
     CopyOutcome,
     CopyVerified,
     EntriesCopied,
+    EntriesRestored,
     LedgerReviewed,
+    OwnerMemory,
     ReadRecord,
     RepairEffect,
     RepairEvent,
@@ -53,6 +56,7 @@ from oncelog.core.repair.events import (
     RepairRecordWritten,
     RepairResult,
     RepairStarted,
+    RestoreEntries,
     ReviewLedger,
     WriteRecord,
 )
@@ -80,6 +84,8 @@ class LedgerRepair:
         self._writing: tuple[LedgerMetadata, Callable[[], None]] | None = None
         self._copying: CopyPass | None = None
         self._proof: LostProof | None = None
+        #: whether the topic's owner was asked for entries without a source, since it last had any; whether it is asked
+        self._owner_asked, self._restoring = False, False
         #: whether holders of lost entries were asked since the record was read
         self._lost_asked = False
         self._copied_before = 0
@@ -120,6 +126,8 @@ class LedgerRepair:
                     self._copied(event)
                 case LedgerReviewed():
                     self._ledger_reviewed(event)
+                case EntriesRestored():
+                    self._entries_restored(event)
                 case _:
                     assert_never(event)
         effects, self._effects = self._effects, []
@@ -288,12 +296,39 @@ class LedgerRepair:
             self._decide()
         elif not copying.targets and self._old is not None:
             self._exchange_joining(record, copying)
+        elif copying.unsourced and not self._owner_asked:
+            self._ask_owner(record, copying)
         elif copying.unsourced:
             self._proof = LostProof(record, self._nodes, joined(copying.unsourced), self._limits, self._emit)
             self._proof.start()
             self._proof_ended()
         else:
             self._swap()
+
+    def _ask_owner(self, record: LedgerMetadata, copying: CopyPass) -> None:
+        """Before the proof, so that nothing comes between the proof and the write."""
+        self._owner_asked = True
+        named = (*record.members, record.joining)
+        able = (node for node in named if node in self._nodes.registered and node not in copying.failed)
+        target = next(able, None)
+        if target is None:
+            self._pass_ended()
+            return
+        self._restoring = True
+        self._emit(RestoreEntries(target, record.ledger_id, record.topic_id, tuple(joined(copying.unsourced))))
+
+    def _entries_restored(self, event: EntriesRestored) -> None:
+        if not self._restoring:
+            return
+        self._restoring = False
+        match event.outcome:
+            case OwnerMemory.RESTORED:
+                self._owner_asked = False
+                self._look()  # there is a source
+            case OwnerMemory.NOTHING:
+                self._pass_ended()
+            case OwnerMemory.SILENT:
+                self._finish(RepairResult.STUCK, () if event.owner is None else (event.owner,))
 
     def _exchange_joining(self, record: LedgerMetadata, copying: CopyPass) -> None:
         """The joining node is absent. It leaves the record only if the other nodes hold every id between them."""

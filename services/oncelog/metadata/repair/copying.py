@@ -24,6 +24,7 @@ from oncelog.core.repair.events import (
     CopyVerified,
     EntriesCopied,
     LedgerReviewed,
+    RestoreEntries,
     ReviewLedger,
     VerifyCopy,
     VerifyStatus,
@@ -103,6 +104,16 @@ class Copying:
             outcome = CopyOutcome.DONE
         return EntriesCopied(effect.source, effect.target, tuple(copied), outcome)
 
+    async def store(self, effect: RestoreEntries, entries: Sequence[Buffer]) -> bool | None:
+        """Append entries from an owner's memory to the target. Whether it took all; None: no answer."""
+        await self._copies.wait(sum(map(len, entries)))
+        statuses = await _attempts(lambda: self._copied(effect.target, entries))
+        if statuses is None:
+            return None
+        stored = sum(status is AppendStatus.OK for status in statuses.values())
+        self.copied_entries += stored
+        return stored == len(entries)
+
     async def review(self, effect: ReviewLedger) -> LedgerReviewed:
         """Let the node act on the ledger's record."""
         state: CopyState | None = await _attempts(lambda: self._calls.review(effect.node, effect.ledger_id))
@@ -128,7 +139,7 @@ class Copying:
                 held |= zip(frame.entry_ids, frame.entries, strict=True)
         found: list[Buffer] = []
         for entry_id in map(EntryId, range(first, first + count)):
-            if entry_id not in held or not _sound(held[entry_id], effect, entry_id):
+            if entry_id not in held or not sound(held[entry_id], effect, entry_id):
                 break
             found.append(held[entry_id])
         return found
@@ -146,7 +157,8 @@ class Copying:
         return found
 
 
-def _sound(data: Buffer, effect: CopyEntries, entry_id: EntryId) -> bool:
+def sound(data: Buffer, effect: CopyEntries | RestoreEntries, entry_id: EntryId) -> bool:
+    """Whether the bytes are this entry of the effect's ledger and topic."""
     try:
         decode_entry(data, ledger_id=effect.ledger_id, entry_id=entry_id, checksum=crc32c, topic_id=effect.topic_id)
     except InvariantViolated:

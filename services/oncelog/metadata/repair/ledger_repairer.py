@@ -24,6 +24,7 @@ from oncelog.core.repair.events import (
     RepairRecordRead,
     RepairRecordWritten,
     RepairStarted,
+    RestoreEntries,
     ReviewLedger,
     VerifyCopy,
     WriteRecord,
@@ -31,6 +32,7 @@ from oncelog.core.repair.events import (
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.store_status import WriteStatus
 from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.runtime.backoff import Backoff
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.shared_reads import SharedReads
@@ -46,6 +48,7 @@ class RepairParts:
     #: all ledgers that a topic lists
     lists: SharedReads[TopicId, frozenset[LedgerId]]
     copying: Copying
+    owners: OwnersMemory
 
 
 class LedgerRepairer:
@@ -81,7 +84,9 @@ class LedgerRepairer:
         else:
             tasks.create_task(self._perform(effect))
 
-    async def _perform(self, effect: ReadRecord | WriteRecord | VerifyCopy | CopyEntries | ReviewLedger) -> None:
+    async def _perform(
+        self, effect: ReadRecord | WriteRecord | VerifyCopy | CopyEntries | ReviewLedger | RestoreEntries
+    ) -> None:
         event: RepairEvent
         match effect:
             case ReadRecord():
@@ -98,6 +103,9 @@ class LedgerRepairer:
             case ReviewLedger():
                 self.step = "WHOLE"
                 event = await self._parts.copying.review(effect)
+            case RestoreEntries():
+                self.step = "RESTORE"
+                event = await self._parts.owners.restore(effect)
             case _:
                 assert_never(effect)
         self._events.put_nowait(event)

@@ -11,6 +11,7 @@ from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.copying import Copying
 from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import RepairParts
+from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.metadata.repair.repairer import PlacesTopics, Repairer, RepairerParts
 from oncelog.metadata.repair.storage_calls import StorageCalls
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
@@ -85,7 +86,8 @@ class Repair:
             now_ms=now_ms,
         )
         decommissions, store = Decommissions(registry), RepairStore(session)
-        repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying)
+        memory = OwnersMemory(topics, registry, copying, peers)
+        repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying, memory)
         trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)
         parts = RepairerParts(watch, repairs, decommissions, trimmed, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
