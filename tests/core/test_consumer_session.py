@@ -30,7 +30,7 @@ from oncelog.core.errors import (
     SubscriptionGone,
     TooManyRequests,
 )
-from oncelog.core.ids import ConsumerNumber, Generation, OwnerEpoch, SeekEpoch
+from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, OwnerEpoch, Position, SeekEpoch
 from oncelog.core.owner_attempts import (
     EpochSeen,
     LookUp,
@@ -41,17 +41,21 @@ from oncelog.core.owner_attempts import (
     TimerKind,
 )
 from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
+from oncelog.core.subscriptions.credit import UNHANDED_BYTES_MAX
 from oncelog.core.subscriptions.events import (
     AckRequested,
     AnswerAck,
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    DeliveredEntry,
+    DeliverMessages,
     EndConsumer,
     FlowReported,
     HeldMessages,
     NackRequested,
     RecallMessages,
+    StoredEntry,
 )
 from tests.core.consumer_world import (
     INSTANCE,
@@ -414,3 +418,20 @@ def test_stream_may_be_lost_after_every_step() -> None:
     """The same history, interrupted after each of its steps."""
     for step in range(120):
         World(7, messages=8, lose_at=step, seeks=False).run(faults=0)
+
+
+def test_window_is_full_where_the_owner_sends_no_more() -> None:
+    """By count, as the owner does not cut an entry; by bytes; and not any more when messages were taken."""
+    session = attached()
+    reported(session, frame(0, 2))
+    assert not session.messages.is_full, "half of the window is free"
+    reported(session, frame(3, 3))
+    assert session.messages.is_full
+    taken(session)
+    assert not session.messages.is_full
+    large = StoredEntry(Position(LedgerId(1), EntryId(4)), 4, 1, 0, bytes(UNHANDED_BYTES_MAX))
+    entry = DeliveredEntry(large, ranges((4, 4)))
+    reported(session, DeliverMessages(ConsumerNumber(1), SeekEpoch(0), Generation(0), (entry,), {}))
+    assert session.messages.is_full, "the owner waits until these bytes are taken"
+    taken(session)
+    assert not session.messages.is_full

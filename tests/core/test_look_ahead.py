@@ -36,7 +36,7 @@ def test_next_read_begins_before_the_last_one_is_used_up() -> None:
         look_ahead.drop(held)
         look_ahead.read_ahead((number + 1) * 10, end=100, acks=AckSet(), outbox=NO_LIMIT)
         used.append(reads(step))
-    assert used == [[], [], [40], []], "and one at a time"
+    assert used == [[40], [], [], []], "a consumer may take all at once; and one at a time"
     assert look_ahead.arrived(MessagesRead(NUMBER, 40, (entry(4),))) == []
     assert look_ahead.holding(40) == entry(4)
 

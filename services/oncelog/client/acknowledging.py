@@ -3,6 +3,9 @@
 What is acknowledged in one turn of the event loop goes into one request, as ranges. While several requests are
 unanswered, later calls wait and are merged, so the number of requests depends on the owner's speed and not on the
 number of messages. A single acknowledgement at a low rate is sent at once.
+
+Of cumulative ones, one request is unanswered at a time. Those that are called meanwhile become one request of the
+highest place, because the owner makes them durable after the first in any case, and each change in the log has a cost.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ from oncelog.client.consumer_driver import ConsumerDriver, Settled
 from oncelog.client.results import AckResult
 from oncelog.core.consumer.index_set import IndexSet
 from oncelog.core.errors import OncelogError
-from oncelog.core.ids import SeekEpoch
+from oncelog.core.ids import Generation, SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog.core.partition_results import error_of_partitions
 from oncelog.core.subscriptions.changes import IndexRange
@@ -25,6 +28,14 @@ _RANGES_MAX = 8_192
 
 #: Resolved when the request that carries the acknowledgement is answered.
 AckFuture = asyncio.Future[AckResult]
+
+
+class _Cumulative:
+    """Cumulative acknowledgements of one grant that wait for the answer to an earlier one."""
+
+    def __init__(self) -> None:
+        self.below = 0
+        self.futures: list[AckFuture] = []
 
 
 class _Group:
@@ -44,10 +55,12 @@ class Acknowledgements:
         self._groups: dict[SeekEpoch, _Group] = {}
         self._in_flight = 0
         self._scheduled = False
+        self._cumulative: dict[tuple[SeekEpoch, Generation], _Cumulative] = {}
+        self._cumulative_in_flight = 0
 
     @property
     def unsettled(self) -> bool:
-        return bool(self._groups) or self._driver.unsettled
+        return bool(self._groups) or bool(self._cumulative) or self._driver.unsettled
 
     def add(self, seek_epoch: SeekEpoch, ranges: Iterable[IndexRange]) -> AckFuture:
         """Acknowledge these messages with the next request. The error of a future that nobody awaits is not logged: an
@@ -62,6 +75,37 @@ class Acknowledgements:
         group = self._groups.get(seek_epoch) or self._begin(seek_epoch)
         group.indexes.add(index, index)
         return self._result(group)
+
+    def add_below(self, seek_epoch: SeekEpoch, generation: Generation, below: int) -> AckFuture:
+        """Acknowledge every message with an index lower than `below`."""
+        future: AckFuture = self._loop.create_future()
+        waiting = self._cumulative.setdefault((seek_epoch, generation), _Cumulative())
+        waiting.below = max(waiting.below, below)
+        waiting.futures.append(future)
+        # Where a negative acknowledgement ends some of them earlier, the result of each is its own.
+        if not self._cumulative_in_flight or self._driver.has_nacked:
+            self._send_cumulative()
+        return future
+
+    def _send_cumulative(self) -> None:
+        waiting, self._cumulative = self._cumulative, {}
+        for (seek_epoch, generation), group in waiting.items():
+            self._send_below(seek_epoch, generation, group)
+
+    def _send_below(self, seek_epoch: SeekEpoch, generation: Generation, group: _Cumulative) -> None:
+        def told(result: Settled) -> None:
+            self._cumulative_in_flight -= 1
+            settle(group.futures, [result])
+            if not self._cumulative_in_flight:
+                self._send_cumulative()
+
+        self._cumulative_in_flight += 1
+        self._driver.ack(seek_epoch, told, below=group.below, generation=generation)
+
+    def flush(self) -> None:
+        """Send before a request that must not overtake them: all cumulative ones, and others as far as `send` does."""
+        self._send_cumulative()
+        self.send()
 
     def _begin(self, seek_epoch: SeekEpoch) -> _Group:
         group = self._groups[seek_epoch] = _Group()

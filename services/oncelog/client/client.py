@@ -23,7 +23,6 @@ from oncelog.client.sender import ProducerOptions
 from oncelog.client.still_open import StillOpen
 from oncelog.client.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
 from oncelog.core.access import Caller
-from oncelog.core.consumer.events import RECEIVE_WINDOW
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.entry import SequenceMode
@@ -262,7 +261,7 @@ class AsyncClient:
         max_deliveries: int | None = None,
         dead_letter_topic: str | None = None,
         ack_timeout: float | None = None,
-        receive_window: int = RECEIVE_WINDOW,
+        receive_window: int | None = None,
         priority: int = 0,
         properties: Mapping[str, str] | None = None,
         on_corrupt: Literal["raise", "skip"] = "raise",
@@ -289,7 +288,8 @@ class AsyncClient:
             ack_timeout: seconds from `receive`, after which a message that was not acknowledged is delivered again; at
                 most a day. None: no limit, while the consumer is connected. Exclusive and failover: everything behind
                 it is delivered again, too, in order.
-            receive_window: messages that wait in this process for the application, at most, over all partitions.
+            receive_window: messages that wait in this process for the application, at most, over all partitions. None:
+                50,000 for exclusive and failover without ack_timeout, otherwise 10,000.
             priority: of a failover subscription: consumers with lower numbers become active first.
             properties: of the subscription, if it is created now: up to 64, text to text, 16 KiB.
             on_corrupt: what happens at an entry that cannot be read. "raise": if it cannot be decoded, CorruptEntry,

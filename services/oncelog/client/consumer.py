@@ -196,7 +196,8 @@ class AsyncConsumer:
         """Return up to max_messages messages. The fastest way.
 
         max_wait: None: wait for a first message, and return it with all that are here. A number of seconds: wait until
-        max_messages or half of receive_window are here, at most so long; the batch may be empty. Raises as `receive`.
+        max_messages, half of receive_window or 16 MiB are here, at most so long; the batch may be empty. Raises as
+        `receive`.
         """
         count_max = integer("max_messages", max_messages, 1, MESSAGES_MAX)
         check_seconds("max_wait", max_wait, zero_allowed=True)
@@ -293,9 +294,8 @@ class AsyncConsumer:
         self._check_open()
         futures: list[tuple[TopicName, AckFuture]] = []
         for runs, place in last_places(self._partitions, message):
-            told, future = promise()
+            future = runs.acks.add_below(place.seek_epoch, place.generation, place.index + 1)
             futures.append((runs.driver.topic, future))
-            runs.driver.ack(place.seek_epoch, told, below=place.index + 1, generation=place.generation)
         return await joined(futures)
 
     async def nack(self, messages: Received | Iterable[Received], *, delay: float | None = None) -> None:
@@ -310,6 +310,8 @@ class AsyncConsumer:
         self._check_open()
         given = tuple(several(messages))
         groups, counts = grouped(self._partitions, given), delivery_counts(self._partitions, given)
+        for group in groups:
+            group.runs.acks.flush()
         # The owner writes a count for each message, so each partition gets one bounded request after the other.
         for parts in zip_longest(*(indexes.parts(COUNTED_MAX) for indexes in groups.values())):
             futures: list[tuple[TopicName, AckFuture]] = []
@@ -373,7 +375,7 @@ class AsyncConsumer:
         if isinstance(start, Index) and not found.first_index <= start.number <= found.next_index:
             message = f"index {start.number} is outside of the topic's {found.first_index} to {found.next_index}"
             raise InvalidArgument(message, field="start", limit=found.next_index)
-        runs.acks.send()
+        runs.acks.flush()
         seek_epoch = await driver.seek(found.begins_at)
         # Nothing of an older epoch is handed out behind this call.
         while driver.seek_epoch < seek_epoch:

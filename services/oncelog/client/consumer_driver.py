@@ -141,8 +141,13 @@ class ConsumerDriver:
 
     @property
     def is_full(self) -> bool:
-        """Whether the owner may send no more until messages are taken: it does not cut an entry to fill the window."""
-        return self.waiting > self.core.settings.receive_window // 2
+        """Whether `take` returns messages, and the owner may send no more until it does."""
+        return self.core.messages.is_full and self.waiting > 0
+
+    @property
+    def has_nacked(self) -> bool:
+        """Whether a cumulative acknowledgement may end before one of this consumer's negative ones."""
+        return bool(self.core.messages.nacked)
 
     def is_void(self, seek_epoch: SeekEpoch, generation: Generation) -> bool:
         """Whether the subscription was sought, or another consumer has become active, since this was handed out."""

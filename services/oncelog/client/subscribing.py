@@ -11,7 +11,7 @@ from oncelog.client.arguments import check_type, choice, integer, milliseconds
 from oncelog.client.backoff import persist
 from oncelog.client.network import Network
 from oncelog.client.places import Place, check_of_all_partitions, check_place, find_index
-from oncelog.core.consumer.events import ConsumerSettings
+from oncelog.core.consumer.events import RECEIVE_WINDOW, RECEIVE_WINDOW_ALONE, ConsumerSettings
 from oncelog.core.errors import InvalidArgument, TopicNotFound
 from oncelog.core.names import TopicName, check_part, parse_topic
 from oncelog.core.subscriptions.changes import SubscriptionType
@@ -40,7 +40,7 @@ def consumer_settings(
     max_deliveries: int | None,
     dead_letter_topic: str | None,
     ack_timeout: float | None,
-    receive_window: int,
+    receive_window: int | None,
     priority: int,
     properties: Mapping[str, str] | None,
 ) -> ConsumerSettings:
@@ -49,17 +49,26 @@ def consumer_settings(
     dead_letters = "" if dead_letter_topic is None else str(parse_topic(dead_letter_topic))
     if dead_letters and not deliveries:
         raise InvalidArgument("dead_letter_topic needs max_deliveries: 1 or more", field="dead_letter_topic")
+    type_ = choice("type", _TYPES, kind)
+    ack_timeout_ms = milliseconds("ack_timeout", ack_timeout, ACK_TIMEOUT_S_MAX)
     return ConsumerSettings(
         _checked_name("subscription", subscription),
-        choice("type", _TYPES, kind),
+        type_,
         _checked_name("consumer_name", f"consumer-{secrets.token_hex(5)}" if consumer_name is None else consumer_name),
         priority=integer("priority", priority, -_PRIORITY_MAX, _PRIORITY_MAX),
         max_deliveries=deliveries,
         dead_letter_topic=dead_letters,
-        ack_timeout_ms=milliseconds("ack_timeout", ack_timeout, ACK_TIMEOUT_S_MAX),
+        ack_timeout_ms=ack_timeout_ms,
         properties=_checked_properties(properties),
-        receive_window=integer("receive_window", receive_window, 1, RECEIVE_WINDOW_MAX),
+        receive_window=_window(receive_window, type_, ack_timeout_ms),
     )
+
+
+def _window(receive_window: int | None, type_: SubscriptionType, ack_timeout_ms: int) -> int:
+    if receive_window is not None:
+        return integer("receive_window", receive_window, 1, RECEIVE_WINDOW_MAX)
+    alone = type_ in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+    return RECEIVE_WINDOW_ALONE if alone and not ack_timeout_ms else RECEIVE_WINDOW
 
 
 def _checked_name(field: str, name: str) -> str:

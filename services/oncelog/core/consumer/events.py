@@ -36,6 +36,10 @@ from oncelog.core.subscriptions.events import (
 )
 
 RECEIVE_WINDOW = 10_000
+#: Of a consumer to which everything is delivered, without an ack time-out: several large batches of an application, so
+#: that the owner sends the next ones while it works. Elsewhere, what waits here is kept from other consumers, or is
+#: delivered again after each time-out.
+RECEIVE_WINDOW_ALONE = 50_000
 #: Acknowledgements, negative ones and seeks that are not settled. The SDK packs acknowledgements into ranges.
 REQUESTS_MAX = 10_000
 

@@ -17,6 +17,7 @@ from oncelog.core.consumer.events import MessageRun
 from oncelog.core.consumer.index_set import IndexSet
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.subscriptions.changes import IndexRange
+from oncelog.core.subscriptions.credit import Credit
 from oncelog.core.subscriptions.events import DeliverMessages
 
 #: So many delivery counts are kept before those of messages that are not held any more are dropped.
@@ -44,11 +45,20 @@ class ReceivedMessages:
         self.left = 0
         #: waiting messages that an earlier stream brought
         self._earlier = 0
+        #: what the owner counts for the present stream, once it has the newest report of credit
+        self._owner = Credit()
 
     @property
     def credit(self) -> tuple[int, int]:
         """(left, window): the owner may send up to their sum on the present stream. A change of either is reported."""
         return self.left, max(0, self._receive_window - self._earlier)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the owner may send no more until messages are taken: it does not cut an entry to fill the window, and
+        it stops at a limit of bytes."""
+        self._report()
+        return not self._owner.takes(self._receive_window)
 
     def held(self) -> tuple[IndexRange, ...]:
         held = IndexSet(self.waiting)
@@ -64,13 +74,24 @@ class ReceivedMessages:
 
     def delivered(self, frame: DeliverMessages) -> None:
         """Take a frame. A message that waits here already is dropped; one that was begun is handed out again."""
+        self._count(frame)
         for delivered in frame.entries:
             for first, last in delivered.ranges:
-                self.received += last - first + 1
                 self.left += last - first + 1
                 for part in self.waiting.gaps(first, last):
                     self.left -= part.last - part.first + 1
                     self._wait(MessageRun(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
+
+    def _report(self) -> None:
+        left, window = self.credit
+        self._owner.report(handed_out=left, window=window)
+
+    def _count(self, frame: DeliverMessages) -> None:
+        self._report()
+        for delivered in frame.entries:
+            count = sum(last - first + 1 for first, last in delivered.ranges)
+            self.received += count
+            self._owner.spend(count, len(delivered.entry.data))
 
     def _wait(self, run: MessageRun, frame: DeliverMessages) -> None:
         if frame.delivery_counts:
@@ -86,9 +107,9 @@ class ReceivedMessages:
 
     def refused(self, frame: DeliverMessages) -> None:
         """A frame of a lower generation or seek epoch: its messages count, and are dropped."""
-        count = sum(last - first + 1 for delivered in frame.entries for first, last in delivered.ranges)
-        self.received += count
-        self.left += count
+        before = self.received
+        self._count(frame)
+        self.left += self.received - before
 
     def drop_waiting(self, ranges: Iterable[IndexRange]) -> None:
         """These messages must not reach the application."""
@@ -148,6 +169,7 @@ class ReceivedMessages:
         self.begun.keep_only(kept)
         self._runs = deque((run, False) for run, _ in self._runs)
         self._earlier, self.received, self.left = self.waiting.count, 0, 0
+        self._owner = Credit()
 
     # --- the application ----------------------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, Stored
 READ_BYTES = 1024 * 1024
 #: Entries of more bytes are not kept; the entry that is needed next always is.
 LOOK_AHEAD_BYTES_MAX = 2 * READ_BYTES
-#: Below this the next read begins.
-READ_AHEAD_BELOW_BYTES = READ_BYTES // 2
+#: Below this the next read begins: when the first entries of the last one are delivered. A consumer may take all of
+#: them at once, and would wait for the read. What is kept stays within LOOK_AHEAD_BYTES_MAX.
+READ_AHEAD_BELOW_BYTES = READ_BYTES
 #: Entries of which no consumer has taken a message for this long are dropped.
 UNUSED_MS_MAX = 5_000
 
