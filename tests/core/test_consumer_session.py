@@ -423,15 +423,19 @@ def test_stream_may_be_lost_after_every_step() -> None:
 def test_window_is_full_where_the_owner_sends_no_more() -> None:
     """By count, as the owner does not cut an entry; by bytes; and not any more when messages were taken."""
     session = attached()
+
+    def full() -> bool:
+        return session.messages.is_full
+
     reported(session, frame(0, 2))
-    assert not session.messages.is_full, "half of the window is free"
+    assert not full(), "half of the window is free"
     reported(session, frame(3, 3))
-    assert session.messages.is_full
+    assert full()
     taken(session)
-    assert not session.messages.is_full
+    assert not full()
     large = StoredEntry(Position(LedgerId(1), EntryId(4)), 4, 1, 0, bytes(UNHANDED_BYTES_MAX))
     entry = DeliveredEntry(large, ranges((4, 4)))
     reported(session, DeliverMessages(ConsumerNumber(1), SeekEpoch(0), Generation(0), (entry,), {}))
-    assert session.messages.is_full, "the owner waits until these bytes are taken"
+    assert full(), "the owner waits until these bytes are taken"
     taken(session)
-    assert not session.messages.is_full
+    assert not full()
