@@ -35,7 +35,7 @@ def _bound_of_the_layer_in_flight(cursor: DedupCursor) -> Position | None:
 #: (name, hazard, first seed, swaps)
 ACK_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("ack chain not fenced", 53, 1_000_000, ((StorageNode, "_fence", _fence_only_the_log),)),
-    ("ack chain not fenced, as consumers see it", 53, 2_000_011, ((StorageNode, "_fence", _fence_only_the_log),)),
+    ("ack chain not fenced, as consumers see it", 53, 2_000_063, ((StorageNode, "_fence", _fence_only_the_log),)),
     ("ack settled before it is durable", 25, 1_000_000, ((AckLog, "_write", _settled_when_written),)),
     (
         "ack chain trimmed by the layer in flight", 25, 1_000_000,

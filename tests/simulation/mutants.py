@@ -377,12 +377,12 @@ MUTANTS = (
     Mutant("newest batch first", 0, 0, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 6, ((Openings, "_open", _open_at_once),)),
     Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),
-    Mutant("re-add answered from the page cache", 19, 68, rules=Rules(sync_at_start=False)),
+    Mutant("re-add answered from the page cache", 19, 391, rules=Rules(sync_at_start=False)),
     Mutant(
         "a wiped node answers for its former self", 2, 35,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
     ),
-    Mutant("a missing record taken for a deletion", 67, 6, ((storage_server, "was_deleted", _always(value=True)),)),
+    Mutant("a missing record taken for a deletion", 67, 9, ((storage_server, "was_deleted", _always(value=True)),)),
     Mutant(
         "instance ids ignored", 0, 3,
         ((opening_queue, "requester_of", _unnamed_instance), (Openings, "_holds", _always(value=False))),
@@ -392,7 +392,7 @@ MUTANTS = (
     Mutant("names are free right after a takeover", 0, 3, ((ReconnectGrace, "awaits", _always(value=False)),)),
     Mutant("snapshot without instances", 0, 0, ((dedup_producers, "encode_record", _without_instance),)),
     Mutant("recovery without writing back", 0, 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
-    Mutant("question answered without a proof", 6, 161, ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),)),
+    Mutant("question answered without a proof", 6, 207, ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),)),
     Mutant(
         "route never refreshed", 6, 1,
         ((Questioner, "_forget_route", _always(None)), (Questioner, "_is_of_the_past", _always(value=False))),

@@ -121,7 +121,7 @@ REPAIR_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ..
     ("whole without every member", 55, 9, ((LedgerRepair, "_end", _whole_at_once),)),
     ("copies of one source only", 56, 19, ((RangeCopies, "lacking", _of_one_source),)),
     (
-        "stuck repair sleeps although its source is back", 78, 39,
+        "stuck repair sleeps although its source is back", 78, 159,
         ((RepairQueue, "_pause_ms", _ten_minutes_when_stuck), (RepairQueue, "_waiting_for", _none)),
     ),
     ("repair that fails sleeps for ten minutes", 57, 239, ((RepairQueue, "_pause_ms", _ten_minutes),)),
@@ -130,7 +130,7 @@ REPAIR_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ..
         ((LedgerRepair, "_record_written", _write_again), (LedgerRepair, "_record_read", _read_for_the_version)),
     ),
     ("an absent member replaced at once", 57, 64, ((StorageNodes, "long_absent", _absent),)),
-    ("a member replaced after its return", 57, 99, ((LedgerRepair, "_has_returned", _never),)),
+    ("a member replaced after its return", 57, 244, ((LedgerRepair, "_has_returned", _never),)),
     ("owners not asked to roll", 58, 34, ((RepairQueue, "_rolls", lambda _: ()),)),
     ("differing copies ignored", 60, 14, ((RangeCopies, "differing", lambda _: None),)),
     ("an erased copy called missing", 61, 44, ((StorageAnswers, "is_erased", lambda _, ledger: ledger.erasing),)),
