@@ -58,7 +58,8 @@ def go_back_in_time(faults: "Faults") -> None:
         ):
             return
         start = copy.last_start if whole else past.disk.last_start
-        marked = not past.present.knows_more_than(copy.end, start.start_id)
+        # Some are marked although the node would recognize them.
+        marked = world.now % 3 == 0 or not past.present.knows_more_than(copy.end, start.start_id)
         world.count("directory of the past")
         world.count("directory of the past, marked", marked)
         faults.crash(owner, 600)

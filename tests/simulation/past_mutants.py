@@ -35,7 +35,7 @@ def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
 #: (name, hazard, first seed, swaps)
 PAST_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("a start of the past like any other", 81, 74, ((starts, "why_past", _nothing), (starts, "lost_end", _nothing))),
-    ("only the ids of starts compared", 81, 74, ((starts, "lost_end", _nothing),)),
+    ("only the ids of starts compared", 81, 174, ((starts, "lost_end", _nothing),)),
     (
         "a copy of a directory serves, too", 82, 94,
         ((starts, "served_elsewhere", _never), (starts, "is_superseded", _never)),
