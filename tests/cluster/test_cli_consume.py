@@ -92,7 +92,7 @@ def test_administrator_moves_a_subscription(cluster: Standalone, tmp_path: Path)
     assert admin("properties", "moved", "billing") == {"team": "payments"}
     admin("skip", "moved", "billing", "3", "--yes")
     assert admin("peek", "moved", "billing")["value"] == "line 3"
-    assert admin("stats", "moved", "billing")["msg_backlog"] == 7
+    assert admin("stats", "moved", "billing")["public/default/moved"]["msg_backlog"] == 7
     assert consumed(cluster, "moved", "--count", "2") == lines(3, 4)
     admin("seek", "moved", "billing", "--to-index", "1")
     assert consumed(cluster, "moved", "--count", "2") == lines(1, 2)
