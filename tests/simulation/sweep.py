@@ -11,6 +11,8 @@ SEEDS = 300
 ACK_RUNS = range(ACK_SEEDS, ACK_SEEDS + 100)
 #: of the runs with consumers
 CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 25)
+#: Further runs for the coverage: in them occurs what few runs reach (a frozen repair, a marked directory of the past).
+RARE = (319, 504, 514, 574, 674)
 CHUNK = 50
 
 
@@ -28,7 +30,7 @@ def kept_seeds() -> list[int]:
 def counts() -> dict[str, int]:
     """{what happened in the sweep: how often}."""
     total: dict[str, int] = {}
-    for seed in (*range(SEEDS), *ACK_RUNS):
+    for seed in (*range(SEEDS), *RARE, *ACK_RUNS):
         for what, times in outcome_of(seed).counts.items():
             total[what] = total.get(what, 0) + times
     return total
