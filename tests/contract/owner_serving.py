@@ -17,6 +17,7 @@ from oncelog.rpc import owner_codec, reader_codec
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
 from oncelog.runtime.telemetry import Telemetry
+from oncelog.topic_owner.ledger_list import LedgerList
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.publish_service import PublishService
@@ -53,6 +54,7 @@ class HeldTopic:
         self.openings: asyncio.Queue[tuple[ProducerOpening, SessionSink]] = asyncio.Queue()
         self.posted: list[object] = []
         self.ownership_proofs = Current()
+        self.ledger_list = LedgerList(self)  # type: ignore[arg-type]  # it asks for the core alone
         #: calls that nobody waits for any more
         self.abandoned: list[int] = []
 

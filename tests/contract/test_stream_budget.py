@@ -122,14 +122,16 @@ async def test_memory_of_a_stream_is_freed_when_it_ends(tmp_path: Path) -> None:
         runner = await world.serve("orders")
         await stored(channel, runner, MESSAGES)
         gc.collect()
+        # Of other tests of this process: a failed one keeps what its calls held.
+        before = held()
         gc.disable()
         try:
             start = ReadControl(ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST), ENDLESS)
             async with unread(channel, runner, *(f"s{number}" for number in range(10))), unread_log(channel, start):
                 await until_quiet(world)
-                assert held() > 0
+                assert held() > before
             await until(lambda: world.rooms.budget.stream_count == 0, DEADLINE_S)
-            await until(lambda: held() == 0, DEADLINE_S)
+            await until(lambda: held() <= before, DEADLINE_S)
         finally:
             gc.enable()
 

@@ -28,6 +28,7 @@ KINDS = (
     "ledger record",
     "metadata service's record",
     "owner's record",
+    "page of ledgers",
     "policies record",
     "progress of repair",
     "record of a deletion",
