@@ -142,7 +142,7 @@ lock: $(STAMP) ## generate requirements.lock from pyproject.toml, and the images
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra services --constraint requirements.lock --output-file docker/requirements.txt
 	printf '%s\n' hatchling setuptools | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-build.txt
-	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["pipeline"], sep="\n")' \
+	$(BIN)/python -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(each for each in extras["pipeline"] if each not in extras["services"]), sep="\n")' \
 		| $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
 
 clean: ## delete everything that was built, downloaded and cached here
