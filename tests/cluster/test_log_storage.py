@@ -243,7 +243,7 @@ async def test_directory_of_another_cluster_is_refused(
         other.nodes.append(stray)
         stray.launch()
         assert await stray.ended() == 1
-        assert json.loads(stray.last_line())["error"] == "storage_directory_refused"
+        assert json.loads(stray.last_line())["code"] == "storage_directory_refused"
 
 
 async def test_stopped_node_delays_no_other_and_writing_continues(three: StorageCluster) -> None:

@@ -70,7 +70,7 @@ async def refused(cluster: Cluster, name: str, error: str) -> dict[str, str]:
 
     def words() -> dict[str, str]:
         said = last_words(cluster, name)
-        return said if said.get("error") == error else {}
+        return said if said.get("code") == error else {}
 
     return await until(words, START_S, waiting_for=f"{name} to refuse with {error}")
 

@@ -97,7 +97,11 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
         leaves = list(_leaves(error))
         if all(isinstance(leaf, OncelogError) and not isinstance(leaf, InvariantViolated) for leaf in leaves):
             trace = logger.isEnabledFor(logging.DEBUG)
-            logger.critical("the process ends because of an error: %s", "; ".join(map(str, leaves)), exc_info=trace)
+            codes = {"code": ", ".join(dict.fromkeys(leaf.code for leaf in leaves if isinstance(leaf, OncelogError)))}
+            message = "; ".join(map(str, leaves))
+            logger.critical(
+                "the process ends because of an error: %s", message, exc_info=trace, extra={"fields": codes}
+            )
             return ExitCode.FAILED
         logger.critical("the process failed because of a bug", exc_info=True)
         return ExitCode.BUG
