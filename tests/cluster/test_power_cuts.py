@@ -47,6 +47,7 @@ async def check_with_each_node_stopped(
     cluster: FaultyCluster, client: oncelog.AsyncClient, topic: str, loads: Loads
 ) -> None:
     for name in cluster.storage_names:
+        await cluster.has_id(name)
         with cluster.stopped(name):
             loads.check(await read_all(client, topic))
 
