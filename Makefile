@@ -40,8 +40,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 proto: $(STAMP) ## generate services/oncelog/wire from proto/ (OUT=dir: elsewhere)
 	@mkdir -p $(OUT)/oncelog/wire && rm -f $(OUT)/oncelog/wire/*_pb2*
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(OUT) --grpc_python_out=$(OUT) \
-		--mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet,only_async:$(OUT) $(PROTOS)
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(OUT) --mypy_out=quiet:$(OUT) $(PROTOS)
 
 guarantees: $(STAMP) ## generate tests/GUARANTEES.md from the tests' markers and the planted bugs
 	$(BIN)/python -m tests.tidy.guarantees

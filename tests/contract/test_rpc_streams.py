@@ -27,7 +27,7 @@ from oncelog.rpc.storage_codec import (
     AppendAnswer,
     ReceivedAppend,
 )
-from oncelog.wire import storage_pb2, storage_pb2_grpc
+from oncelog.wire import storage_pb2
 from tests.contract.rpc_serving import (
     LEDGER,
     NODE,
@@ -308,10 +308,12 @@ async def test_malformed_bytes_on_the_port_do_not_affect_other_clients() -> None
 
 
 @pytest.mark.asyncio
-async def test_generated_client_works_with_our_server() -> None:
+async def test_generated_messages_work_with_our_server() -> None:
     """The hand-written frames are ordinary protobuf: other languages need only the .proto files."""
     async with serving(append=echo) as (_, channel), grpc.aio.insecure_channel(channel.address) as standard:
-        call = storage_pb2_grpc.LogStorageStub(standard).Append()
+        call = standard.stream_stream(
+            APPEND.path, storage_pb2.AppendFrame.SerializeToString, storage_pb2.AppendAnswers.FromString
+        )()
         await call.write(storage_pb2.AppendFrame(target=NODE, entries=[b"four", b"sixsix"]))
         answers = await call.read()
         await call.done_writing()
