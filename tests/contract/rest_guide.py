@@ -1,4 +1,4 @@
-"""REST.md as a program: its examples, read from the page, and whether an answer is the one that is written there.
+"""docs/rest.md as a program: its examples, read from the page, and whether an answer is the one that is written there.
 
 An example is a command and its answer in a block of the language `console`:
 

@@ -1,4 +1,4 @@
-"""The examples of REST.md run in order, as one story, against a cluster: each must be answered as the page says.
+"""The examples of docs/rest.md run in order, as one story, against a cluster: each must be answered as the page says.
 
 A directory holds the files that the page creates: `anonymous.curl`, `admin.curl`, `checkout.curl`, options of
 curl. The commands are sent by httpx, which is always there, or given to a shell and curl word for word.
@@ -16,7 +16,7 @@ import httpx
 from tests.contract.rest_guide import Answer, Example, call_of, differences, examples
 from tests.tidy.source import ROOT
 
-PAGE = ROOT / "REST.md"
+PAGE = ROOT / "docs/rest.md"
 #: The roles that the page speaks of, apart from nobody.
 ADMIN, CHECKOUT = "admin", "checkout"
 ANSWER_TIMEOUT_S = 60.0
@@ -35,7 +35,7 @@ def run_story(send: Sender, variables: Mapping[str, str], told: Sequence[Example
     for example in story:
         answer = send(example.command, known)
         wrong = differences(example, answer, known)
-        assert not wrong, f"REST.md:{example.line}: {example.command}\n{wrong}\n{answer}"
+        assert not wrong, f"docs/rest.md:{example.line}: {example.command}\n{wrong}\n{answer}"
     return len(story)
 
 

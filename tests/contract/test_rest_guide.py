@@ -1,4 +1,4 @@
-"""REST.md has an example of every request, and the checker of its examples finds wrong responses."""
+"""docs/rest.md has an example of every request, and the checker of its examples finds wrong responses."""
 
 import re
 from functools import cache

@@ -1,4 +1,4 @@
-"""The examples of SPARK.md run, and a stream reports its lag and keeps its limits."""
+"""The examples of docs/spark.md run, and a stream reports its lag and keeps its limits."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,13 @@ from tests.cluster.cluster_fixture import Cluster
 from tests.pipeline.test_sink_stream import messages
 from tests.pipeline.test_source import publish, run
 
-GUIDE = Path(__file__).parents[2] / "SPARK.md"
+GUIDE = Path(__file__).parents[2] / "docs/spark.md"
 LINES_MAX = 10
 ROWS = 50
 
 
 def blocks() -> list[str]:
-    """The blocks of Python in SPARK.md that read or write."""
+    """The blocks of Python in docs/spark.md that read or write."""
     found = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     return [block for block in found if 'format("oncelog")' in block]
 

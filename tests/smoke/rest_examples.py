@@ -1,4 +1,4 @@
-"""REST.md against the installed release: through its Service, with the CA and the tokens of its Secrets.
+"""docs/rest.md against the installed release: through its Service, with the CA and the tokens of its Secrets.
 
 The commands are given to curl, word for word, where there is one; else httpx sends the same.
 """
@@ -39,7 +39,7 @@ def run_examples(release: Release, directory: Path) -> int:
         else:
             with Httpx(directory) as send:
                 count, by = run_story(send, addresses), "httpx"
-    print(f"{count} examples of REST.md, by {by}: each is answered as it is written")
+    print(f"{count} examples of docs/rest.md, by {by}: each is answered as it is written")
     return count
 
 

@@ -14,6 +14,7 @@ ADVICE = re.compile(
 PLACES = (
     *sorted((ROOT / "services/oncelog").rglob("*.py")),
     *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
     *sorted((ROOT / "deploy").rglob("*.txt")),
 )

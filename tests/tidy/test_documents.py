@@ -27,9 +27,9 @@ from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
 CHART_README = "deploy/helm/oncelog/README.md"
-GUIDES = ("README.md", "SDK.md", "SPARK.md")
+GUIDES = ("README.md", "docs/sdk.md", "docs/spark.md")
 DOCUMENTS = (
-    *GUIDES, "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "OPERATIONS.md", "REST.md", "SECURITY.md",
+    *(page.relative_to(ROOT).as_posix() for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])),
     CHART_README, "docker/README.md",
 )  # fmt: skip
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
@@ -197,7 +197,7 @@ def test_python_examples_compile(name: str) -> None:
 
 def test_settings_are_listed_with_their_defaults() -> None:
     """Each process's own, and those that all have."""
-    text = section("OPERATIONS.md", "Settings")
+    text = section("docs/operating.md", "Settings")
     listed = {row[0].strip("`"): row[1].strip("`") for row in rows(text) if row[0].startswith("`ONCELOG_")}
     expected: dict[str, str] = {}
     for process in (*settings.ALL, settings.ProcessSettings):  # the last one's defaults are those that are told
@@ -218,8 +218,8 @@ def test_metrics_and_spans_are_listed() -> None:
         and node.args and isinstance(node.args[0], ast.Constant)
     ]  # fmt: skip
     assert len(made) > 20
-    assert [name for name in made if f"`{name}`" not in section("OPERATIONS.md", "Metrics")] == []
-    traces = " ".join(section("OPERATIONS.md", "Traces").split())
+    assert [name for name in made if f"`{name}`" not in section("docs/operating.md", "Metrics")] == []
+    traces = " ".join(section("docs/operating.md", "Traces").split())
     assert [name.value for name in SpanName if f"`{name.value}`" not in traces] == []
 
 
@@ -228,14 +228,14 @@ def test_calls_of_rest_are_listed() -> None:
     paths = new_app(cast("Coordination", None)).openapi()["paths"]
     expected = {path: " ".join(method.upper() for method in operations) for path, operations in paths.items()}
     assert {
-        row[1].strip("`"): row[0] for row in rows(section("REST.md", "All calls")) if row[1][:2] == "`/"
+        row[1].strip("`"): row[0] for row in rows(section("docs/rest.md", "All calls")) if row[1][:2] == "`/"
     } == expected
 
 
 @pytest.mark.parametrize(("title", "names"), [("Reading", source_options.NAMES), ("Writing", sink_options.NAMES)])
 def test_options_of_spark_are_listed(title: str, names: tuple[str, ...]) -> None:
     """Every option of the source and of the sink, and no others."""
-    table = section("SPARK.md", title).partition("\n\n| column")[0]
+    table = section("docs/spark.md", title).partition("\n\n| column")[0]
     cells = [row[0] for row in rows(table) if row[0] != "option"]
     assert sorted(name for cell in cells for name in _CODE.findall(cell)) == sorted(names)
 
@@ -247,6 +247,6 @@ def test_errors_are_listed_with_what_to_do() -> None:
         for code, error in BY_CODE.items()
         if error.__module__ == errors.__name__
     ]
-    listed = [row for row in rows(section("SDK.md", "Errors")) if row[1] in {"yes", "no"}]
+    listed = [row for row in rows(section("docs/sdk.md", "Errors")) if row[1] in {"yes", "no"}]
     assert [row[:3] for row in listed] == expected
     assert [row[0] for row in listed if not row[3]] == []

@@ -7,8 +7,9 @@
     topics:
       TENANT/NAMESPACE/TOPIC: {partitions: COUNT, POLICY: VALUE}
 
-The policies have the names and values of REST.md. Everything that can be known without the cluster is checked before
-the first request: unknown and repeated fields, types and names. The limits of values are those of the REST interface.
+The policies have the names and values of docs/rest.md. Everything that can be known without the cluster is checked
+before the first request: unknown and repeated fields, types and names. The limits of values are those of the REST
+interface.
 """
 
 from collections.abc import Callable, Mapping

@@ -41,7 +41,7 @@ process, over plain HTTP and without a token</li>
 <p>If authentication is on, every request needs a token, also for the first two:</p>
 <pre>curl -H "Authorization: Bearer $(cat token)" https://HOST:PORT/admin/v2/clusters</pre>
 <p>On the command line: <code>oncelog admin --help</code>. Examples of every request are in the file
-<code>REST.md</code> of the source repository.</p>
+<code>docs/rest.md</code> of the source repository.</p>
 """
 
 
