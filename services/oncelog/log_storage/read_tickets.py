@@ -1,5 +1,4 @@
-"""Tickets of this storage node: whoever may read a topic reads entries of one of its ledgers here, without being a
-superuser.
+"""Read tickets: signed permissions for a client that may read a topic to read one of its ledgers here.
 
     ticket = tickets.issue(ledger_id, last_entry, role, lifetime_ms=60_000)     # asked by the topic owner
     tickets.check(request, role)                                                # a read with this ticket

@@ -202,7 +202,7 @@ class ConsumerEffects:
         except InvariantViolated:
             raise
         except OncelogError as error:
-            # Who waits here learns why: a consumer that gets nothing, and no error, looks as if the log had ended.
+            # Send the error to the consumers. Without it, they cannot distinguish this from the end of the log.
             self._fail(effect.number, await self._runner.why(error))
             found = MessagesRead(effect.number, effect.first_index, ())
         self._runner.post(found)

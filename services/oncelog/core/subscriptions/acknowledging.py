@@ -4,8 +4,8 @@
                                              -> dropped (its messages are as before; the answer asks to send it again)
 
 Refused are an index that the log does not have durably, another seek_epoch (hazard 28), and a cumulative one of a lower
-generation (hazard 33) or on a shared subscription. What was delivered is not asked: another owner may have delivered it
-(hazard 26). Single ones count from any consumer of the subscription.
+generation (hazard 33) or on a shared subscription. Whether this owner delivered the message is not checked, because a
+former owner may have delivered it (hazard 26). Single ones count from any consumer of the subscription.
 """
 
 from dataclasses import dataclass

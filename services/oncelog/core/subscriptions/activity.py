@@ -1,6 +1,6 @@
-"""Which subscriptions of a topic anything can happen to: in this step, with new messages, and when time passes.
+"""The subscriptions that are not idle: in this step, with new messages, and when time passes.
 
-A topic may have thousands of subscriptions that wait for nothing. None of these is looked at.
+A topic may have thousands of idle subscriptions. They are skipped.
 """
 
 from collections.abc import Iterable
