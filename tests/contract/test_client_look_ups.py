@@ -8,9 +8,9 @@ from oncelog.client.lookup import LOOK_UPS_MAX, OwnerLookup
 from oncelog.core.access import Caller
 from oncelog.core.errors import TooManyRequests
 from oncelog.core.names import parse_topic
+from oncelog.rpc.channels import Channels
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server
-from oncelog.runtime.credentials import PLAIN
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 from tests.cluster.until import until
 from tests.contract.ledger_world import DEADLINE_S, scripted
@@ -41,14 +41,15 @@ async def test_a_client_asks_for_a_bounded_number_of_topics_at_once() -> None:
     """5,000 at once would all time out, and be repeated, by each of its producers."""
     metadata, count = Metadata(), LOOK_UPS_MAX * 3
     async with scripted(metadata.add_to) as address:
-        lookup = OwnerLookup((address,), PLAIN)
+        channels = Channels()
+        lookup = OwnerLookup((address,), channels)
         asked = [asyncio.ensure_future(lookup.find(parse_topic(f"t{number}"))) for number in range(count)]
         await until(lambda: metadata.waiting == LOOK_UPS_MAX, DEADLINE_S)
         metadata.go.set()
         routes = await asyncio.wait_for(asyncio.gather(*asked), DEADLINE_S)
         assert [route.topic_id for route in routes] == [f"public/default/t{number}" for number in range(count)]
         assert (metadata.most, metadata.answered) == (LOOK_UPS_MAX, count)
-        await lookup.close()
+        await channels.close()
 
 
 class Busy:
@@ -75,7 +76,8 @@ async def test_a_busy_service_is_not_asked_again_before_its_time() -> None:
     """The hint holds for all topics of the client, also for those that waited for their turn to ask."""
     busy, count = Busy(), LOOK_UPS_MAX * 3
     async with scripted(busy.add_to) as address:
-        lookup = OwnerLookup((address,), PLAIN)
+        channels = Channels()
+        lookup = OwnerLookup((address,), channels)
         with pytest.raises(TooManyRequests):
             await lookup.find(parse_topic("first"))
         busy.free = True
@@ -83,15 +85,16 @@ async def test_a_busy_service_is_not_asked_again_before_its_time() -> None:
         await asyncio.wait_for(asyncio.gather(*asked), DEADLINE_S)
         assert (len(busy.refused_s), len(busy.answered_s)) == (1, count)
         assert min(busy.answered_s) - busy.refused_s[0] >= 1.0
-        await lookup.close()
+        await channels.close()
 
 
 async def test_another_service_is_asked_while_one_is_busy() -> None:
     busy, other = Busy(), Metadata()
     other.go.set()
     async with scripted(busy.add_to) as first, scripted(other.add_to) as second:
-        lookup = OwnerLookup((first, second), PLAIN)
+        channels = Channels()
+        lookup = OwnerLookup((first, second), channels)
         for number in range(5):
             await lookup.find(parse_topic(f"t{number}"))
         assert (len(busy.refused_s), other.answered) == (1, 5)
-        await lookup.close()
+        await channels.close()

@@ -63,7 +63,7 @@ async def test_metadata_connects_to_an_owner_when_it_registers() -> None:
     """In Kubernetes a pod's name disappears before the pod: an unload that starts then still reaches the owner."""
     async with doorman() as owner:
         calls = OwnerCalls()
-        await calls.owners_changed([LiveOwner(A, "127.0.0.1", {"grpc": owner.port}, 0)])
+        calls.owners_changed([LiveOwner(A, "127.0.0.1", {"grpc": owner.port}, 0)])
         try:
             await until(lambda: len(owner.guests) >= 1, DEADLINE_S)
         finally:

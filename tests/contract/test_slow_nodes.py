@@ -83,7 +83,7 @@ async def test_slow_members_are_not_passed_over_again_and_again() -> None:
             return sum(len(member.requests) for member in members.values()) - links.watch.hedged_count - before
 
         for name in members:
-            await links._channel(name).connected()
+            await links.channel(name).connected()
         assert await asked() == 1
         for proxy in proxies.values():
             proxy.answer_delay_s = SLOW_READ_S

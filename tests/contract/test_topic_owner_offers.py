@@ -113,7 +113,6 @@ async def from_storage(offer: StorageOffer, role: str, monkeypatch: pytest.Monke
         pages = OfferedEntries(nodes, offer).pages(room)
         return [header.entry_id for page in [page async for page in pages] for header, _ in page]
     finally:
-        await nodes.close()
         await channels.close()
 
 

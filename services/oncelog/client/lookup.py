@@ -18,10 +18,9 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
-from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
 from oncelog.rpc.metadata_codec import GATEWAY_OWNER, LOOKUP
 from oncelog.rpc.methods import UnaryMethod
-from oncelog.runtime.credentials import Credentials
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 
 LOOK_UP_TIMEOUT_MS = 3_000
@@ -76,13 +75,10 @@ class PartitionCounts(NamedTuple):
 class OwnerLookup:
     """Asks the metadata services in turn, starting with the one that answered last."""
 
-    def __init__(
-        self, addresses: tuple[str, ...], credentials: Credentials, routing: Routing = Routing.ADVERTISED
-    ) -> None:
+    def __init__(self, addresses: tuple[str, ...], channels: Channels, routing: Routing = Routing.ADVERTISED) -> None:
         self._addresses = list(addresses)
-        self._credentials = credentials
+        self._channels = channels
         self._routing = routing
-        self._channels: dict[str, Channel] = {}
         #: {service: loop time until which it is not asked, since it was busy}
         self._busy_until_s: dict[str, float] = {}
         #: a call's time begins when it has a slot here
@@ -166,7 +162,8 @@ class OwnerLookup:
                 address = await self._next(asked)
                 asked.add(address)
                 try:
-                    return await self._channel(address).call(method, request, timeout_ms=timeout_ms), address
+                    channel = self._channels.shared(address, origin="a metadata service")
+                    return await channel.call(method, request, timeout_ms=timeout_ms), address
                 except OncelogError as error:
                     if not error.retriable:
                         raise
@@ -187,18 +184,6 @@ class OwnerLookup:
             if free is not None:
                 return free
             await asyncio.sleep(min(left_s.values()) * random.uniform(1.0, 1.5))
-
-    def _channel(self, address: str) -> Channel:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = Channel(
-                address, credentials=self._credentials, origin="a metadata service"
-            )
-        return channel
-
-    async def close(self) -> None:
-        for channel in self._channels.values():
-            await channel.close()
 
 
 def partitions_in(error: OncelogError | None) -> int:

@@ -51,7 +51,7 @@ class Network:
         self.epochs = OwnerEpochs()
         self._channels = Channels(credentials)
         self.storage_nodes = NodeConnections(self._channels, wanted=storage_reads)
-        self._lookup = OwnerLookup(addresses, credentials, routing)
+        self._lookup = OwnerLookup(addresses, self._channels, routing)
         self._routes: dict[TopicName, Route] = {}
         #: {owner (when proxied) or its address: the stream to it}
         self._connections: dict[str, OwnerConnection] = {}
@@ -125,8 +125,6 @@ class Network:
         for consuming in self._consume_connections.values():
             consuming.close()
         await self.background.close()
-        await self._lookup.close()
-        await self.storage_nodes.close()
         await self._channels.close()
         # One pass of the loop lets gRPC finish the cancelled calls.
         await asyncio.sleep(0)

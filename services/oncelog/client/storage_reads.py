@@ -52,9 +52,8 @@ class NodeConnections:
 
     def __init__(self, channels: Channels, *, wanted: bool = True) -> None:
         """wanted: whether the application lets its readers read from storage nodes."""
-        self._new = channels
+        self._channels = channels
         self._wanted = wanted
-        self._channels: dict[str, Channel] = {}
         self._unreachable_until_s = 0.0
         #: offers of which no member was reached
         self.unreached_count = 0
@@ -65,17 +64,13 @@ class NodeConnections:
 
     async def channel(self, address: str) -> Channel:
         """The open channel to a node. Raises ServiceUnavailable when it does not connect in time."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = self._new.channel(address)
+        channel = self._channels.shared(address)
         try:
             async with asyncio.timeout(_CONNECT_S):
                 await channel.connected()
         except TimeoutError as error:
             # Dropped, so that a client that cannot reach it does not go on trying.
-            if self._channels.get(address) is channel:
-                del self._channels[address]
-                await channel.close()
+            await self._channels.drop(channel)
             raise ServiceUnavailable(f"{address}: no connection within {_CONNECT_S:g} s", address=address) from error
         return channel
 
@@ -83,10 +78,6 @@ class NodeConnections:
         self.unreached_count += 1
         self._unreachable_until_s = asyncio.get_running_loop().time() + UNREACHABLE_S
         logger.info("no storage node is reached: all entries are read through topic owners")
-
-    async def close(self) -> None:
-        while self._channels:
-            await self._channels.popitem()[1].close()
 
 
 class OfferedEntries:

@@ -70,7 +70,7 @@ ReadRecord = Callable[[LedgerId], Awaitable[LedgerMetadata | None]]
 
 
 class ReadsMembers(Protocol):
-    """The part of StorageLinks that a reader needs."""
+    """The part of NodeCalls that a reader needs."""
 
     @property
     def watch(self) -> ReadWatch: ...

@@ -172,8 +172,8 @@ async def _follow_owners(coordination: Coordination, gateway: Gateway) -> None:
     owners = coordination.owners
     while True:
         change = owners.change
-        await coordination.calls.owners_changed(owners.live)
-        await gateway.owners_changed(owners.live)
+        coordination.calls.owners_changed(owners.live)
+        gateway.owners_changed(owners.live)
         await change.wait()
 
 

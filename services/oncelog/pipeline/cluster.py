@@ -25,14 +25,14 @@ from oncelog.client.network import Network
 from oncelog.client.read_stream import WINDOW_BYTES, ReadStream
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.names import parse_topic
+from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.ledgers.reader import ReadRecord
-from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.rpc.reader_codec import StartAt
@@ -72,7 +72,7 @@ class ClusterConnection:
         self.credentials = connection.credentials()
         self.patience_ms = patience_ms
         self._network = Network(connection.addresses, self.credentials)
-        self._channels: dict[str, Channel] = {}
+        self._channels = Channels(self.credentials)
 
     async def ask_metadata(
         self,
@@ -144,10 +144,7 @@ class ClusterConnection:
 
     def channel(self, address: str) -> Channel:
         """To a topic owner or a storage node; closed with this connection."""
-        found = self._channels.get(address)
-        if found is None:
-            found = self._channels[address] = Channel(address, credentials=self.credentials)
-        return found
+        return self._channels.shared(address)
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,23 +152,14 @@ class ClusterConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
+        await self._channels.close()
         await self._network.close()
 
 
 @asynccontextmanager
-async def storage_of(credentials: Credentials, members: Members) -> AsyncIterator[StorageLinks]:
-    """Links to these storage nodes, for reading alone."""
-
-    def no_answer(_member: Incarnation, _ledger_id: LedgerId, _entry_ids: object, _status: AppendStatus) -> None:
-        """Nothing is added, so there is nothing to answer."""
-
-    def no_loss(_member: Incarnation, _ledger_ids: list[LedgerId]) -> None:
-        """The same."""
-
-    storage = StorageLinks(no_answer, no_loss, credentials=credentials)
+async def storage_of(credentials: Credentials, members: Members) -> AsyncIterator[NodeCalls]:
+    """The client of these storage nodes, for reading alone."""
+    storage = NodeCalls(credentials)
     storage.update_addresses(addresses_of(members))
     try:
         yield storage
@@ -196,7 +184,7 @@ class PresentLedgers:
 
     cluster: ClusterConnection
     topic: str
-    storage: StorageLinks
+    storage: NodeCalls
     addresses: dict[Incarnation, str]
     purpose: LedgerPurpose = LedgerPurpose.LOG
 

@@ -1,7 +1,9 @@
-"""Channels for callers that open one for each stream and close it with the stream.
+"""The channels of one user of the network: one for each address, for calls, and others for one caller each.
 
     channels = Channels(credentials)
-    async with channels.channel("127.0.0.1:6651") as channel: ...
+    answer = await channels.shared("127.0.0.1:6651").call(method, request, timeout_ms=1_000)
+    channels.retain(["127.0.0.1:6651"])                         # the processes that are left
+    async with channels.channel("127.0.0.1:6651") as channel:   # for a stream, which may end with its connection
 
 A channel that is closed while it still connects is kept for the next caller with the same address. Otherwise each
 caller would restart the attempt, and an overloaded peer, whose handshake takes longer than a call waits, would never be
@@ -9,6 +11,7 @@ reached. A channel whose connection was never used is kept, too.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.rpc.answer_times import AnswerTimes
@@ -29,13 +32,35 @@ class Channels:
 
     def __init__(self, credentials: Credentials = PLAIN) -> None:
         self._credentials = credentials
+        self._shared: dict[str, _KeptChannel] = {}
         self._kept: dict[_Key, _KeptChannel] = {}
         #: {address: how long connections to it took}, the most recently used last
         self._times: dict[str, AnswerTimes] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.closed = False
 
-    def channel(self, address: str, *, metadata: Metadata = (), origin: str = "") -> Channel:
+    def shared(self, address: str, *, key: str = "", origin: str = "") -> Channel:
+        """The one channel for calls to this address. Raises as Channel does.
+
+        key: of the process there, if another process at the same address is to get a channel of its own.
+        """
+        channel = self._shared.get(key or address)
+        if channel is None:
+            channel = self._shared[key or address] = self.channel(address, origin=origin)
+        return channel
+
+    def retain(self, keys: Iterable[str]) -> None:
+        """Close all other shared channels, with their calls and streams. keys: addresses, if no keys were given."""
+        present = set(keys)
+        for gone in [key for key in self._shared if key not in present]:
+            self._close(self._shared.pop(gone))
+
+    async def drop(self, channel: Channel) -> None:
+        """Close a shared channel, unless that was done. Its next caller gets another one."""
+        if self._shared.get(channel.address) is channel:
+            await self._shared.pop(channel.address).close()
+
+    def channel(self, address: str, *, metadata: Metadata = (), origin: str = "") -> "_KeptChannel":
         """A channel for one caller, who closes it. Raises as Channel does."""
         if self.closed:
             raise ServiceUnavailable(f"{address}: the connections of this process are closed")
@@ -63,25 +88,26 @@ class Channels:
         """Keep the channel for the next caller, in place of one that is kept already."""
         former = self._kept.get(key)
         if former is not None:
-            self._end(former)
+            self._close(former)
         self._kept[key] = channel
 
     def expire(self, key: _Key, channel: "_KeptChannel") -> None:
         """Close a kept channel that was not needed in time."""
         if self._kept.get(key) is channel:
             del self._kept[key]
-            self._end(channel)
+            self._close(channel)
 
-    def _end(self, channel: "_KeptChannel") -> None:
+    def _close(self, channel: "_KeptChannel") -> None:
         task = asyncio.get_running_loop().create_task(channel.end())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close the kept channels. Those in use are closed by their callers."""
+        """Close the shared and the kept channels. Those of one caller are closed by that caller."""
         self.closed = True
+        self.retain(())
         while self._kept:
-            self._end(self._kept.popitem()[1])
+            self._close(self._kept.popitem()[1])
         if self._closing:
             await asyncio.wait(self._closing)
 

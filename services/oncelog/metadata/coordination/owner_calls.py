@@ -1,11 +1,10 @@
 """Unary calls to topic owners: assignments for owners without a stream here, unloads, truncations, topic
 states."""
 
-import asyncio
-
-from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owners import address_of
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
 from oncelog.rpc.methods import AnswerT, ReceivedAnswerT, ReceivedRequestT, RequestT, UnaryMethod
 from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, TRUNCATE, UNLOAD
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -24,8 +23,7 @@ class OwnerCalls:
     """Keeps one channel to each owner that has a session."""
 
     def __init__(self, credentials: Credentials = PLAIN) -> None:
-        self._credentials = credentials
-        self._channels: dict[Incarnation, Channel] = {}
+        self._channels = Channels(credentials)
 
     async def assign(self, owner: LiveOwner, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
         """Assign a topic whose record names this owner. Raises NotOwner, or a retriable error if it does not answer."""
@@ -60,18 +58,13 @@ class OwnerCalls:
         return await self._channel(owner).call(method, request, timeout_ms=timeout_ms)
 
     def _channel(self, owner: LiveOwner) -> Channel:
-        channel = self._channels.get(owner.incarnation)
-        if channel is None:
-            channel = self._channels[owner.incarnation] = Channel(address_of(owner), credentials=self._credentials)
-        return channel
+        return self._channels.shared(address_of(owner), key=owner.incarnation)
 
-    async def owners_changed(self, live: list[LiveOwner]) -> None:
+    def owners_changed(self, live: list[LiveOwner]) -> None:
         """Connect to new owners ahead of their first hand-over, and close the channels to owners that are gone."""
         for owner in live:
             self._channel(owner).connect_ahead()
-        present = {owner.incarnation for owner in live}
-        gone = [owner for owner in self._channels if owner not in present]
-        await asyncio.gather(*(self._channels.pop(owner).close() for owner in gone))
+        self._channels.retain(owner.incarnation for owner in live)
 
     async def close(self) -> None:
-        await self.owners_changed([])
+        await self._channels.close()

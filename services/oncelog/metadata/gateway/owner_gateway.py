@@ -30,7 +30,8 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owners import Owners, address_of
-from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.channel import Stream
+from oncelog.rpc.channels import Channels
 from oncelog.rpc.consumer_codec import CONSUME
 from oncelog.rpc.metadata_codec import GATEWAY_OWNER
 from oncelog.rpc.methods import StreamMethod
@@ -72,9 +73,8 @@ class Gateway:
     def __init__(self, owners: Owners, peers: Credentials = PLAIN, *, limits: GatewayLimits | None = None) -> None:
         """peers: credentials for connections to owners; this service's own token is never sent from here."""
         self._owners = owners
-        self._credentials = replace(peers, token=None)
+        self._channels = Channels(replace(peers, token=None))
         self.limits = limits or GatewayLimits()
-        self._channels: dict[Incarnation, Channel] = {}
         #: {caller: number of open streams}
         self._callers: Counter[str] = Counter()
         #: {caller: bytes of its messages being forwarded}
@@ -115,7 +115,9 @@ class Gateway:
             ) from error
         authorization = stream.header(AUTHORIZATION)
         metadata = () if authorization is None else ((AUTHORIZATION, authorization),)
-        upstream = self._channel(owner).stream(method, metadata=metadata)
+        origin = f"topic owner {owner.incarnation}, called by the gateway"
+        channel = self._channels.shared(address_of(owner), key=owner.incarnation, origin=origin)
+        upstream = channel.stream(method, metadata=metadata)
         caller = _caller_of(stream)
         sending = asyncio.create_task(self._send(first, stream, upstream))
         try:
@@ -151,14 +153,6 @@ class Gateway:
         if owner is None or self._owners.is_lost(owner.incarnation):
             raise ServiceUnavailable(f"topic owner {named[:40]!r} is not available: look the topic up again")
         return owner
-
-    def _channel(self, owner: LiveOwner) -> Channel:
-        channel = self._channels.get(owner.incarnation)
-        if channel is None:
-            origin = f"topic owner {owner.incarnation}, called by the gateway"
-            channel = Channel(address_of(owner), credentials=self._credentials, origin=origin)
-            self._channels[owner.incarnation] = channel
-        return channel
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
@@ -214,14 +208,12 @@ class Gateway:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    async def owners_changed(self, live: list[LiveOwner]) -> None:
+    def owners_changed(self, live: list[LiveOwner]) -> None:
         """Close the channels to owners that are gone, and the streams on them."""
-        present = {owner.incarnation for owner in live}
-        gone = [owner for owner in self._channels if owner not in present]
-        await asyncio.gather(*(self._channels.pop(owner).close() for owner in gone))
+        self._channels.retain(owner.incarnation for owner in live)
 
     async def close(self) -> None:
-        await self.owners_changed([])
+        await self._channels.close()
 
 
 def _caller_of(stream: RawStream) -> str:

@@ -29,8 +29,8 @@ from oncelog.core.repair.events import (
     VerifyCopy,
     VerifyStatus,
 )
+from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.metadata.repair.rate_limit import RateLimit
-from oncelog.metadata.repair.storage_calls import StorageCalls
 from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX, ReadRequest, VerifyRequest
 from oncelog.runtime.backoff import Backoff
 
@@ -51,7 +51,7 @@ _OUTCOMES = {
 class Copying:
     """The requests of all repairs of one process."""
 
-    def __init__(self, calls: StorageCalls, *, bytes_per_s: int) -> None:
+    def __init__(self, calls: NodeCalls, *, bytes_per_s: int) -> None:
         self._calls = calls
         self._bytes_per_s = bytes_per_s
         self._now_s = asyncio.get_running_loop().time
@@ -134,7 +134,7 @@ class Copying:
     async def _run(self, effect: CopyEntries, first: EntryId, count: int, before: int) -> list[Buffer]:
         request = ReadRequest(effect.source, effect.ledger_id, first, count, max(effect.bytes_max - before, 1))
         held: dict[EntryId, Buffer] = {}
-        async with aclosing(self._calls.read(request)) as frames:
+        async with aclosing(self._calls.read(effect.source, request)) as frames:
             async for frame in frames:
                 held |= zip(frame.entry_ids, frame.entries, strict=True)
         found: list[Buffer] = []

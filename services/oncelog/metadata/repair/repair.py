@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.repair.queue_events import RepairSettings
+from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.copying import Copying
@@ -13,7 +14,6 @@ from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import RepairParts
 from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.metadata.repair.repairer import PlacesTopics, Repairer, RepairerParts
-from oncelog.metadata.repair.storage_calls import StorageCalls
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
 from oncelog.metadata.repair.storage_report import StorageReport
 from oncelog.metadata.repair.trimmed_records import TrimmedRecords
@@ -49,7 +49,7 @@ class Repair:
     report: StorageReport
     decommissions: Decommissions
     store: RepairStore
-    calls: StorageCalls
+    calls: NodeCalls
     copying: Copying
 
     @classmethod
@@ -73,7 +73,7 @@ class Repair:
             TopicStore(session),
             CursorStore(session),
             Registry(session),
-            StorageCalls(peers),
+            NodeCalls(peers),
         )
         listing, copying = LedgerListing(session), Copying(calls, bytes_per_s=pace.bytes_per_s)
         chains = ChainListing(topics, cursors)

@@ -10,7 +10,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.repair.events import RepairNodes
-from oncelog.metadata.repair.storage_calls import StorageCalls
+from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.stores.registry import Decommission, LiveStorageNode, Registry, StorageCookie
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class StorageSeen:
 class StorageNodesReader:
     """Reads the storage nodes. The addresses for the calls are those of the last look."""
 
-    def __init__(self, registry: Registry, calls: StorageCalls) -> None:
+    def __init__(self, registry: Registry, calls: NodeCalls) -> None:
         self._registry = registry
         self._calls = calls
 

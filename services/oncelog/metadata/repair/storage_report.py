@@ -11,8 +11,8 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import ReviewLedger, VerifyCopy
+from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.metadata.repair.copying import Copying
-from oncelog.metadata.repair.storage_calls import StorageCalls
 from oncelog.wire import storage_pb2 as pb
 
 #: Entries of one verification request, and the time after which it returns what it has.
@@ -46,7 +46,7 @@ class VerifiedCounts:
 class StorageReport:
     """What the storage nodes say themselves."""
 
-    def __init__(self, calls: StorageCalls, copying: Copying) -> None:
+    def __init__(self, calls: NodeCalls, copying: Copying) -> None:
         self._calls = calls
         self._copying = copying
 

@@ -17,7 +17,7 @@ from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
 from oncelog.pipeline.cluster import PresentLedgers
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
@@ -43,7 +43,7 @@ class CopyReading:
 
     def __init__(
         self,
-        storage: StorageLinks,
+        storage: NodeCalls,
         registered: Container[Incarnation],
         present: PresentLedgers | None = None,
         *,

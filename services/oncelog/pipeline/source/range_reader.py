@@ -32,8 +32,8 @@ from oncelog.core.errors import (
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryKind, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.ledgers.reader import ReadRecord, read_entries, read_entry
-from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.cluster import (
     SKIP_ADVICE,
     ClusterConnection,
@@ -129,7 +129,7 @@ class RangeReader:
                 if not error.retriable:
                     raise
 
-    async def _entry_of(self, storage: StorageLinks, metadata: LedgerMetadata, record: ReadRecord) -> EntryId:
+    async def _entry_of(self, storage: NodeCalls, metadata: LedgerMetadata, record: ReadRecord) -> EntryId:
         """The entry with the next message wanted."""
         low, high = EntryId(0), metadata.end
         while low < high:
