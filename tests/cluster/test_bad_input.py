@@ -30,8 +30,9 @@ from oncelog.rpc.methods import Method, StreamMethod
 from oncelog.rpc.owner_codec import OpenRequest, PublishFrame
 from oncelog.rpc.reader_codec import ReadControl, ReaderStart, StartEdge
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import AppendFrame, FenceRequest, ReadRequest
+from oncelog.rpc.storage_codec import AppendFrame, ReadRequest
 from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.loads import read_all
 from tests.cluster.wire_client import PublishWire, batch_of, code_of_garbage, instance_of, noise
@@ -316,7 +317,7 @@ def requests_of(cluster: Cluster, topic_id: str) -> dict[str, list[tuple[Method,
         ],
         "storage-1": [
             (storage_codec.APPEND, AppendFrame(node, recovery=False, entries=[b"entry"])),
-            (storage_codec.FENCE, FenceRequest(Incarnation("0" * 32), LedgerId(1))),
+            (storage_codec.FENCE, pb.FenceRequest(target=Incarnation("0" * 32), ledger_id=1)),
             (storage_codec.READ, ReadRequest(node, LedgerId(10**6), EntryId(0), 5)),
             (storage_codec.DESCRIBE, storage_pb2.DescribeRequest()),
         ],

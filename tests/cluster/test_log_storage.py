@@ -17,8 +17,9 @@ from oncelog.core.ledger.writer import Add
 from oncelog.core.store_status import WriteStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import FENCE, READ, FenceRequest, ReadRequest
+from oncelog.rpc.storage_codec import FENCE, READ, ReadRequest
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.storage_nodes import DEADLINE_S, SEGMENT_BYTES, StorageCluster, StorageNodeProcess, append_until_lost
 from tests.cluster.until import until
 from tests.contract.ledger_recovery import recover_ledger
@@ -52,8 +53,9 @@ async def held_by(node: StorageNodeProcess, ledger_id: LedgerId, count: int) -> 
 
 async def fence(node: StorageNodeProcess, ledger_id: LedgerId) -> ReadStatus:
     async with Channel(node.address) as channel:
-        answer = await channel.call(FENCE, FenceRequest(node.incarnation, ledger_id), timeout_ms=10_000)
-    return answer.status
+        request = pb.FenceRequest(target=node.incarnation, ledger_id=ledger_id)
+        answer = await channel.call(FENCE, request, timeout_ms=10_000)
+    return ReadStatus(answer.status)
 
 
 def parts_of(adds: Sequence[Add], fates: dict[EntryId, AppendStatus]) -> dict[EntryId, bytes]:

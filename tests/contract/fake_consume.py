@@ -36,8 +36,9 @@ from oncelog.core.subscriptions.events import (
 )
 from oncelog.core.subscriptions.subscriptions import Subscriptions
 from oncelog.rpc.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
-from oncelog.rpc.reader_codec import FoundIndex, ReaderStart
+from oncelog.rpc.reader_codec import start_from_wire
 from oncelog.rpc.server import ServerStream
+from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
 from tests.contract.fake_topic import LEDGER, FakeTopic, start_of
 
 TICK_S = 0.02
@@ -280,7 +281,8 @@ class ConsumeStreams:
         if self._streams:
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
-    async def find_index(self, start: ReaderStart) -> FoundIndex:
+    async def find_index(self, request: FindIndexRequest) -> FindIndexAnswer:
+        start = start_from_wire(request.start)
         topic = self._topics.get(start.topic_id)
         if topic is None:
             raise NotOwner
@@ -289,4 +291,4 @@ class ConsumeStreams:
         if at < len(topic.entries):
             header, _ = topic.entries[at]
             begins = header.base_index + min(header.count, max(0, batch_index - header.skip_first))
-        return FoundIndex(begins, 0, end, OwnerEpoch(self._epoch))
+        return FindIndexAnswer(begins_at=begins, next_index=end, owner_epoch=self._epoch)

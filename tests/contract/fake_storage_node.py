@@ -8,22 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.rpc import storage_codec
 from oncelog.rpc.server import Server, ServerStream
-from oncelog.rpc.storage_codec import (
-    AppendAnswer,
-    DamageAnswer,
-    DamageRequest,
-    ReadFrame,
-    ReadRequest,
-    ReceivedAppend,
-    ReviewLedgerAnswer,
-    ReviewLedgerRequest,
-    VerifyAnswer,
-    VerifyRequest,
-)
+from oncelog.rpc.storage_codec import AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import StoreSession
@@ -131,32 +120,40 @@ class FakeStorageNode:
                 return
         yield ReadFrame(ReadStatus.OK, missing_ids=missing, unreadable_ids=unreadable)
 
-    async def verify(self, request: VerifyRequest) -> VerifyAnswer:
+    async def verify(self, request: pb.VerifyRequest) -> pb.VerifyAnswer:
         if self.stopped or request.target != self.incarnation:
-            return VerifyAnswer(ReadStatus.WRONG_INCARNATION)
+            return pb.VerifyAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
         count = min(request.entries_max, 7)
-        sound, missing, unreadable = self._held(request.ledger_id, request.first_entry, count)
+        sound, missing, unreadable = self._held(LedgerId(request.ledger_id), request.first_entry, count)
         ids = range(request.first_entry, request.first_entry + count)
         checksums = [checksum_of(sound[EntryId(e)]) if e in sound else 0 for e in ids]
         size = sum(map(len, sound.values()))
-        return VerifyAnswer(ReadStatus.OK, checksums, missing, unreadable, EntryId(ids.stop), size)
+        return pb.VerifyAnswer(
+            status=pb.STORAGE_STATUS_OK,
+            checksums=checksums,
+            missing_ids=missing,
+            unreadable_ids=unreadable,
+            next_entry=ids.stop,
+            bytes=size,
+        )
 
-    async def review(self, request: ReviewLedgerRequest) -> ReviewLedgerAnswer:
+    async def review(self, request: pb.ReviewLedgerRequest) -> pb.ReviewLedgerAnswer:
         if self.stopped:
-            return ReviewLedgerAnswer(ReadStatus.WRONG_INCARNATION, CopyState.ABSENT)
-        stored = await LedgerStore(self.session).read(request.ledger_id)
+            return pb.ReviewLedgerAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION, state=pb.COPY_STATE_ABSENT)
+        ledger_id = LedgerId(request.ledger_id)
+        stored = await LedgerStore(self.session).read(ledger_id)
         assert stored is not None
-        _, missing, unreadable = self._held(request.ledger_id, 0, stored.value.end + 1)
+        _, missing, unreadable = self._held(ledger_id, 0, stored.value.end + 1)
         if not missing and not unreadable:
-            self.damaged.discard(request.ledger_id)
-        state = CopyState.DAMAGED if request.ledger_id in self.damaged or unreadable else CopyState.HELD
-        return ReviewLedgerAnswer(ReadStatus.OK, state)
+            self.damaged.discard(ledger_id)
+        state = pb.COPY_STATE_DAMAGED if ledger_id in self.damaged or unreadable else pb.COPY_STATE_HELD
+        return pb.ReviewLedgerAnswer(status=pb.STORAGE_STATUS_OK, state=state)
 
-    async def damage(self, request: DamageRequest) -> DamageAnswer:
+    async def damage(self, request: pb.DamageRequest) -> pb.DamageAnswer:
         if self.stopped or request.target != self.incarnation:
-            return DamageAnswer(ReadStatus.WRONG_INCARNATION)
+            return pb.DamageAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
         found = sorted(ledger for ledger in self.damaged if ledger > request.after_ledger)
-        return DamageAnswer(ReadStatus.OK, found, 0, len(found))
+        return pb.DamageAnswer(status=pb.STORAGE_STATUS_OK, ledger_ids=found, damaged_count=len(found))
 
     async def describe(self, request: pb.DescribeRequest) -> pb.DescribeAnswer:
         size = sum(len(data) for copies in self.copies.values() for data in copies.values())

@@ -15,19 +15,18 @@ from oncelog.rpc.storage_codec import (
     READ,
     AppendAnswer,
     AppendFrame,
-    FenceAnswer,
-    FenceRequest,
     ReadFrame,
     ReadRequest,
     ReceivedAppend,
 )
+from oncelog.wire import storage_pb2 as pb
 
 NODE = Incarnation("fedcba9876543210fedcba9876543210")
 LEDGER = LedgerId(5)
-REQUEST = FenceRequest(NODE, LEDGER)
+REQUEST = pb.FenceRequest(target=NODE, ledger_id=LEDGER)
 TIMEOUT_MS = 30_000
 
-Fence = Callable[[FenceRequest], Awaitable[FenceAnswer]]
+Fence = Callable[[pb.FenceRequest], Awaitable[pb.FenceAnswer]]
 Append = Callable[[ServerStream[ReceivedAppend, Sequence[AppendAnswer]]], Awaitable[None]]
 AppendStream = Stream[AppendFrame, list[AppendAnswer]]
 
@@ -71,15 +70,15 @@ async def echo(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> 
 
 
 def raising(error: Exception) -> Fence:
-    async def fence(_request: FenceRequest) -> FenceAnswer:
+    async def fence(_request: pb.FenceRequest) -> pb.FenceAnswer:
         raise error
 
     return fence
 
 
-async def forever(_request: FenceRequest) -> FenceAnswer:
+async def forever(_request: pb.FenceRequest) -> pb.FenceAnswer:
     await asyncio.Event().wait()
-    return FenceAnswer(ReadStatus.OK)
+    return pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=-1, last_add_confirmed=-1)
 
 
 def frame_of(*sizes: int) -> AppendFrame:

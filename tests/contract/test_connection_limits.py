@@ -17,9 +17,10 @@ from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.metadata.rest.connections import ConnectionLimits
 from oncelog.metadata.rest.server import RestServer
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import FENCE, READ, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
+from oncelog.rpc.storage_codec import FENCE, READ, ReadFrame, ReadRequest
 from oncelog.runtime.health import Health
 from oncelog.runtime.security import Security
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.security_world import ROOT, bearer, secured, with_tls
 
@@ -148,9 +149,9 @@ async def grpc_server(security: Security, **limits: int) -> AsyncIterator[tuple[
     server = Server(security, **limits)
     callers: list[Caller] = []
 
-    async def fence(_request: FenceRequest, caller: Caller) -> FenceAnswer:
+    async def fence(_request: pb.FenceRequest, caller: Caller) -> pb.FenceAnswer:
         callers.append(caller)
-        return FenceAnswer(ReadStatus.OK)
+        return pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=-1, last_add_confirmed=-1)
 
     async def read(_request: ReadRequest) -> AsyncIterator[ReadFrame]:
         yield ReadFrame(ReadStatus.OK)
@@ -191,7 +192,7 @@ async def test_unary_call_without_a_request_is_refused(tmp_path: Path) -> None:
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "without a request" in await call.details()
         unary: Any = channel.unary_unary(FENCE.path, response_deserializer=FENCE.decode_answer)
-        assert await unary(FENCE.encode_request(FenceRequest("ab" * 16, 1)), metadata=headers)  # type: ignore[arg-type]
+        assert await unary(FENCE.encode_request(pb.FenceRequest(target="ab" * 16, ledger_id=1)), metadata=headers)
         assert len(callers) == 1
 
 

@@ -19,20 +19,14 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
-from oncelog.core.ledger.member_status import CopyState, ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.ledgers.read_watch import HEDGE_AFTER_S_MAX, HEDGES_MAX, ReadWatch
 from oncelog.ledgers.reader import UNAVAILABLE_AFTER_MS, ReadRecord, read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import (
-    READ,
-    REVIEW_LEDGER,
-    ReadFrame,
-    ReadRequest,
-    ReviewLedgerAnswer,
-    ReviewLedgerRequest,
-)
+from oncelog.rpc.storage_codec import READ, REVIEW_LEDGER, ReadFrame, ReadRequest
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.ledger_world import (
     DEADLINE_S,
@@ -67,15 +61,15 @@ class Member:
         self.requests: list[ReadRequest] = []
 
         #: reviews that were requested
-        self.reviews: list[ReviewLedgerRequest] = []
+        self.reviews: list[pb.ReviewLedgerRequest] = []
 
     def add_to(self, server: Server) -> None:
         server.read(READ, self._read)
         server.unary(REVIEW_LEDGER, self._review)
 
-    async def _review(self, request: ReviewLedgerRequest) -> ReviewLedgerAnswer:
+    async def _review(self, request: pb.ReviewLedgerRequest) -> pb.ReviewLedgerAnswer:
         self.reviews.append(request)
-        return ReviewLedgerAnswer(ReadStatus.OK, CopyState.DAMAGED)
+        return pb.ReviewLedgerAnswer(status=pb.STORAGE_STATUS_OK, state=pb.COPY_STATE_DAMAGED)
 
     async def _read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
         """Three ids per frame."""
@@ -417,8 +411,8 @@ async def test_damaged_copies_are_counted_and_reported_to_their_nodes() -> None:
             await read_all(links, record=Records(METADATA))
         assert links.watch.damaged_count == 2
         await until(lambda: spoilt.reviews and unreadable.reviews, DEADLINE_S, waiting_for="the reports")
-    assert spoilt.reviews == [ReviewLedgerRequest(A, LedgerId(1))]
-    assert unreadable.reviews == [ReviewLedgerRequest(B, LedgerId(1))]
+    assert spoilt.reviews == [pb.ReviewLedgerRequest(target=A, ledger_id=1)]
+    assert unreadable.reviews == [pb.ReviewLedgerRequest(target=B, ledger_id=1)]
 
 
 @pytest.mark.hazard(83)

@@ -14,18 +14,9 @@ from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdd
 from oncelog.core.store_status import WriteStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.server import Server, ServerStream
-from oncelog.rpc.storage_codec import (
-    APPEND,
-    FENCE,
-    READ,
-    AppendAnswer,
-    FenceAnswer,
-    FenceRequest,
-    ReadFrame,
-    ReadRequest,
-    ReceivedAppend,
-)
+from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.stores.ledger_store import LedgerStore
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.ledger_recovery import recover_ledger
 from tests.contract.ledger_world import (
@@ -65,14 +56,14 @@ class Reluctant:
         self.asked.append(what)
         return self.asked.count(what)
 
-    async def _fence(self, _request: FenceRequest) -> FenceAnswer:
+    async def _fence(self, _request: pb.FenceRequest) -> pb.FenceAnswer:
         match self._count("fence"):
             case 1:
-                return FenceAnswer(ReadStatus.WRONG_INCARNATION)
+                return pb.FenceAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
             case 2:
                 raise ServiceUnavailable("draining")
             case _:
-                return FenceAnswer(ReadStatus.OK, EntryId(4), EntryId(3))
+                return pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=4, last_add_confirmed=3)
 
     async def _read(self, request: ReadRequest) -> AsyncIterator[ReadFrame]:
         assert request.fence
@@ -141,8 +132,8 @@ class Erased:
         server.read(READ, self._read)
         server.stream(APPEND, self._append)
 
-    async def _fence(self, _request: FenceRequest) -> FenceAnswer:
-        return FenceAnswer(ReadStatus.ERASED)
+    async def _fence(self, _request: pb.FenceRequest) -> pb.FenceAnswer:
+        return pb.FenceAnswer(status=pb.STORAGE_STATUS_ERASED)
 
     async def _read(self, _request: ReadRequest) -> AsyncIterator[ReadFrame]:
         yield ReadFrame(ReadStatus.ERASED)

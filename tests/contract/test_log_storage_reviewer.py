@@ -14,7 +14,6 @@ from oncelog.core.names import parse_topic
 from oncelog.core.storage.ledger import LedgerOrigin
 from oncelog.log_storage.reviewer import LedgerReviewer
 from oncelog.log_storage.service import StorageService
-from oncelog.rpc.storage_codec import DamageRequest
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
@@ -242,7 +241,7 @@ async def test_ledger_of_which_damage_left_nothing_is_reported(tmp_path: Path) -
         node.records[LedgerId(5)] = LedgerMetadata(LedgerId(5), TOPIC, other, 2).closed(end=end, length=1)
         node.records[LedgerId(6)] = LedgerMetadata(LedgerId(6), TOPIC, here, 2)
         node.records[LedgerId(12)] = LedgerMetadata(LedgerId(12), TOPIC, here, 2).closed(end=end, length=1)
-        request = DamageRequest(node.incarnation, LedgerId(-1), 100)
+        request = pb.DamageRequest(target=node.incarnation, after_ledger=-1, ledgers_max=100)
         await reviewing.find_lost()
         with pytest.raises(StoreUnavailable, match="has not read yet"):
             await service.damage(request)

@@ -9,22 +9,14 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
 from oncelog.log_storage.free_space import FreeSpace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.storage_codec import (
-    APPEND,
-    FENCE,
-    READ,
-    AppendFrame,
-    FenceAnswer,
-    FenceRequest,
-    ReadRequest,
-    ReceivedRead,
-)
+from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest, ReceivedRead
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.held_journal import Disk
 from tests.contract.ledger_world import (
@@ -121,13 +113,15 @@ async def test_fence_stops_ordinary_adds_for_ever_but_not_recovery_adds(tmp_path
         metadata = opened(node)
         adds = adds_of(writer_of(metadata), 4)
         await append(channel, node.incarnation, adds[:2])
-        request = FenceRequest(node.incarnation, LEDGER)
+        request = pb.FenceRequest(target=node.incarnation, ledger_id=LEDGER)
         answer = await channel.call(FENCE, request, timeout_ms=TIMEOUT_MS)
-        assert answer == FenceAnswer(ReadStatus.OK, EntryId(1), EntryId(-1))
-        unknown = await channel.call(FENCE, request._replace(ledger_id=LedgerId(9)), timeout_ms=TIMEOUT_MS)
-        assert unknown == FenceAnswer(ReadStatus.OK)
-        wrong = await channel.call(FENCE, FenceRequest(Incarnation("e" * 32), LEDGER), timeout_ms=TIMEOUT_MS)
-        assert wrong.status is ReadStatus.WRONG_INCARNATION
+        assert answer == pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=1, last_add_confirmed=-1)
+        request = pb.FenceRequest(target=node.incarnation, ledger_id=9)
+        unknown = await channel.call(FENCE, request, timeout_ms=TIMEOUT_MS)
+        assert unknown == pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=-1, last_add_confirmed=-1)
+        request = pb.FenceRequest(target="e" * 32, ledger_id=LEDGER)
+        wrong = await channel.call(FENCE, request, timeout_ms=TIMEOUT_MS)
+        assert wrong.status == pb.STORAGE_STATUS_WRONG_INCARNATION
         await node.stop()
         await node.start()
         async with Channel(node.address) as channel_after:

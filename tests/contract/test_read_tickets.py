@@ -10,16 +10,9 @@ from oncelog.core.errors import InvalidArgument, OncelogError, PermissionDenied
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.log_storage.read_tickets import LIFETIME_MS_MAX, ReadTickets
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import (
-    DESCRIBE,
-    FENCE,
-    ISSUE_READ_TICKET,
-    READ,
-    FenceRequest,
-    ReadRequest,
-    ReceivedRead,
-)
+from oncelog.rpc.storage_codec import DESCRIBE, FENCE, ISSUE_READ_TICKET, READ, ReadRequest, ReceivedRead
 from oncelog.runtime.credentials import Credentials
+from oncelog.wire import storage_pb2 as pb
 from oncelog.wire.storage_pb2 import DescribeRequest, ReadTicketRequest
 from tests.contract.ledger_world import Node
 from tests.contract.security_world import ROOT, secured, token
@@ -151,7 +144,7 @@ async def test_only_superusers_get_tickets_and_make_other_calls(node: Node) -> N
         await ticket_for(node, "reader", asked_by="reader")
     async with channel(node, "reader") as reading:
         calls = (
-            reading.call(FENCE, FenceRequest(node.incarnation, LEDGER), timeout_ms=TIMEOUT_MS),
+            reading.call(FENCE, pb.FenceRequest(target=node.incarnation, ledger_id=LEDGER), timeout_ms=TIMEOUT_MS),
             reading.call(DESCRIBE, DescribeRequest(), timeout_ms=TIMEOUT_MS),
         )
         for call in calls:

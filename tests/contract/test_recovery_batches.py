@@ -14,7 +14,7 @@ from oncelog.ledgers.recovery_batches import CALLS_MAX, Batches
 from oncelog.rpc import recovery_codec as codec
 from oncelog.rpc.recovery_codec import RECOVER, RECOVER_MAX, RecoverAnswer, RecoverRequest, ShortRead
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import FenceAnswer, ReadFrame
+from oncelog.rpc.storage_codec import ReadFrame
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until, yield_to_loop
 from tests.contract.ledger_world import (
@@ -108,7 +108,10 @@ class Recovering:
         self.calls.append(len(request.fences) + len(request.reads))
         if len(self.calls) == 1:
             raise ServiceUnavailable("draining")
-        fences = [FenceAnswer(ReadStatus.OK, EntryId(number), EntryId(number - 1)) for number in request.fences]
+        fences = [
+            pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=number, last_add_confirmed=number - 1)
+            for number in request.fences
+        ]
         return RecoverAnswer(fences, [ReadFrame(ReadStatus.ERASED) for _ in request.reads])
 
 
@@ -163,7 +166,13 @@ async def test_the_call_keeps_its_fields_and_names_what_is_wrong() -> None:
     asked = RecoverRequest(node, [LedgerId(7)], [ShortRead(LedgerId(8), EntryId(2), 5)], 1000)
     assert codec.decode_request(codec.encode_request(asked)) == asked
     frame = ReadFrame(ReadStatus.OK, [EntryId(2)], [EntryId(3)], [EntryId(4)], EntryId(2), NO_ENTRY, [b"two"])
-    found = RecoverAnswer([FenceAnswer(ReadStatus.OK), FenceAnswer(ReadStatus.ERASED, EntryId(4), EntryId(3))], [frame])
+    found = RecoverAnswer(
+        [
+            pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=-1, last_add_confirmed=-1),
+            pb.FenceAnswer(status=pb.STORAGE_STATUS_ERASED, last_entry=4, last_add_confirmed=3),
+        ],
+        [frame],
+    )
     received = codec.decode_answer(codec.encode_answer(found))
     assert received.fences == found.fences
     assert tuple(received.reads[0]) == tuple(frame)

@@ -3,11 +3,10 @@
 import pytest
 
 from oncelog.core.errors import ServiceUnavailable
-from oncelog.core.ids import EntryId
-from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import FENCE, FenceAnswer, FenceRequest
+from oncelog.rpc.storage_codec import FENCE
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.name_server import NameServer
 from tests.contract.rpc_serving import REQUEST, TIMEOUT_MS
@@ -20,8 +19,8 @@ BEFORE, AFTER = "127.0.0.1", "127.0.0.2"
 async def serve(host: str, port: int = 0) -> tuple[Server, int]:
     """A server that says by its answer where it is."""
 
-    async def fence(_request: FenceRequest) -> FenceAnswer:
-        return FenceAnswer(ReadStatus.OK, EntryId(int(host[-1])))
+    async def fence(_request: pb.FenceRequest) -> pb.FenceAnswer:
+        return pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=int(host[-1]))
 
     server = Server()
     server.unary(FENCE, fence)
@@ -37,11 +36,11 @@ async def test_name_is_resolved_again_soon_after_its_address_is_gone() -> None:
         server, port = await serve(BEFORE)
         async with Channel(f"dns://127.0.0.1:{names.port}/pod.cluster.test:{port}") as channel:
 
-            async def told() -> EntryId:
+            async def told() -> int:
                 try:
                     return (await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)).last_entry
                 except ServiceUnavailable:
-                    return EntryId(0)
+                    return 0
 
             assert await told() == int(BEFORE[-1])
             await server.stop(grace_ms=0)

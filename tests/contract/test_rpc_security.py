@@ -16,11 +16,12 @@ from oncelog.core.errors import InvalidArgument, OncelogError, PermissionDenied,
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import APPEND, FENCE, READ, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
+from oncelog.rpc.storage_codec import APPEND, FENCE, READ, ReadFrame, ReadRequest
 from oncelog.runtime.certificates import new_ca, new_certificate
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.security import OPEN, Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.cut_proxy import CutProxy
 from tests.contract.rpc_serving import LEDGER, NODE, REQUEST, TIMEOUT_MS, echo
@@ -37,9 +38,9 @@ async def serving(security: Security, *, for_clients: bool = False) -> AsyncIter
     callers: list[Caller] = []
     server = Server(security)
 
-    async def fence(_request: FenceRequest, caller: Caller) -> FenceAnswer:
+    async def fence(_request: pb.FenceRequest, caller: Caller) -> pb.FenceAnswer:
         callers.append(caller)
-        return FenceAnswer(ReadStatus.OK)
+        return pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=-1, last_add_confirmed=-1)
 
     async def read(_request: ReadRequest) -> AsyncIterator[ReadFrame]:
         yield ReadFrame(ReadStatus.OK)

@@ -17,20 +17,12 @@ from oncelog.core.errors import (
     ServiceUnavailable,
 )
 from oncelog.core.ids import EntryId
-from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.reachability import Reachability, reach
 from oncelog.rpc.server import Server
 from oncelog.rpc.status import error_from_wire, error_to_wire
-from oncelog.rpc.storage_codec import (
-    APPEND,
-    DESCRIBE,
-    FENCE,
-    READ,
-    FenceAnswer,
-    FenceRequest,
-    ReadRequest,
-)
+from oncelog.rpc.storage_codec import APPEND, DESCRIBE, FENCE, READ, ReadRequest
 from oncelog.wire import error_pb2, storage_pb2
+from oncelog.wire import storage_pb2 as pb
 from tests.contract.rpc_serving import (
     LEDGER,
     NODE,
@@ -48,8 +40,8 @@ from tests.contract.rpc_serving import (
 async def test_call_returns_the_handlers_response() -> None:
     """The plain case."""
 
-    async def fence(request: FenceRequest) -> FenceAnswer:
-        return FenceAnswer(ReadStatus.OK, EntryId(request.ledger_id))
+    async def fence(request: pb.FenceRequest) -> pb.FenceAnswer:
+        return pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=EntryId(request.ledger_id))
 
     async with serving(fence) as (_, channel):
         answer = await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
@@ -165,7 +157,7 @@ async def test_closing_the_channel_fails_its_calls_without_cancelling_their_task
     """The calling task was not cancelled and may continue; a task that is cancelled stays cancelled."""
     started = asyncio.Semaphore(0)
 
-    async def fence(request: FenceRequest) -> FenceAnswer:
+    async def fence(request: pb.FenceRequest) -> pb.FenceAnswer:
         started.release()
         return await forever(request)
 

@@ -5,13 +5,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import ReadStatus
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.ledgers.recovery_requests import RecoveryRequests
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import FenceAnswer
+from oncelog.wire import storage_pb2 as pb
 from tests.contract.ledger_world import A, B, C, linked, scripted
 from tests.contract.slow_proxy import SlowProxy
 from tests.contract.test_ledgers_reader import ENTRIES, Member, read_all
@@ -34,7 +33,10 @@ class Fencing:
 
     async def _recover(self, request: RecoverRequest) -> RecoverAnswer:
         self.calls.append(len(request.fences))
-        return RecoverAnswer([FenceAnswer(ReadStatus.OK, EntryId(1), EntryId(0)) for _ in request.fences], [])
+        return RecoverAnswer(
+            [pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=1, last_add_confirmed=0) for _ in request.fences],
+            [],
+        )
 
 
 async def fence(requests: RecoveryRequests, ledgers: range) -> None:

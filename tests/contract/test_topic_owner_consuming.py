@@ -38,17 +38,18 @@ from oncelog.rpc.consumer_codec import (
 )
 from oncelog.rpc.reader_codec import (
     FIND_INDEX,
-    FoundIndex,
     ReaderStart,
     StartAt,
     StartEdge,
     StartIndex,
     StartMessage,
     StartTime,
+    start_to_wire,
 )
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
 from tests.cluster.until import until
 from tests.contract.consume_client import WINDOW, ConsumeClient
 from tests.contract.fencing import fence
@@ -352,8 +353,9 @@ async def test_find_index(tmp_path: Path, at: StartAt, begins_at: int) -> None:
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("orders")
         await stored(channel, runner, 3, 3)
-        found = await channel.call(FIND_INDEX, ReaderStart(runner.name, runner.topic_id, at), timeout_ms=10_000)
-        assert found == FoundIndex(begins_at, 0, 6, runner.owner_epoch)
+        request = FindIndexRequest(start=start_to_wire(ReaderStart(runner.name, runner.topic_id, at)))
+        found = await channel.call(FIND_INDEX, request, timeout_ms=10_000)
+        assert found == FindIndexAnswer(begins_at=begins_at, next_index=6, owner_epoch=runner.owner_epoch)
 
 
 async def test_find_index_of_a_message(tmp_path: Path) -> None:
@@ -367,4 +369,5 @@ async def test_find_index_of_a_message(tmp_path: Path) -> None:
         position = frame.entries[0].entry.position
         for batch_index, inclusive, expected in ((0, True, 0), (1, False, 2), (2, False, 3)):
             start = ReaderStart(runner.name, runner.topic_id, StartMessage(position, batch_index, inclusive))
-            assert (await channel.call(FIND_INDEX, start, timeout_ms=10_000)).begins_at == expected
+            request = FindIndexRequest(start=start_to_wire(start))
+            assert (await channel.call(FIND_INDEX, request, timeout_ms=10_000)).begins_at == expected

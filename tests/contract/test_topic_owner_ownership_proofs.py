@@ -15,11 +15,12 @@ from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
-from oncelog.rpc.storage_codec import FENCE_STATES, FenceStatesRequest
+from oncelog.rpc.storage_codec import FENCE_STATES
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.topic_owner.ownership_proofs import OwnershipWatch
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
+from oncelog.wire.storage_pb2 import FenceState, FenceStatesRequest
 from tests.cluster.until import until
 from tests.contract.fencing import fence
 from tests.contract.owner_world import ANOTHER, DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
@@ -62,11 +63,10 @@ async def test_storage_node_reports_fence_states(tmp_path: Path) -> None:
         assert ledger is not None
 
         async def states(target: str) -> tuple[ReadStatus, list[str]]:
-            request = FenceStatesRequest(
-                type(world.node.incarnation)(target), [ledger.ledger_id, type(ledger.ledger_id)(999)]
-            )
+            request = FenceStatesRequest(target=target, ledger_ids=[ledger.ledger_id, 999])
             answer = await node.call(FENCE_STATES, request, timeout_ms=30_000)
-            return answer.status, [state.name for state in answer.states]
+            names = [FenceState.Name(state).removeprefix("FENCE_STATE_") for state in answer.states]
+            return ReadStatus(answer.status), names
 
         assert await states(world.node.incarnation) == (ReadStatus.OK, ["HELD", "UNKNOWN"])
         await fence(world, runner)

@@ -7,17 +7,19 @@ from oncelog.client.backoff import persist
 from oncelog.client.network import Network
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
+from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
 from oncelog.rpc.reader_codec import (
     FIND_INDEX,
-    FoundIndex,
     ReaderStart,
     StartAt,
     StartEdge,
     StartIndex,
     StartMessage,
     StartTime,
+    start_to_wire,
 )
+from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
 
 _CALL_TIMEOUT_MS = 5_000
 
@@ -61,7 +63,7 @@ async def find_index(
     inclusive: bool,
     timeout_ms: int | None,
     create: bool = True,
-) -> FoundIndex:
+) -> FindIndexAnswer:
     """The index at which a place of the topic begins. create: create the topic if it is missing.
 
     Raises InvalidArgument for a message id of another topic, TopicNotFound, another fatal error, or DeadlineExceeded
@@ -70,7 +72,7 @@ async def find_index(
     at = start_at(start, inclusive=inclusive)
     partition = NO_PARTITION if topic.partition is None else topic.partition
 
-    async def ask(again: bool) -> FoundIndex:
+    async def ask(again: bool) -> FindIndexAnswer:
         route = await network.route(topic, fresh=again, create=create)
         if (
             isinstance(start, MessageId)
@@ -84,10 +86,10 @@ async def find_index(
             message = f"start: message id {start} belongs to another topic than {topic}"
             raise InvalidArgument(message, field="start")
         seen = network.epochs.highest(route.topic_id)
-        request = ReaderStart(str(topic), route.topic_id, at, seen)
+        request = FindIndexRequest(start=start_to_wire(ReaderStart(str(topic), route.topic_id, at, seen)))
         async with network.channel(route) as channel:
             found = await channel.call(FIND_INDEX, request, timeout_ms=_CALL_TIMEOUT_MS)
-        network.epochs.believe(route.topic_id, found.owner_epoch)
+        network.epochs.believe(route.topic_id, OwnerEpoch(found.owner_epoch))
         return found
 
     return await persist(ask, timeout_ms=timeout_ms, what=f"the place of {start} in {topic}")

@@ -33,13 +33,9 @@ from oncelog.rpc.storage_codec import (
     REVIEW_LEDGER,
     VERIFY,
     AppendFrame,
-    DamageRequest,
-    FenceStatesRequest,
     ReadRequest,
     ReceivedRead,
-    ReviewLedgerRequest,
-    VerifyAnswer,
-    VerifyRequest,
+    read_status,
 )
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire import storage_pb2 as pb
@@ -51,6 +47,9 @@ REVIEW_TIMEOUT_MS = 60_000
 START_REVIEW_TIMEOUT_MS = 5_000
 #: Time for one Verify call, which reads up to 16 MiB from a busy disk, or for one group of copies.
 DISK_TIMEOUT_MS = 30_000
+
+_FENCE_STATES = {int(state): state for state in FenceState}
+_COPY_STATES = {int(state): state for state in CopyState}
 
 logger = logging.getLogger(__name__)
 
@@ -88,48 +87,48 @@ class NodeCalls:
         """(address of the member, a ticket of it). Raises OncelogError."""
         channel = self.channel(member)
         answer = await channel.call(ISSUE_READ_TICKET, request, timeout_ms=timeout_ms)
-        if answer.status != pb.STORAGE_STATUS_OK:
-            raise ServiceUnavailable(f"storage node {member} returned status {answer.status} for a ticket")
+        _require_ok(member, answer.status)
         return channel.address, answer.ticket
 
     async def fence_states(
         self, member: Incarnation, ledger_ids: Sequence[LedgerId], *, timeout_ms: int
     ) -> Sequence[FenceState]:
         """The fence state of each ledger; at most FENCE_STATES_MAX ledgers. Raises OncelogError."""
-        request = FenceStatesRequest(member, ledger_ids)
+        request = pb.FenceStatesRequest(target=member, ledger_ids=ledger_ids)
         answer = await self.channel(member).call(FENCE_STATES, request, timeout_ms=timeout_ms)
         _require_ok(member, answer.status)
         if len(answer.states) != len(ledger_ids):
             raise ServiceUnavailable(f"storage node {member} returned {len(answer.states)} fence states")
-        return answer.states
+        # An unknown state proves nothing.
+        return [_FENCE_STATES.get(state, FenceState.UNKNOWN) for state in answer.states]
 
     async def damage(self, member: Incarnation) -> list[LedgerId]:
         """The ledgers of which the node lacks entries because of damage. Raises OncelogError."""
         found: list[LedgerId] = []
-        after = LedgerId(-1)
+        request = pb.DamageRequest(target=member, after_ledger=-1, ledgers_max=DAMAGE_LEDGERS_MAX)
         while True:
-            request = DamageRequest(member, after, DAMAGE_LEDGERS_MAX)
             answer = await self.channel(member).call(DAMAGE, request, timeout_ms=CALL_TIMEOUT_MS)
             _require_ok(member, answer.status)
-            found += answer.ledger_ids
+            found += map(LedgerId, answer.ledger_ids)
             if len(answer.ledger_ids) < DAMAGE_LEDGERS_MAX:
                 return found
-            after = answer.ledger_ids[-1]
+            request.after_ledger = found[-1]
 
     async def review(
         self, member: Incarnation, ledger_id: LedgerId, *, timeout_ms: int = REVIEW_TIMEOUT_MS
     ) -> CopyState | None:
         """Let the node read the ledger's record and act on it. Raises OncelogError."""
-        request = ReviewLedgerRequest(member, ledger_id)
+        request = pb.ReviewLedgerRequest(target=member, ledger_id=ledger_id)
         answer = await self.channel(member).call(REVIEW_LEDGER, request, timeout_ms=timeout_ms)
         _require_ok(member, answer.status)
-        return answer.state
+        return _COPY_STATES.get(answer.state)
 
-    async def verify(self, request: VerifyRequest) -> VerifyAnswer:
+    async def verify(self, request: pb.VerifyRequest) -> pb.VerifyAnswer:
         """The checksums of some entries, read from the node's disk. Raises OncelogError; ERASED is an answer."""
-        answer = await self.channel(request.target).call(VERIFY, request, timeout_ms=DISK_TIMEOUT_MS)
-        if answer.status is not ReadStatus.ERASED:
-            _require_ok(request.target, answer.status)
+        member = Incarnation(request.target)
+        answer = await self.channel(member).call(VERIFY, request, timeout_ms=DISK_TIMEOUT_MS)
+        if answer.status != pb.STORAGE_STATUS_ERASED:
+            _require_ok(member, answer.status)
         return answer
 
     async def describe(self, member: Incarnation, ledgers: Sequence[LedgerId] = ()) -> pb.DescribeAnswer:
@@ -184,7 +183,7 @@ class NodeCalls:
         await self._channels.close()
 
 
-def _require_ok(member: Incarnation, status: ReadStatus) -> None:
-    """Raises ServiceUnavailable."""
-    if status is not ReadStatus.OK:
-        raise ServiceUnavailable(f"storage node {member} answered {status.name}")
+def _require_ok(member: Incarnation, status: int) -> None:
+    """Raises ServiceUnavailable, and InvalidArgument for an unknown status."""
+    if status != ReadStatus.OK:
+        raise ServiceUnavailable(f"storage node {member} answered {read_status(status).name}")

@@ -36,12 +36,12 @@ from oncelog.rpc.storage_codec import (
     FENCE,
     READ,
     AppendFrame,
-    FenceAnswer,
-    FenceRequest,
     ReadRequest,
     ReceivedRead,
+    read_status,
 )
 from oncelog.runtime.backoff import Backoff
+from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
@@ -93,17 +93,18 @@ class RecoveryRequests:
 
         async def attempt(alone: bool) -> MemberFenced | MemberErased | None:
             if alone:
-                request = FenceRequest(member, ledger_id)
+                request = pb.FenceRequest(target=member, ledger_id=ledger_id)
                 answer = await self._timed(
                     self._fence_times, lambda ms: self._channel_of().call(FENCE, request, timeout_ms=ms)
                 )
             else:
                 answer = await self._fences.ask(ledger_id)
-            if answer.status is ReadStatus.ERASED:
+            status = read_status(answer.status)
+            if status is ReadStatus.ERASED:
                 return MemberErased(ledger_id, member)
-            if answer.status is not ReadStatus.OK:
+            if status is not ReadStatus.OK:
                 return None
-            return MemberFenced(ledger_id, member, answer.last_entry, answer.last_add_confirmed)
+            return MemberFenced(ledger_id, member, EntryId(answer.last_entry), EntryId(answer.last_add_confirmed))
 
         return await _until_answered(f"fence of ledger {ledger_id}", member, attempt)
 
@@ -156,7 +157,7 @@ class RecoveryRequests:
 
     # --- many at once ------------------------------------------------------------------------------------------------
 
-    async def _fence_many(self, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceAnswer]:
+    async def _fence_many(self, ledger_ids: Sequence[LedgerId]) -> Sequence[pb.FenceAnswer]:
         request = RecoverRequest(self._member, fences=ledger_ids)
         return (await self._recover(self._fence_times, request)).fences
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, StoreUnavailable, TooManyRequests
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.storage.answers import READ_ENTRIES_MAX
 from oncelog.log_storage.node_runner import NodeRunner
@@ -22,19 +22,10 @@ from oncelog.rpc.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest, S
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.rpc.storage_codec import (
     AppendAnswer,
-    DamageAnswer,
-    DamageRequest,
-    FenceAnswer,
-    FenceRequest,
-    FenceStatesAnswer,
-    FenceStatesRequest,
     ReadFrame,
     ReadRequest,
     ReceivedAppend,
-    ReviewLedgerAnswer,
-    ReviewLedgerRequest,
-    VerifyAnswer,
-    VerifyRequest,
+    wire_status,
 )
 from oncelog.wire import storage_pb2 as pb
 
@@ -105,14 +96,20 @@ class StorageService:
         finally:
             self._runner.close_appender(call)
 
-    async def fence(self, request: FenceRequest) -> FenceAnswer:
-        answer = await self._runner.fence(request.target, request.ledger_id)
-        return FenceAnswer(answer.status, answer.last_entry, answer.last_add_confirmed)
+    async def fence(self, request: pb.FenceRequest) -> pb.FenceAnswer:
+        answer = await self._runner.fence(Incarnation(request.target), LedgerId(request.ledger_id))
+        return pb.FenceAnswer(
+            status=wire_status(answer.status),
+            last_entry=answer.last_entry,
+            last_add_confirmed=answer.last_add_confirmed,
+        )
 
     async def recover(self, request: RecoverRequest) -> RecoverAnswer:
         """All at once, so that one sync of the journal makes all fences durable."""
         target = request.target
-        fences = asyncio.gather(*(self.fence(FenceRequest(target, ledger_id)) for ledger_id in request.fences))
+        fences = asyncio.gather(
+            *(self.fence(pb.FenceRequest(target=target, ledger_id=ledger_id)) for ledger_id in request.fences)
+        )
         reads = asyncio.gather(*(self._short_read(target, read, request.bytes_max) for read in request.reads))
         answered, frames = await asyncio.gather(fences, reads)
         return RecoverAnswer(answered, frames)
@@ -136,48 +133,61 @@ class StorageService:
         too_large = sum(map(len, whole.entries)) > bytes_max
         return ReadFrame(ReadStatus.OK) if too_large else whole
 
-    async def fence_states(self, request: FenceStatesRequest) -> FenceStatesAnswer:
+    async def fence_states(self, request: pb.FenceStatesRequest) -> pb.FenceStatesAnswer:
         if request.target != self._runner.incarnation:
-            return FenceStatesAnswer(ReadStatus.WRONG_INCARNATION)
+            return pb.FenceStatesAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
         ledgers = self._runner.core.ledgers
-        return FenceStatesAnswer(ReadStatus.OK, [ledgers.fence_state(ledger_id) for ledger_id in request.ledger_ids])
+        states = [ledgers.fence_state(LedgerId(ledger_id)) for ledger_id in request.ledger_ids]
+        return pb.FenceStatesAnswer(
+            status=pb.STORAGE_STATUS_OK, states=[pb.FenceState.ValueType(state) for state in states]
+        )
 
-    async def verify(self, request: VerifyRequest) -> VerifyAnswer:
+    async def verify(self, request: pb.VerifyRequest) -> pb.VerifyAnswer:
         """Changes nothing, except that damage is noted."""
-        runner, (target, ledger_id, first, entries_max, bytes_max, topic_id) = self._runner, request
-        if target != runner.incarnation:
-            return VerifyAnswer(ReadStatus.WRONG_INCARNATION)
+        runner, ledger_id, first = self._runner, LedgerId(request.ledger_id), EntryId(request.first_entry)
+        if request.target != runner.incarnation:
+            return pb.VerifyAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
         if runner.core.copy_state(ledger_id) is CopyState.ERASED:
-            return VerifyAnswer(ReadStatus.ERASED)
+            return pb.VerifyAnswer(status=pb.STORAGE_STATUS_ERASED)
         in_limbo = runner.core.ledgers.limbo.covers(ledger_id)
-        if topic_id and not runner.core.ledgers.peek(ledger_id).is_of(topic_id):
+        if request.topic_id and not runner.core.ledgers.peek(ledger_id).is_of(TopicId(request.topic_id)):
             # The ledger id was given twice (hazard 84). An entry of this topic was never accepted beside those.
-            ids = list(map(EntryId, range(first, first + entries_max)))
-            missing, unreadable = ([], ids) if in_limbo else (ids, [])
-            return VerifyAnswer(ReadStatus.OK, [0] * entries_max, missing, unreadable, EntryId(first + entries_max), 0)
+            ids = range(first, first + request.entries_max)
+            return pb.VerifyAnswer(
+                status=pb.STORAGE_STATUS_OK,
+                checksums=[0] * request.entries_max,
+                missing_ids=() if in_limbo else ids,
+                unreadable_ids=ids if in_limbo else (),
+                next_entry=ids.stop,
+            )
         if self._verifications >= VERIFICATIONS_MAX:
-            return VerifyAnswer(ReadStatus.TOO_MANY_REQUESTS)
+            return pb.VerifyAnswer(status=pb.STORAGE_STATUS_TOO_MANY_REQUESTS)
         self._verifications += 1
         try:
-            found = await runner.verify(ledger_id, first, entries_max, bytes_max)
+            found = await runner.verify(ledger_id, first, request.entries_max, request.bytes_max)
         finally:
             self._verifications -= 1
-        missing, unreadable = list(map(EntryId, found.missing)), list(map(EntryId, found.unreadable))
-        if in_limbo:
-            missing, unreadable = [], sorted(missing + unreadable)
-        return VerifyAnswer(ReadStatus.OK, found.checksums, missing, unreadable, EntryId(found.next_entry), found.bytes)
+        return pb.VerifyAnswer(
+            status=pb.STORAGE_STATUS_OK,
+            checksums=found.checksums,
+            missing_ids=() if in_limbo else found.missing,
+            unreadable_ids=sorted([*found.missing, *found.unreadable]) if in_limbo else found.unreadable,
+            next_entry=found.next_entry,
+            bytes=found.bytes,
+        )
 
-    async def review_ledger(self, request: ReviewLedgerRequest) -> ReviewLedgerAnswer:
+    async def review_ledger(self, request: pb.ReviewLedgerRequest) -> pb.ReviewLedgerAnswer:
         try:
-            answer = await self._runner.review(request.target, request.ledger_id)
+            answer = await self._runner.review(Incarnation(request.target), LedgerId(request.ledger_id))
         except TooManyRequests:
-            return ReviewLedgerAnswer(ReadStatus.TOO_MANY_REQUESTS)
-        return ReviewLedgerAnswer(answer.status, answer.state if answer.status is ReadStatus.OK else None)
+            return pb.ReviewLedgerAnswer(status=pb.STORAGE_STATUS_TOO_MANY_REQUESTS)
+        state = pb.CopyState.ValueType(answer.state if answer.status is ReadStatus.OK else 0)
+        return pb.ReviewLedgerAnswer(status=wire_status(answer.status), state=state)
 
-    async def damage(self, request: DamageRequest) -> DamageAnswer:
+    async def damage(self, request: pb.DamageRequest) -> pb.DamageAnswer:
         """Raises StoreUnavailable while the node does not know which ledgers it may lack."""
         if request.target != self._runner.incarnation:
-            return DamageAnswer(ReadStatus.WRONG_INCARNATION)
+            return pb.DamageAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
         if not self._damage_known():
             raise StoreUnavailable(
                 "after damage, this storage node has not read yet which ledgers it should hold: retry"
@@ -185,7 +195,12 @@ class StorageService:
         ledgers = self._runner.core.ledgers
         limbo, damaged = ledgers.in_limbo, ledgers.damaged
         both = [ledger_id for ledger_id in sorted({*limbo, *damaged}) if ledger_id > request.after_ledger]
-        return DamageAnswer(ReadStatus.OK, both[: request.ledgers_max], len(limbo), len(damaged))
+        return pb.DamageAnswer(
+            status=pb.STORAGE_STATUS_OK,
+            ledger_ids=both[: request.ledgers_max],
+            limbo_count=len(limbo),
+            damaged_count=len(damaged),
+        )
 
     async def issue_read_ticket(self, request: pb.ReadTicketRequest) -> pb.ReadTicketAnswer:
         if request.target != self._runner.incarnation:

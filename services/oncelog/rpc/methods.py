@@ -48,13 +48,24 @@ class StreamMethod(Method[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT])
 
 
 def unary_of(
-    path: str, request: type[PbRequestT], answer: type[PbAnswerT], *, request_bytes_max: int = REQUEST_BYTES_MAX
+    path: str,
+    request: type[PbRequestT],
+    answer: type[PbAnswerT],
+    *,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
+    check: Callable[[PbRequestT], None] = lambda _: None,
 ) -> UnaryMethod[PbRequestT, PbRequestT, PbAnswerT, PbAnswerT]:
-    """A unary method whose values are the generated messages."""
+    """A unary method whose values are the generated messages. check: raises InvalidArgument for a received request."""
+
+    def decode_request(data: bytes) -> PbRequestT:
+        received = parse_request(request.FromString, data, bytes_max=request_bytes_max)
+        check(received)
+        return received
+
     return UnaryMethod(
         path,
         request.SerializeToString,
-        partial(parse_request, request.FromString, bytes_max=request_bytes_max),
+        decode_request,
         answer.SerializeToString,
         partial(parse, answer.FromString),
     )

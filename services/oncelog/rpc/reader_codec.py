@@ -7,7 +7,7 @@ from typing import NamedTuple
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
-from oncelog.rpc.methods import StreamMethod, UnaryMethod
+from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import owner_pb2 as pb
 
@@ -144,14 +144,15 @@ class ReceivedEntries(NamedTuple):
 def encode_read_control(control: ReadControl) -> bytes:
     out = pb.ReadControl(permit_bytes=control.permit_bytes)
     if control.start is not None:
-        start_to_wire(control.start, out.start)
+        out.start.CopyFrom(start_to_wire(control.start))
     if control.resume is not None:
         (out.resume.ledger_id, out.resume.entry_id), out.resume.storage_reads, end = control.resume
         out.resume.end = pb.OfferEnd.ValueType(end.value)
     return out.SerializeToString()
 
 
-def start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
+def start_to_wire(start: ReaderStart) -> pb.ReaderStart:
+    out = pb.ReaderStart()
     out.topic, out.topic_id, at, out.owner_epoch_seen, out.storage_reads = start
     match at:
         case StartEdge.EARLIEST:
@@ -165,6 +166,7 @@ def start_to_wire(start: ReaderStart, out: pb.ReaderStart) -> None:
             out.time_ms = time_ms
         case StartIndex(number):
             out.index = number
+    return out
 
 
 def decode_read_control(data: bytes) -> ReadControl:
@@ -180,9 +182,7 @@ def decode_read_control(data: bytes) -> ReadControl:
 
 def start_message(at: StartAt) -> pb.ReaderStart:
     """The place alone, without a topic."""
-    out = pb.ReaderStart()
-    start_to_wire(ReaderStart("", TopicId(""), at), out)
-    return out
+    return start_to_wire(ReaderStart("", TopicId(""), at))
 
 
 def start_from_wire(start: pb.ReaderStart) -> ReaderStart:
@@ -204,35 +204,6 @@ def start_from_wire(start: pb.ReaderStart) -> ReaderStart:
             raise InvalidArgument("`start` is missing", field="start")
     seen = OwnerEpoch(start.owner_epoch_seen)
     return ReaderStart(start.topic, TopicId(start.topic_id), at, seen, start.storage_reads)
-
-
-class FoundIndex(NamedTuple):
-    """begins_at: number of the message at which a place of the log begins. The topic has the messages from first_index
-    to next_index - 1."""
-
-    begins_at: int
-    first_index: int
-    next_index: int
-    owner_epoch: OwnerEpoch
-
-
-def _encode_find_index(start: ReaderStart) -> bytes:
-    out = pb.FindIndexRequest()
-    start_to_wire(start, out.start)
-    return out.SerializeToString()
-
-
-def _decode_find_index(data: bytes) -> ReaderStart:
-    return start_from_wire(parse_request(pb.FindIndexRequest.FromString, data).start)
-
-
-def _encode_found_index(found: FoundIndex) -> bytes:
-    return pb.FindIndexAnswer(**found._asdict()).SerializeToString()
-
-
-def _decode_found_index(data: bytes) -> FoundIndex:
-    found = parse(pb.FindIndexAnswer.FromString, data)
-    return FoundIndex(found.begins_at, found.first_index, found.next_index, OwnerEpoch(found.owner_epoch))
 
 
 def encode_reader_frame(frame: ReaderFrame) -> bytes:
@@ -292,10 +263,4 @@ READ = StreamMethod(
     encode_reader_frame,
     decode_reader_frame,
 )
-FIND_INDEX = UnaryMethod(
-    "/oncelog.wire.v1.TopicOwner/FindIndex",
-    _encode_find_index,
-    _decode_find_index,
-    _encode_found_index,
-    _decode_found_index,
-)
+FIND_INDEX = unary_of("/oncelog.wire.v1.TopicOwner/FindIndex", pb.FindIndexRequest, pb.FindIndexAnswer)

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.frames import join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import UnaryMethod
-from oncelog.rpc.storage_codec import FenceAnswer, ReadFrame, ReceivedRead, decode_read, encode_read
+from oncelog.rpc.storage_codec import ReadFrame, ReceivedRead, decode_read, encode_read, read_status, wire_status
 from oncelog.wire import storage_pb2 as pb
 
 #: Fences and reads of one call.
@@ -37,14 +36,14 @@ class RecoverRequest(NamedTuple):
 class RecoverAnswer(NamedTuple):
     """Parallel to the request's fences and reads."""
 
-    fences: Sequence[FenceAnswer] = ()
+    fences: Sequence[pb.FenceAnswer] = ()
     reads: Sequence[ReadFrame] = ()
 
 
 class ReceivedRecovery(NamedTuple):
     """A RecoverAnswer as it arrived."""
 
-    fences: list[FenceAnswer]
+    fences: list[pb.FenceAnswer]
     reads: list[ReceivedRead]
 
 
@@ -80,7 +79,7 @@ def decode_request(data: bytes) -> RecoverRequest:
 
 def encode_answer(answer: RecoverAnswer) -> bytes:
     head = pb.RecoverAnswer(
-        statuses=[pb.StorageStatus.ValueType(fence.status) for fence in answer.fences],
+        statuses=[fence.status for fence in answer.fences],
         last_entries=[fence.last_entry for fence in answer.fences],
         last_add_confirmed=[fence.last_add_confirmed for fence in answer.fences],
     )
@@ -93,7 +92,7 @@ def decode_answer(data: bytes) -> ReceivedRecovery:
     head = parse(pb.RecoverAnswer.FromString, head_bytes)
     try:
         fences = [
-            FenceAnswer(ReadStatus(status), EntryId(last), EntryId(confirmed))
+            pb.FenceAnswer(status=wire_status(read_status(status)), last_entry=last, last_add_confirmed=confirmed)
             for status, last, confirmed in zip(head.statuses, head.last_entries, head.last_add_confirmed, strict=True)
         ]
     except ValueError as error:

@@ -1,13 +1,17 @@
-"""Messages of the LogStorage service as plain values; storage.proto describes the fields."""
+"""Messages of the LogStorage service; storage.proto describes the fields.
+
+Frames with entries are plain values, because their bulk bytes bypass protobuf (`rpc.frames`). The other messages are
+few and small: the generated ones are used as they are.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
-from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
-from oncelog.rpc.methods import ReadMethod, StreamMethod, UnaryMethod, unary_of
+from oncelog.rpc.methods import ReadMethod, StreamMethod, unary_of
 from oncelog.wire import storage_pb2 as pb
 
 StatusT = TypeVar("StatusT", AppendStatus, ReadStatus)
@@ -37,33 +41,6 @@ class AppendAnswer(NamedTuple):
     ledger_id: LedgerId
     entry_ids: Sequence[EntryId]
     status: AppendStatus
-
-
-class FenceRequest(NamedTuple):
-    target: Incarnation
-    ledger_id: LedgerId
-
-
-class FenceAnswer(NamedTuple):
-    """last_entry, last_add_confirmed: -1 when the node holds no entry."""
-
-    status: ReadStatus
-    last_entry: EntryId = NO_ENTRY
-    last_add_confirmed: EntryId = NO_ENTRY
-
-
-class FenceStatesRequest(NamedTuple):
-    """At most FENCE_STATES_MAX ledgers."""
-
-    target: Incarnation
-    ledger_ids: Sequence[LedgerId]
-
-
-class FenceStatesAnswer(NamedTuple):
-    """states: parallel to the request's ledger_ids; empty unless the status is OK."""
-
-    status: ReadStatus
-    states: Sequence[FenceState] = ()
 
 
 class ReadRequest(NamedTuple):
@@ -104,68 +81,12 @@ class ReceivedRead(NamedTuple):
     entries: list[memoryview]
 
 
-class VerifyRequest(NamedTuple):
-    """At most VERIFY_ENTRIES_MAX entries. bytes_max 0: no limit. topic_id: of the ledger; empty: of any topic."""
-
-    target: Incarnation
-    ledger_id: LedgerId
-    first_entry: EntryId
-    entries_max: int
-    bytes_max: int = 0
-    topic_id: TopicId = TopicId("")
-
-
-class VerifyAnswer(NamedTuple):
-    """checksums: of the ids from the request's first_entry to next_entry - 1; 0 where the entry is not sound.
-
-    bytes: of the sound entries.
-    """
-
-    status: ReadStatus
-    checksums: Sequence[int] = ()
-    missing_ids: Sequence[EntryId] = ()
-    unreadable_ids: Sequence[EntryId] = ()
-    next_entry: EntryId = EntryId(0)
-    bytes: int = 0
-
-
-class ReviewLedgerRequest(NamedTuple):
-    target: Incarnation
-    ledger_id: LedgerId
-
-
-class ReviewLedgerAnswer(NamedTuple):
-    """state: None unless the status is OK."""
-
-    status: ReadStatus
-    state: CopyState | None = None
-
-
-class DamageRequest(NamedTuple):
-    """Ledgers above `after_ledger`, at most DAMAGE_LEDGERS_MAX."""
-
-    target: Incarnation
-    after_ledger: LedgerId
-    ledgers_max: int
-
-
-class DamageAnswer(NamedTuple):
-    """ledger_ids: ascending. The counts are of all ledgers of the node."""
-
-    status: ReadStatus
-    ledger_ids: Sequence[LedgerId] = ()
-    limbo_count: int = 0
-    damaged_count: int = 0
-
-
 #: Entries of one Verify call.
 VERIFY_ENTRIES_MAX = 4096
 #: Ledgers of one Damage call.
 DAMAGE_LEDGERS_MAX = 4096
 #: Ledgers that one FenceStates call asks about.
 FENCE_STATES_MAX = 4096
-_FENCE_STATES = {int(state): state for state in FenceState}
-_COPY_STATES = {int(state): state for state in CopyState}
 _APPEND_STATUSES = {int(status): status for status in AppendStatus}
 _READ_STATUSES = {int(status): status for status in ReadStatus}
 
@@ -175,6 +96,16 @@ def _status(number: int, known: Mapping[int, StatusT]) -> StatusT:
     if status is None:
         raise InvalidArgument(f"unknown storage status {number}", field="status")
     return status
+
+
+def read_status(number: int) -> ReadStatus:
+    """The status of an answer. Raises InvalidArgument for an unknown one."""
+    return _status(number, _READ_STATUSES)
+
+
+def wire_status(status: ReadStatus) -> pb.StorageStatus.ValueType:
+    """The same number, as the generated messages take it."""
+    return pb.StorageStatus.ValueType(status)
 
 
 def _ids(column: Sequence[int]) -> list[EntryId]:
@@ -208,60 +139,6 @@ def decode_append_answers(data: bytes) -> list[AppendAnswer]:
     ]
 
 
-def encode_fence_request(request: FenceRequest) -> bytes:
-    return pb.FenceRequest(target=request.target, ledger_id=request.ledger_id).SerializeToString()
-
-
-def decode_fence_request(data: bytes) -> FenceRequest:
-    request = parse_request(pb.FenceRequest.FromString, data)
-    return FenceRequest(Incarnation(request.target), LedgerId(request.ledger_id))
-
-
-def encode_fence_answer(answer: FenceAnswer) -> bytes:
-    return pb.FenceAnswer(
-        status=pb.StorageStatus.ValueType(answer.status),
-        last_entry=answer.last_entry,
-        last_add_confirmed=answer.last_add_confirmed,
-    ).SerializeToString()
-
-
-def decode_fence_answer(data: bytes) -> FenceAnswer:
-    answer = parse(pb.FenceAnswer.FromString, data)
-    status = _status(answer.status, _READ_STATUSES)
-    return FenceAnswer(status, EntryId(answer.last_entry), EntryId(answer.last_add_confirmed))
-
-
-def encode_fence_states_request(request: FenceStatesRequest) -> bytes:
-    return pb.FenceStatesRequest(target=request.target, ledger_ids=request.ledger_ids).SerializeToString()
-
-
-def decode_fence_states_request(data: bytes) -> FenceStatesRequest:
-    """Raises InvalidArgument."""
-    request = parse(pb.FenceStatesRequest.FromString, data)
-    count = len(request.ledger_ids)
-    if count > FENCE_STATES_MAX:
-        raise InvalidArgument(
-            f"a request for {count} ledgers exceeds the limit of {FENCE_STATES_MAX}",
-            field="ledger_ids",
-            limit=FENCE_STATES_MAX,
-        )
-    return FenceStatesRequest(Incarnation(request.target), [LedgerId(number) for number in request.ledger_ids])
-
-
-def encode_fence_states(answer: FenceStatesAnswer) -> bytes:
-    return pb.FenceStatesAnswer(
-        status=pb.StorageStatus.ValueType(answer.status),
-        states=[pb.FenceState.ValueType(state) for state in answer.states],
-    ).SerializeToString()
-
-
-def decode_fence_states(data: bytes) -> FenceStatesAnswer:
-    """An unknown state becomes FenceState.UNKNOWN, which proves nothing."""
-    answer = parse(pb.FenceStatesAnswer.FromString, data)
-    states = [_FENCE_STATES.get(state, FenceState.UNKNOWN) for state in answer.states]
-    return FenceStatesAnswer(_status(answer.status, _READ_STATUSES), states)
-
-
 def encode_read_request(request: ReadRequest) -> bytes:
     return pb.ReadRequest(
         target=request.target,
@@ -291,7 +168,7 @@ def decode_read_request(data: bytes) -> ReadRequest:
 
 def encode_read(frame: ReadFrame) -> bytes:
     head = pb.ReadFrame(
-        status=pb.StorageStatus.ValueType(frame.status),
+        status=wire_status(frame.status),
         entry_ids=frame.entry_ids,
         missing_ids=frame.missing_ids,
         unreadable_ids=frame.unreadable_ids,
@@ -307,7 +184,7 @@ def decode_read(data: bytes) -> ReceivedRead:
     if len(head.entry_ids) != len(entries):
         raise InvalidArgument(f"{len(entries)} entries came with {len(head.entry_ids)} ids", field="entry_ids")
     return ReceivedRead(
-        _status(head.status, _READ_STATUSES),
+        read_status(head.status),
         _ids(head.entry_ids),
         _ids(head.missing_ids),
         _ids(head.unreadable_ids),
@@ -317,88 +194,19 @@ def decode_read(data: bytes) -> ReceivedRead:
     )
 
 
-def encode_verify_request(request: VerifyRequest) -> bytes:
-    return pb.VerifyRequest(**request._asdict()).SerializeToString()
+def _check_fence_states(request: pb.FenceStatesRequest) -> None:
+    count = len(request.ledger_ids)
+    if count > FENCE_STATES_MAX:
+        message = f"a request for {count} ledgers exceeds the limit of {FENCE_STATES_MAX}"
+        raise InvalidArgument(message, field="ledger_ids", limit=FENCE_STATES_MAX)
 
 
-def decode_verify_request(data: bytes) -> VerifyRequest:
-    """Raises InvalidArgument."""
-    r = parse_request(pb.VerifyRequest.FromString, data)
-    _check_count("entries_max", r.entries_max, VERIFY_ENTRIES_MAX)
-    return VerifyRequest(
-        Incarnation(r.target), LedgerId(r.ledger_id), EntryId(r.first_entry), r.entries_max, r.bytes_max,
-        TopicId(r.topic_id),
-    )  # fmt: skip
+def _check_verify(request: pb.VerifyRequest) -> None:
+    _check_count("entries_max", request.entries_max, VERIFY_ENTRIES_MAX)
 
 
-def encode_verify_answer(answer: VerifyAnswer) -> bytes:
-    return pb.VerifyAnswer(
-        status=pb.StorageStatus.ValueType(answer.status),
-        checksums=answer.checksums,
-        missing_ids=answer.missing_ids,
-        unreadable_ids=answer.unreadable_ids,
-        next_entry=answer.next_entry,
-        bytes=answer.bytes,
-    ).SerializeToString()
-
-
-def decode_verify_answer(data: bytes) -> VerifyAnswer:
-    answer = parse(pb.VerifyAnswer.FromString, data)
-    return VerifyAnswer(
-        _status(answer.status, _READ_STATUSES),
-        answer.checksums[:],
-        _ids(answer.missing_ids),
-        _ids(answer.unreadable_ids),
-        EntryId(answer.next_entry),
-        answer.bytes,
-    )
-
-
-def encode_review_request(request: ReviewLedgerRequest) -> bytes:
-    return pb.ReviewLedgerRequest(target=request.target, ledger_id=request.ledger_id).SerializeToString()
-
-
-def decode_review_request(data: bytes) -> ReviewLedgerRequest:
-    request = parse_request(pb.ReviewLedgerRequest.FromString, data)
-    return ReviewLedgerRequest(Incarnation(request.target), LedgerId(request.ledger_id))
-
-
-def encode_review_answer(answer: ReviewLedgerAnswer) -> bytes:
-    state = pb.CopyState.ValueType(answer.state or 0)
-    return pb.ReviewLedgerAnswer(status=pb.StorageStatus.ValueType(answer.status), state=state).SerializeToString()
-
-
-def decode_review_answer(data: bytes) -> ReviewLedgerAnswer:
-    answer = parse(pb.ReviewLedgerAnswer.FromString, data)
-    return ReviewLedgerAnswer(_status(answer.status, _READ_STATUSES), _COPY_STATES.get(answer.state))
-
-
-def encode_damage_request(request: DamageRequest) -> bytes:
-    target, after_ledger, ledgers_max = request
-    return pb.DamageRequest(target=target, after_ledger=after_ledger, ledgers_max=ledgers_max).SerializeToString()
-
-
-def decode_damage_request(data: bytes) -> DamageRequest:
-    """Raises InvalidArgument."""
-    request = parse_request(pb.DamageRequest.FromString, data)
+def _check_damage(request: pb.DamageRequest) -> None:
     _check_count("ledgers_max", request.ledgers_max, DAMAGE_LEDGERS_MAX)
-    return DamageRequest(Incarnation(request.target), LedgerId(request.after_ledger), request.ledgers_max)
-
-
-def encode_damage_answer(answer: DamageAnswer) -> bytes:
-    status, ledger_ids, limbo_count, damaged_count = answer
-    return pb.DamageAnswer(
-        status=pb.StorageStatus.ValueType(status),
-        ledger_ids=ledger_ids,
-        limbo_count=limbo_count,
-        damaged_count=damaged_count,
-    ).SerializeToString()
-
-
-def decode_damage_answer(data: bytes) -> DamageAnswer:
-    answer = parse(pb.DamageAnswer.FromString, data)
-    ledger_ids = [LedgerId(number) for number in answer.ledger_ids]
-    return DamageAnswer(_status(answer.status, _READ_STATUSES), ledger_ids, answer.limbo_count, answer.damaged_count)
 
 
 def _check_count(field: str, count: int, limit: int) -> None:
@@ -409,29 +217,13 @@ def _check_count(field: str, count: int, limit: int) -> None:
 
 _SERVICE = "/oncelog.wire.v1.LogStorage"
 APPEND = StreamMethod(f"{_SERVICE}/Append", encode_append, decode_append, encode_append_answers, decode_append_answers)
-FENCE = UnaryMethod(
-    f"{_SERVICE}/Fence", encode_fence_request, decode_fence_request, encode_fence_answer, decode_fence_answer
-)
-FENCE_STATES = UnaryMethod(
-    f"{_SERVICE}/FenceStates",
-    encode_fence_states_request,
-    decode_fence_states_request,
-    encode_fence_states,
-    decode_fence_states,
+FENCE = unary_of(f"{_SERVICE}/Fence", pb.FenceRequest, pb.FenceAnswer)
+FENCE_STATES = unary_of(
+    f"{_SERVICE}/FenceStates", pb.FenceStatesRequest, pb.FenceStatesAnswer, check=_check_fence_states
 )
 READ = ReadMethod(f"{_SERVICE}/Read", encode_read_request, decode_read_request, encode_read, decode_read)
 ISSUE_READ_TICKET = unary_of(f"{_SERVICE}/IssueReadTicket", pb.ReadTicketRequest, pb.ReadTicketAnswer)
-VERIFY = UnaryMethod(
-    f"{_SERVICE}/Verify", encode_verify_request, decode_verify_request, encode_verify_answer, decode_verify_answer
-)
-REVIEW_LEDGER = UnaryMethod(
-    f"{_SERVICE}/ReviewLedger",
-    encode_review_request,
-    decode_review_request,
-    encode_review_answer,
-    decode_review_answer,
-)
-DAMAGE = UnaryMethod(
-    f"{_SERVICE}/Damage", encode_damage_request, decode_damage_request, encode_damage_answer, decode_damage_answer
-)
+VERIFY = unary_of(f"{_SERVICE}/Verify", pb.VerifyRequest, pb.VerifyAnswer, check=_check_verify)
+REVIEW_LEDGER = unary_of(f"{_SERVICE}/ReviewLedger", pb.ReviewLedgerRequest, pb.ReviewLedgerAnswer)
+DAMAGE = unary_of(f"{_SERVICE}/Damage", pb.DamageRequest, pb.DamageAnswer, check=_check_damage)
 DESCRIBE = unary_of(f"{_SERVICE}/Describe", pb.DescribeRequest, pb.DescribeAnswer)

@@ -15,7 +15,7 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
-from oncelog.rpc.reader_codec import FoundIndex, ReaderStart
+from oncelog.rpc.reader_codec import start_from_wire
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView
@@ -77,8 +77,9 @@ class AdminService:
             owner_epoch=runner.owner_epoch,
         )
 
-    async def find_index(self, start: ReaderStart, caller: Caller) -> FoundIndex:
+    async def find_index(self, request: pb.FindIndexRequest, caller: Caller) -> pb.FindIndexAnswer:
         """Where a place of the topic begins, as a message index: for consumers, who seek by index."""
+        start = start_from_wire(request.start)
         runner = self._topics.runner(start.topic_id, start.topic)
         await authorize(runner, caller, Right.CONSUME)
         await until_current(runner, start.owner_epoch_seen)
@@ -94,8 +95,11 @@ class AdminService:
         if serving is None:
             raise TopicLoading("the topic is moving to another owner: try again")
         log = serving.subscriptions.log
-        return FoundIndex(
-            max(log.first_index, min(index, log.next_index)), log.first_index, log.next_index, runner.owner_epoch
+        return pb.FindIndexAnswer(
+            begins_at=max(log.first_index, min(index, log.next_index)),
+            first_index=log.first_index,
+            next_index=log.next_index,
+            owner_epoch=runner.owner_epoch,
         )
 
     async def producer_names(self, request: pb.ProducerNamesRequest, caller: Caller) -> pb.ProducerNamesAnswer:

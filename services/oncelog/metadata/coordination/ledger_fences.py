@@ -10,14 +10,14 @@ import asyncio
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.ids import Incarnation, LedgerId
-from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.quorum import fence_suffices
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import FENCE, FenceRequest
+from oncelog.rpc.storage_codec import FENCE
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import Registry
+from oncelog.wire.storage_pb2 import STORAGE_STATUS_OK, FenceRequest
 
 FENCE_TIMEOUT_MS = 3_000
 
@@ -58,9 +58,10 @@ class LedgerFences:
     async def _fence(self, member: Incarnation, address: str, ledger_id: LedgerId) -> bool:
         try:
             async with Channel(address, credentials=self._credentials) as channel:
-                answer = await channel.call(FENCE, FenceRequest(member, ledger_id), timeout_ms=FENCE_TIMEOUT_MS)
+                request = FenceRequest(target=member, ledger_id=ledger_id)
+                answer = await channel.call(FENCE, request, timeout_ms=FENCE_TIMEOUT_MS)
         except InvariantViolated:
             raise
         except OncelogError:
             return False
-        return answer.status is ReadStatus.OK
+        return answer.status == STORAGE_STATUS_OK

@@ -17,7 +17,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation
-from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, CopyState
 from oncelog.core.repair.events import (
     CopyEntries,
     CopyOutcome,
@@ -31,8 +31,9 @@ from oncelog.core.repair.events import (
 )
 from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.metadata.repair.rate_limit import RateLimit
-from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX, ReadRequest, VerifyRequest
+from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX, ReadRequest
 from oncelog.runtime.backoff import Backoff
+from oncelog.wire import storage_pb2 as pb
 
 T = TypeVar("T")
 
@@ -65,21 +66,28 @@ class Copying:
     async def verify(self, effect: VerifyCopy) -> CopyVerified:
         """Let the node read some of its copies back from its disk."""
         count = min(effect.count, VERIFY_ENTRIES_MAX)
-        request = VerifyRequest(effect.node, effect.ledger_id, effect.first, count, VERIFY_BYTES_MAX, effect.topic_id)
+        request = pb.VerifyRequest(
+            target=effect.node,
+            ledger_id=effect.ledger_id,
+            first_entry=effect.first,
+            entries_max=count,
+            bytes_max=VERIFY_BYTES_MAX,
+            topic_id=effect.topic_id,
+        )
         answer = await _attempts(lambda: self._calls.verify(request))
         if answer is None:
             return CopyVerified(effect.node, effect.first, VerifyStatus.SILENT)
-        if answer.status is ReadStatus.ERASED:
+        if answer.status == pb.STORAGE_STATUS_ERASED:
             return CopyVerified(effect.node, effect.first, VerifyStatus.ERASED)
         await self._reads_of(effect.node).wait(answer.bytes)
         return CopyVerified(
             effect.node,
             effect.first,
             VerifyStatus.ANSWERED,
-            answer.next_entry,
-            answer.checksums,
-            answer.missing_ids,
-            answer.unreadable_ids,
+            EntryId(answer.next_entry),
+            list(answer.checksums),
+            list(map(EntryId, answer.missing_ids)),
+            list(map(EntryId, answer.unreadable_ids)),
         )
 
     async def copy(self, effect: CopyEntries) -> EntriesCopied:
