@@ -22,33 +22,33 @@ from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient, connect
-    from oncelog.client.consumer import AsyncConsumer
-    from oncelog.client.corruption import Skipped
-    from oncelog.client.messages import ConsumerBatch, Message, MessageBatch
-    from oncelog.client.producer import AsyncProducer
-    from oncelog.client.reader import AsyncReader
-    from oncelog.client.results import AckResult, BatchResult, SendResult
-    from oncelog.client.stream_state import Gap
+    from oncelog.client.consuming.consumer import AsyncConsumer
+    from oncelog.client.producing.producer import AsyncProducer
+    from oncelog.client.reading.reader import AsyncReader
+    from oncelog.client.reading.stream_state import Gap
     from oncelog.client.sync import Client, Consumer, Producer, Reader
+    from oncelog.client.values.corruption import Skipped
+    from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
+    from oncelog.client.values.results import AckResult, BatchResult, SendResult
 
 #: {name: module that has it}
 _LAZY = {
-    "AckResult": "oncelog.client.results",
+    "AckResult": "oncelog.client.values.results",
     "AsyncClient": "oncelog.client.client",
-    "AsyncConsumer": "oncelog.client.consumer",
-    "AsyncProducer": "oncelog.client.producer",
-    "AsyncReader": "oncelog.client.reader",
-    "BatchResult": "oncelog.client.results",
+    "AsyncConsumer": "oncelog.client.consuming.consumer",
+    "AsyncProducer": "oncelog.client.producing.producer",
+    "AsyncReader": "oncelog.client.reading.reader",
+    "BatchResult": "oncelog.client.values.results",
     "Client": "oncelog.client.sync",
     "Consumer": "oncelog.client.sync",
-    "Gap": "oncelog.client.stream_state",
-    "Message": "oncelog.client.messages",
-    "MessageBatch": "oncelog.client.messages",
+    "Gap": "oncelog.client.reading.stream_state",
+    "Message": "oncelog.client.values.messages",
+    "MessageBatch": "oncelog.client.values.messages",
     "Producer": "oncelog.client.sync",
     "Reader": "oncelog.client.sync",
-    "ConsumerBatch": "oncelog.client.messages",
-    "SendResult": "oncelog.client.results",
-    "Skipped": "oncelog.client.corruption",
+    "ConsumerBatch": "oncelog.client.values.messages",
+    "SendResult": "oncelog.client.values.results",
+    "Skipped": "oncelog.client.values.corruption",
     "connect": "oncelog.client.client",
 }
 

@@ -10,20 +10,20 @@ from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError,
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import Probe, probe
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.service import running_tasks
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.registry import LiveOwner, Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import LOOKUP, OWNER_STREAM
 from oncelog.rpc.owner_codec import ASSIGN, LIST_TOPICS, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
-from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.registry import LiveOwner, Registry
-from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire import owner_pb2
 from tests.cluster.until import until
-from tests.contract.memory_store import MemorySession, MemoryTree
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 CLUSTER_ID = "test-cluster"
 DEADLINE_S = 30.0

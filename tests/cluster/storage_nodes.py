@@ -16,23 +16,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from oncelog.core.coordination.id_claim import ABSENT_VERSION, CounterRecord
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.counter_store import Counter, CounterStore
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.registry import Registry
-from oncelog.stores.zookeeper import ZooKeeperSession
 from tests.cluster.until import until
-from tests.contract.ledger_world import TOPIC
+from tests.contract.storage_client.ledger_world import TOPIC
 
 START_S = 90.0
 DEADLINE_S = 30.0

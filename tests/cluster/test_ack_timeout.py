@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 import oncelog
-from oncelog.client.subscribing import SubscriptionTypeName
+from oncelog.client.consuming.subscribing import SubscriptionTypeName
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.loads import read_all
 from tests.cluster.until import until

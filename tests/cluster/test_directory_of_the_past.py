@@ -9,9 +9,9 @@ import pytest
 
 import oncelog
 from oncelog.core.ids import Incarnation
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from oncelog.stores.registry import Registry
-from oncelog.stores.zookeeper import ZooKeeperSession
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.loads import read_all
 from tests.cluster.storage_nodes import StorageCluster

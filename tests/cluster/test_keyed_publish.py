@@ -11,7 +11,7 @@ import pytest
 import oncelog
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.until import until
-from tests.contract.redis_process import RedisProcess
+from tests.contract.stores.redis_process import RedisProcess
 
 pytestmark = pytest.mark.asyncio
 

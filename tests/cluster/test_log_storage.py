@@ -14,16 +14,16 @@ from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.writer import Add
-from oncelog.core.store_status import WriteStatus
-from oncelog.ledgers.reader import read_entries
+from oncelog.core.records.status import WriteStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE, READ, ReadRequest
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.storage_client.reader import read_entries
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.storage_nodes import DEADLINE_S, SEGMENT_BYTES, StorageCluster, StorageNodeProcess, append_until_lost
 from tests.cluster.until import until
-from tests.contract.ledger_recovery import recover_ledger
-from tests.contract.ledger_world import adds_of, linked, sending, whole, writer_of
+from tests.contract.storage_client.ledger_recovery import recover_ledger
+from tests.contract.storage_client.ledger_world import adds_of, linked, sending, whole, writer_of
 
 pytestmark = pytest.mark.asyncio
 

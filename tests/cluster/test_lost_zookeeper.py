@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import oncelog
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.zookeeper import ZooKeeperSession
 from tests.cluster.loads import read_all
 from tests.cluster.service_process import Process, processes
 from tests.cluster.until import until

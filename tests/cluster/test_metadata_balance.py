@@ -10,12 +10,12 @@ import pytest
 
 from oncelog.core.ids import TopicId
 from oncelog.metadata.coordination.balancer import Balancer
-from oncelog.stores import paths
-from oncelog.stores.registry import LiveMetadata, Registry
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.registry import LiveMetadata, Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session import paths
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
-from tests.contract.memory_store import MemorySession
+from tests.contract.stores.memory_store import MemorySession
 
 pytestmark = pytest.mark.asyncio
 

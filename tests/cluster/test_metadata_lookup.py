@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import (
     CorruptEntry,
     DeadlineExceeded,
@@ -24,22 +23,23 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRe
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
+from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import WriteStep
 from oncelog.pipeline.cluster import ClusterConnection, ledgers_of
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import Credentials
-from oncelog.stores import paths
-from oncelog.stores.cursor_store import CursorStore
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.policies import Policies
-from oncelog.stores.policy_store import PolicyStore
-from oncelog.stores.registry import LiveStorageNode, Registry
-from oncelog.stores.store_session import WriteStep
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.metadata_world import CLUSTER_ID, DEADLINE_S, TIMEOUT_MS, World
 from tests.cluster.until import until
-from tests.contract.security_world import secured, token
+from tests.contract.process.security_world import secured, token
 
 pytestmark = pytest.mark.asyncio
 

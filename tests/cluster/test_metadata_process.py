@@ -17,14 +17,14 @@ import pytest
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.registry import Registry
-from oncelog.stores.topic_store import TopicStore
-from oncelog.stores.zookeeper import ZooKeeperSession
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.until import until
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.coordination.id_claim import CounterRecord
 from oncelog.core.ids import Incarnation
+from oncelog.core.records.id_claim import CounterRecord
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.storage_nodes import StorageCluster, append_until_lost
-from tests.contract.ledger_world import adds_of, writer_of
+from tests.contract.storage_client.ledger_world import adds_of, writer_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(84)]
 

@@ -18,7 +18,7 @@ import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.standalone_process import command, environment
 from tests.cluster.until import until
-from tests.contract.cut_proxy import CutProxy
+from tests.contract.stores.cut_proxy import CutProxy
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.directory.storage_directory import StorageDirectory
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from oncelog.stores.registry import Registry
-from oncelog.stores.zookeeper import ZooKeeperSession
 from tests.cluster.service_process import DEADLINE_S, free_port, processes
 from tests.cluster.until import until
 

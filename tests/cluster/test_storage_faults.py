@@ -18,7 +18,7 @@ import pytest_asyncio
 import oncelog
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import ResultKind
-from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from tests.cluster.cluster_fixture import DEADLINE_S, START_S, Cluster
 from tests.cluster.loads import Load, Loads, by_future, by_list, read_all
 from tests.cluster.until import until

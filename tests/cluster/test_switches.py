@@ -53,7 +53,7 @@ async def test_disabled_dedup_stores_duplicates_and_still_records_ids(
     assert producer.deduplication
     await switch(cluster, topic, on=False)
     await until(lambda: not producer.deduplication, DEADLINE_S)  # reported although nothing is sent
-    (warning,) = [record.message for record in caplog.records if record.name == "oncelog.client.sender"]
+    (warning,) = [record.message for record in caplog.records if record.name == "oncelog.client.producing.sender"]
     assert "'importer' on public/default/off-and-on: deduplication is disabled" in warning
     late = await client.create_producer(topic, producer_name="another")
     assert not late.deduplication  # reported at once

@@ -14,7 +14,7 @@ from oncelog.rpc.metadata_codec import GATEWAY_OWNER
 from oncelog.runtime.settings import TopicOwnerSettings
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.until import until
-from tests.contract.unread_stream import Unread
+from tests.contract.owner.unread_stream import Unread
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 import oncelog
-from oncelog.stores import paths
+from oncelog.metadata_store.session import paths
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.until import until_sync
 

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from tests.contract.store_backends import Backend, MemoryBackend, ZooKeeperBackend
+from tests.contract.stores.store_backends import Backend, MemoryBackend, ZooKeeperBackend
 
 
 @pytest_asyncio.fixture(params=["memory", "zookeeper"])

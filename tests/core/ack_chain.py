@@ -3,17 +3,17 @@
 import copy
 from dataclasses import replace
 
-from oncelog.core.ids import SubscriptionNumber
-from oncelog.core.ledger.managed_ledger import EntriesAnswered
-from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import (
     Change,
     PropertiesSet,
     SubscriptionCreated,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
+from oncelog.core.chain.managed_ledger import EntriesAnswered
+from oncelog.core.ids import SubscriptionNumber
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import Serving, TopicSettings
 from tests.core.builders import A, B
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -3,9 +3,6 @@
 import zlib
 from collections.abc import Iterable, Sequence
 
-from oncelog.core.dedup.producer_state import ProducerState
-from oncelog.core.dedup.recent_batches import RecentBatch, RecentBatches
-from oncelog.core.dedup.state import DedupState
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
 from oncelog.core.formats.entry import (
     EntryHeader,
@@ -28,7 +25,10 @@ from oncelog.core.ids import (
     SequenceId,
     TopicId,
 )
-from oncelog.core.topic.events import ReceivedBatch
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.recent_batches import RecentBatch, RecentBatches
+from oncelog.core.topic_events.events import ReceivedBatch
 
 TOPIC = TopicId("0f" * 16)
 A, B, C, D = (Incarnation(name) for name in "abcd")

@@ -8,7 +8,36 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from oncelog.core.consumer.events import (
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.delivery.events import (
+    AckRequested,
+    AnswerAck,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerDetached,
+    ConsumerOpening,
+    DeliveredEntry,
+    DeliverMessages,
+    FlowReported,
+    NackRequested,
+    SeekRequested,
+    StoredEntry,
+    Subscribed,
+    SubscriptionSought,
+)
+from oncelog.core.errors import OncelogError, ServiceUnavailable, StaleSeekEpoch
+from oncelog.core.ids import (
+    ConsumerNumber,
+    EntryId,
+    Generation,
+    InstanceId,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    SeekEpoch,
+    SubscriptionNumber,
+)
+from oncelog.core.sdk.consumer.events import (
     AckSettled,
     AckWanted,
     ConsumerEffect,
@@ -27,20 +56,8 @@ from oncelog.core.consumer.events import (
     SendToOwner,
     SubscribeWanted,
 )
-from oncelog.core.consumer.session import ConsumerSession, ConsumerSessionState
-from oncelog.core.errors import OncelogError, ServiceUnavailable, StaleSeekEpoch
-from oncelog.core.ids import (
-    ConsumerNumber,
-    EntryId,
-    Generation,
-    InstanceId,
-    LedgerId,
-    OwnerEpoch,
-    Position,
-    SeekEpoch,
-    SubscriptionNumber,
-)
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.consumer.session import ConsumerSession, ConsumerSessionState
+from oncelog.core.sdk.owner_attempts import (
     LookUp,
     OwnerFound,
     SessionTimerFired,
@@ -48,23 +65,6 @@ from oncelog.core.owner_attempts import (
     StreamLost,
     TimerKey,
     TimerKind,
-)
-from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
-from oncelog.core.subscriptions.events import (
-    AckRequested,
-    AnswerAck,
-    AnswerSeek,
-    AnswerSubscribe,
-    ConsumerDetached,
-    ConsumerOpening,
-    DeliveredEntry,
-    DeliverMessages,
-    FlowReported,
-    NackRequested,
-    SeekRequested,
-    StoredEntry,
-    Subscribed,
-    SubscriptionSought,
 )
 
 INSTANCE = InstanceId(b"instance of test")

@@ -39,7 +39,7 @@ from oncelog.core.http_publish.idempotency import (
 from oncelog.core.http_publish.key_record import FoundKey, decode_key_record, encode_key_record
 from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import NO_SEQUENCE, SequenceId
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 
 
 @dataclass

@@ -30,7 +30,7 @@ from oncelog.core.ids import (
     SequenceId,
     SessionNumber,
 )
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.owner_attempts import (
     LookUp,
     OwnerFound,
     SessionTimerFired,
@@ -39,7 +39,7 @@ from oncelog.core.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.producer.events import (
+from oncelog.core.sdk.producer.events import (
     BatchesAnswered,
     Complete,
     Fail,
@@ -50,15 +50,15 @@ from oncelog.core.producer.events import (
     ReportOpen,
     SessionClosedByOwner,
 )
-from oncelog.core.producer.opening import (
+from oncelog.core.sdk.producer.opening import (
     CloseSession,
     OpenProducer,
     ProducerGranted,
     ProducerSettings,
 )
-from oncelog.core.producer.pending_batches import BatchReady, SendBatches
-from oncelog.core.producer.sequence_ids import BatchIds
-from oncelog.core.producer.session import ProducerSession, ProducerSessionState
+from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
+from oncelog.core.sdk.producer.sequence_ids import BatchIds
+from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
 
 PID = ProducerId(7)
 INSTANCE = InstanceId(b"instance of test")

@@ -24,7 +24,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
     WriteLedger,
 )
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 
 TOPIC = TopicId("0f" * 16)
 LEDGER = LedgerId(7)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
     CopyEntries,
     CopyOutcome,
@@ -32,7 +33,6 @@ from oncelog.core.repair.events import (
     WriteRecord,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
-from oncelog.core.store_status import WriteStatus
 
 TOPIC = TopicId("0f" * 16)
 LEDGER = LedgerId(7)

@@ -4,10 +4,10 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
-from oncelog.core.storage.answers import AnswerAppend, AnswerRead, ReadReceived
-from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, LedgerOrigin, RecordKind
-from oncelog.core.storage.node import AppendReceived, StorageEffect, StorageEvent, StorageNode, Synced, WriteJournal
-from oncelog.core.storage.review import AnswerReview, CheckLedger, LedgerChecked, ReviewReceived
+from oncelog.core.node.answers import AnswerAppend, AnswerRead, ReadReceived
+from oncelog.core.node.node import AppendReceived, StorageEffect, StorageEvent, StorageNode, Synced, WriteJournal
+from oncelog.core.node.node_ledger import ENTRY_KINDS, JournalRecord, LedgerOrigin, RecordKind
+from oncelog.core.node.review import AnswerReview, CheckLedger, LedgerChecked, ReviewReceived
 from tests.core.recovery_world import LEDGER, OPEN, A, checksum, entry
 
 E0, E1, E2 = entry(0), entry(1), entry(2, last_add_confirmed=0)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import Change
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.subscriptions.changes import Change
-from oncelog.core.subscriptions.state import SubscriptionsState
 
 
 def fold_changes(state: SubscriptionsState, changes: Sequence[Change]) -> None:

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from oncelog.core.errors import OncelogError
-from oncelog.core.formats.columns import encode_keys, encode_values
-from oncelog.core.formats.entry import EntryKind
-from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch, SubscriptionNumber
-from oncelog.core.subscriptions.changes import Change, IndexRange, SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.ack_state import SubscriptionsState, SubscriptionState
+from oncelog.core.acks.changes import Change, IndexRange, SubscriptionType
+from oncelog.core.acks.index_ranges import bits_of, ranges_of
+from oncelog.core.delivery.events import (
     AckRequested,
     AnswerAck,
     AnswerSubscribe,
@@ -37,11 +35,13 @@ from oncelog.core.subscriptions.events import (
     Subscribed,
     SubscriptionSought,
 )
-from oncelog.core.subscriptions.index_ranges import bits_of, ranges_of
-from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
-from oncelog.core.subscriptions.state import SubscriptionsState, SubscriptionState
-from oncelog.core.subscriptions.subscription import Subscription
-from oncelog.core.subscriptions.subscriptions import Subscriptions
+from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.subscription import Subscription
+from oncelog.core.delivery.subscriptions import Subscriptions
+from oncelog.core.errors import OncelogError
+from oncelog.core.formats.columns import encode_keys, encode_values
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch, SubscriptionNumber
 from tests.core.builders import LogOf, batch
 from tests.core.subscription_fold import fold_changes
 

@@ -4,26 +4,33 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.ids import EntryId, SeekEpoch
-from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
-from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.next_ledger import CreateLedger, LedgerPurpose
-from oncelog.core.ledger.recovery import FenceMember
-from oncelog.core.subscriptions import ack_log
-from oncelog.core.subscriptions.ack_format import ACK_ENTRY_BYTES_MAX
-from oncelog.core.subscriptions.ack_log import AckLogSettings
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks import ack_log
+from oncelog.core.acks.ack_format import ACK_ENTRY_BYTES_MAX
+from oncelog.core.acks.ack_log import AckLogSettings
+from oncelog.core.acks.changes import (
     Acked,
     IndexRange,
     PropertiesSet,
 )
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.effects import EndSession, Served, TakeoverPhase, TakeoverPhaseEnded, TopicClosed, TopicFailed
-from oncelog.core.topic.events import DrainRequested, TopicAssigned
+from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.chain.next_ledger import CreateLedger, LedgerPurpose
+from oncelog.core.ids import EntryId, SeekEpoch
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.recovery import FenceMember
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import CURSOR_PATIENCE, TopicSettings
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import (
+    EndSession,
+    Served,
+    TakeoverPhase,
+    TakeoverPhaseEnded,
+    TopicClosed,
+    TopicFailed,
+)
+from oncelog.core.topic_events.events import DrainRequested, TopicAssigned
 from tests.core.ack_chain import CREATED, NUMBER, OFTEN, Chain, numbered, shown, shown_of
 from tests.core.builders import A, B, C, D, received
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.errors import CorruptEntry, InvariantViolated
-from oncelog.core.formats.packed_fields import NUMBER_MAX
-from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber, TopicId
-from oncelog.core.subscriptions.ack_format import (
+from oncelog.core.acks.ack_format import (
     ACK_CHANGE_BYTES_MAX,
     ACK_ENTRY_BYTES_MAX,
     decode_changes,
@@ -17,7 +14,7 @@ from oncelog.core.subscriptions.ack_format import (
     encode_changes,
     split_change,
 )
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
@@ -36,6 +33,9 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionDeleted,
     SubscriptionType,
 )
+from oncelog.core.errors import CorruptEntry, InvariantViolated
+from oncelog.core.formats.packed_fields import NUMBER_MAX
+from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber, TopicId
 
 NUMBERS = st.integers(0, 300) | st.integers(0, NUMBER_MAX)
 SUBSCRIPTIONS = NUMBERS.map(SubscriptionNumber)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncelog.core.subscriptions.ack_set import AckSet
-from oncelog.core.subscriptions.changes import IndexRange
-from oncelog.core.subscriptions.roaring_blocks import BLOCK_INDEXES
+from oncelog.core.acks.ack_set import AckSet
+from oncelog.core.acks.changes import IndexRange
+from oncelog.core.acks.roaring_blocks import BLOCK_INDEXES
 
 #: Small indexes, and indexes around the ends of some blocks, with absent blocks between them.
 INDEXES = st.one_of(

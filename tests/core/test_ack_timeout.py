@@ -2,9 +2,9 @@
 
 import pytest
 
+from oncelog.core.acks.changes import DeadLettered, EvictionReason, SubscriptionType
+from oncelog.core.delivery.events import DeadLetterTopicResolved, NackRequested, ResolveDeadLetterTopic
 from oncelog.core.ids import TopicId
-from oncelog.core.subscriptions.changes import DeadLettered, EvictionReason, SubscriptionType
-from oncelog.core.subscriptions.events import DeadLetterTopicResolved, NackRequested, ResolveDeadLetterTopic
 from tests.core.subscription_world import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, RangeLimit, World, ranges
 
 DLQ = TopicId("d1" * 16)

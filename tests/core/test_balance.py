@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from oncelog.core.coordination.balance import (
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.placement.balance import (
     LOOK_AGAIN_SETTLES,
     MOVES_MIN,
     MOVES_OF_ALL,
@@ -14,8 +15,7 @@ from oncelog.core.coordination.balance import (
     ReadTopics,
     TopicsRead,
 )
-from oncelog.core.coordination.topic_placement import pick_owner
-from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.placement.topic_placement import pick_owner
 
 A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
 SETTLE_MS, REST_MS = 10_000, 60_000

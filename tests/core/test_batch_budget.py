@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
-from oncelog.core.dedup.snapshot import SnapshotManifest, SnapshotReader, encode_chunks, encode_manifest
-from oncelog.core.dedup.state import DedupState
-from oncelog.core.dedup.table import DedupTable, NothingNew
 from oncelog.core.errors import StaleSequence
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import EntryId, ProducerId
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.dedup_table import DedupTable, NothingNew
+from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
+from oncelog.core.snapshots.dedup_format import SnapshotManifest, SnapshotReader, encode_chunks, encode_manifest
 from tests.core.builders import LogOf, checksum, fold, grant, parts, plain
 
 

@@ -1,6 +1,6 @@
 """Which segment is compacted next."""
 
-from oncelog.core.storage.compaction_choice import SegmentSpace, next_segment
+from oncelog.core.node.compaction_choice import SegmentSpace, next_segment
 
 MIB = 1 << 20
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from oncelog.core.consumer.events import AckSettled, AckWanted, NackWanted, OwnerRequest
-from oncelog.core.consumer.session import ConsumerSession
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.events import AckRequested, AnswerAck, AnswerSubscribe
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch
-from oncelog.core.owner_attempts import StreamLost
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.events import AckRequested, AnswerAck, AnswerSubscribe
+from oncelog.core.sdk.consumer.events import AckSettled, AckWanted, NackWanted, OwnerRequest
+from oncelog.core.sdk.consumer.session import ConsumerSession
+from oncelog.core.sdk.owner_attempts import StreamLost
 from tests.core.consumer_world import (
     asked,
     attached,

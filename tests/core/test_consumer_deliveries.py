@@ -1,13 +1,13 @@
-"""core/consumer: which delivery of a message a consumer means, in what it asks and in what it presents."""
+"""core/sdk/consumer: which delivery of a message a consumer means, in what it asks and in what it presents."""
 
 import pytest
 
-from oncelog.core.consumer.events import AckWanted, NackWanted
-from oncelog.core.consumer.messages import COUNTS_MIN
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.events import AnswerAck, NackRequested, RecallMessages
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch
-from oncelog.core.owner_attempts import StreamLost
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.events import AnswerAck, NackRequested, RecallMessages
+from oncelog.core.sdk.consumer.events import AckWanted, NackWanted
+from oncelog.core.sdk.consumer.messages import COUNTS_MIN
+from oncelog.core.sdk.owner_attempts import StreamLost
 from tests.core.consumer_world import asked, attached, frame, ranges, reported, requests, taken
 
 C1, EPOCH0 = ConsumerNumber(1), SeekEpoch(0)

@@ -1,15 +1,15 @@
-"""core/consumer: seeks of the consumer itself and of others."""
+"""core/sdk/consumer: seeks of the consumer itself and of others."""
 
 import pytest
 
-from oncelog.core.consumer.events import (
-    AckSettled,
-    AckWanted,
-    ReportAttached,
-    ReportSought,
-    SeekSettled,
-    SeekWanted,
-    SendToOwner,
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.events import (
+    AckRequested,
+    AnswerSeek,
+    AnswerSubscribe,
+    FlowReported,
+    SeekRequested,
+    SubscriptionSought,
 )
 from oncelog.core.errors import (
     DeadlineExceeded,
@@ -19,18 +19,18 @@ from oncelog.core.errors import (
     TopicLoading,
 )
 from oncelog.core.ids import ConsumerNumber, SeekEpoch
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.consumer.events import (
+    AckSettled,
+    AckWanted,
+    ReportAttached,
+    ReportSought,
+    SeekSettled,
+    SeekWanted,
+    SendToOwner,
+)
+from oncelog.core.sdk.owner_attempts import (
     StartSessionTimer,
     StreamLost,
-)
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.events import (
-    AckRequested,
-    AnswerSeek,
-    AnswerSubscribe,
-    FlowReported,
-    SeekRequested,
-    SubscriptionSought,
 )
 from tests.core.consumer_world import (
     NUMBER,

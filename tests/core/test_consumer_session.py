@@ -1,8 +1,35 @@
-"""core/consumer: attaching, credit, acknowledgements until they are durable, reconnections, the end."""
+"""core/sdk/consumer: attaching, credit, acknowledgements until they are durable, reconnections, the end."""
 
 import pytest
 
-from oncelog.core.consumer.events import (
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.delivery.credit import UNHANDED_BYTES_MAX
+from oncelog.core.delivery.events import (
+    AckRequested,
+    AnswerAck,
+    AnswerSubscribe,
+    ConsumerActive,
+    ConsumerDetached,
+    DeliveredEntry,
+    DeliverMessages,
+    EndConsumer,
+    FlowReported,
+    HeldMessages,
+    NackRequested,
+    RecallMessages,
+    StoredEntry,
+)
+from oncelog.core.errors import (
+    ConsumerBusy,
+    ConsumerClosed,
+    EntriesLost,
+    NotOwner,
+    ServiceUnavailable,
+    SubscriptionGone,
+    TooManyRequests,
+)
+from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, OwnerEpoch, Position, SeekEpoch
+from oncelog.core.sdk.consumer.events import (
     AckSettled,
     AckWanted,
     ConsumerCloseWanted,
@@ -20,18 +47,8 @@ from oncelog.core.consumer.events import (
     SkipUnreadable,
     SubscribeWanted,
 )
-from oncelog.core.consumer.session import ConsumerSessionState
-from oncelog.core.errors import (
-    ConsumerBusy,
-    ConsumerClosed,
-    EntriesLost,
-    NotOwner,
-    ServiceUnavailable,
-    SubscriptionGone,
-    TooManyRequests,
-)
-from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, OwnerEpoch, Position, SeekEpoch
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.consumer.session import ConsumerSessionState
+from oncelog.core.sdk.owner_attempts import (
     EpochSeen,
     LookUp,
     SessionTimerFired,
@@ -39,23 +56,6 @@ from oncelog.core.owner_attempts import (
     StreamLost,
     TimerKey,
     TimerKind,
-)
-from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
-from oncelog.core.subscriptions.credit import UNHANDED_BYTES_MAX
-from oncelog.core.subscriptions.events import (
-    AckRequested,
-    AnswerAck,
-    AnswerSubscribe,
-    ConsumerActive,
-    ConsumerDetached,
-    DeliveredEntry,
-    DeliverMessages,
-    EndConsumer,
-    FlowReported,
-    HeldMessages,
-    NackRequested,
-    RecallMessages,
-    StoredEntry,
 )
 from tests.core.consumer_world import (
     INSTANCE,

@@ -2,9 +2,6 @@
 
 import pytest
 
-from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX
-from oncelog.core.dedup.state import DedupState
-from oncelog.core.dedup.table import ACCEPT, Accept, BatchVerdict, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.errors import (
     InvalidBatch,
     InvariantViolated,
@@ -18,6 +15,18 @@ from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, decode_opened
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import NO_SEQUENCE, ProducerId
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.dedup_table import (
+    ACCEPT,
+    Accept,
+    BatchVerdict,
+    DedupTable,
+    NeedIds,
+    NothingNew,
+    Refused,
+    Wait,
+)
+from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, LogOf, at, grant, parts, plain
 
 DUPLICATE, BELOW_MARK, STALE = ResultKind.DUPLICATE, ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE

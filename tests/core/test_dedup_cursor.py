@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
+from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.chain.next_ledger import DeleteLedgers
+from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.next_ledger import DeleteLedgers
-from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.dedup_cursor import CursorState, SnapshotSettings
-from oncelog.core.topic.effects import EndSession, SnapshotTaken, WriteCursorRecord
-from oncelog.core.topic.events import CursorRecordWritten
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings
 from oncelog.core.topic.serving import CURSOR_PATIENCE, Serving
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import EndSession, SnapshotTaken, WriteCursorRecord
+from oncelog.core.topic_events.events import CursorRecordWritten
 from tests.core.builders import A, B, C, D, received
 from tests.core.test_takeover import state_of, truth
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.dedup.table import Accept, BatchVerdict, DedupTable, NeedIds, NothingNew, Refused
 from oncelog.core.errors import SequenceGap, StaleSequence
 from oncelog.core.formats.batch import decode_ids, deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import Position
+from oncelog.core.publishing.dedup_table import Accept, BatchVerdict, DedupTable, NeedIds, NothingNew, Refused
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, fold, parts
 from tests.core.test_dedup import DedupWorld
 

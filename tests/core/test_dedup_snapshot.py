@@ -4,9 +4,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oncelog.core.dedup.producer_record import encode_record
-from oncelog.core.dedup.producer_state import ProducerState
-from oncelog.core.dedup.snapshot import (
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.entry import EntryKind, SequenceMode
+from oncelog.core.ids import EntryId, Generation, ProducerId
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.producer_record import encode_record
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.snapshots.dedup_format import (
     CHUNK_BYTES,
     SnapshotManifest,
     SnapshotReader,
@@ -15,10 +19,6 @@ from oncelog.core.dedup.snapshot import (
     encode_chunks,
     encode_manifest,
 )
-from oncelog.core.dedup.state import DedupState
-from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.entry import EntryKind, SequenceMode
-from oncelog.core.ids import EntryId, Generation, ProducerId
 from tests.core.builders import LogOf, at, checksum, fold, grant, plain
 
 CHUNK, MANIFEST = EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST

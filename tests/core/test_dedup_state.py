@@ -2,12 +2,12 @@
 
 import pytest
 
-from oncelog.core.dedup.recent_batches import RECENT_BATCHES_MAX, RECENT_DELTAS_BYTES_MAX, RecentBatch
-from oncelog.core.dedup.state import DedupState, recent_batch_of
 from oncelog.core.errors import CorruptEntry, LogHole
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import BEFORE_ALL, Generation, ProducerId, SequenceId, TopicId
+from oncelog.core.publishing.dedup_state import DedupState, recent_batch_of
+from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX, RECENT_DELTAS_BYTES_MAX, RecentBatch
 from tests.core.builders import PID, LogOf, at, fold, grant, parts
 
 

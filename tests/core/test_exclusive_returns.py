@@ -2,8 +2,8 @@
 
 import pytest
 
+from oncelog.core.delivery.events import ConsumerOpeningAbandoned
 from oncelog.core.errors import ConsumerBusy, NotOwner
-from oncelog.core.subscriptions.events import ConsumerOpeningAbandoned
 from tests.core.subscription_world import Client, World
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.core.coordination.first_cluster import DirectorySeen, NoAnswer, creation_refusal
+from oncelog.core.placement.first_cluster import DirectorySeen, NoAnswer, creation_refusal
 
 pytestmark = pytest.mark.hazard(85)
 

@@ -1,11 +1,11 @@
 """Forgotten batches: ids below them are answered as not verified, and nothing above them changes."""
 
-from oncelog.core.dedup.producer_state import ProducerState
-from oncelog.core.dedup.recent_batches import RecentBatch
-from oncelog.core.dedup.table import locate
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
+from oncelog.core.publishing.dedup_table import locate
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.recent_batches import RecentBatch
 
 
 def at(entry_id: int) -> Position:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from oncelog.core.coordination.id_claim import (
+from oncelog.core.errors import CorruptEntry, InvalidArgument
+from oncelog.core.ids import Incarnation
+from oncelog.core.records.id_claim import (
     ABSENT_VERSION,
     ID_MAX,
     ClaimState,
@@ -23,9 +25,7 @@ from oncelog.core.coordination.id_claim import (
     decode_counter,
     encode_counter,
 )
-from oncelog.core.errors import CorruptEntry, InvalidArgument
-from oncelog.core.ids import Incarnation
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 
 S1, S2 = Incarnation("s1"), Incarnation("s2")
 FAILURES = (WriteStatus.CONFLICT, WriteStatus.UNKNOWN)

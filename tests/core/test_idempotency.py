@@ -42,7 +42,7 @@ from oncelog.core.http_publish.idempotency import (
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from tests.core.idempotency_world import Run, World, repeat_until_answered, unavailable
 
 CLAIM = Claim("http-1", SequenceId(7), 2)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from oncelog.core.consumer.index_set import IndexSet
+from oncelog.core.sdk.consumer.index_set import IndexSet
 
 END = 40
 

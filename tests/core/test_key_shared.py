@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncelog.core.subscriptions import key_shared
-from oncelog.core.subscriptions.key_ranges import SLOTS, KeyRanges
+from oncelog.core.delivery import key_shared
+from oncelog.core.delivery.key_ranges import SLOTS, KeyRanges
 from tests.core.subscription_world import KEY_SHARED, Client, World
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
+from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
 from tests.core.recovery_world import TOPIC, entry
 
 FLOOR = LedgerId(5)

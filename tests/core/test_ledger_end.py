@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.errors import ProducerFenced
 from oncelog.core.formats.entry import (
     GIVEN_UP_GENERATIONS,
@@ -16,11 +17,10 @@ from oncelog.core.formats.entry import (
 )
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation
-from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.metadata import LedgerState, decode_ledger, encode_ledger
 from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryPhase, WriteLedger
-from oncelog.core.topic.effects import Served
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import Served
 from tests.core import recovery_world
 from tests.core.builders import A, B, C, plain, received
 from tests.core.recovery_world import OPEN, Run, entry

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import EntryId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.storage.answers import AnswerFence, FenceReceived, LedgerErased
-from oncelog.core.storage.ledger import DELETED, NOT_DELETED, LedgerOrigin, RecordKind
-from oncelog.core.storage.review import (
+from oncelog.core.node.answers import AnswerFence, FenceReceived, LedgerErased
+from oncelog.core.node.node_ledger import DELETED, NOT_DELETED, LedgerOrigin, RecordKind
+from oncelog.core.node.review import (
     AnswerReview,
     CheckLedger,
     LedgerChecked,
@@ -19,7 +19,7 @@ from oncelog.core.storage.review import (
     ReviewReceived,
     TouchRecord,
 )
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, B, C
 from tests.core.storage_disk import (
     E0,

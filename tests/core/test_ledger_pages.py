@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.coordination.ownership import WriteTopicRecord
+from oncelog.core.chain.ownership import WriteTopicRecord
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink, decode_page, encode_page
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import LedgerId
-from oncelog.core.subscriptions.retention import RetentionPolicy
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.effects import (
+from oncelog.core.policies.retention_rules import RetentionPolicy
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.retention.paging import ASK_AGAIN_MS, PageSettings
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
+from oncelog.core.topic_events.effects import (
     AnswerTruncate,
     CheckPageSupport,
     DeletePages,
@@ -20,9 +22,7 @@ from oncelog.core.topic.effects import (
     ReadLedgerPage,
     TopicFailed,
 )
-from oncelog.core.topic.events import PoliciesChanged, TruncateRequested
-from oncelog.core.topic.paging import ASK_AGAIN_MS, PageSettings
-from oncelog.core.topic.policies import TopicPolicies
+from oncelog.core.topic_events.events import PoliciesChanged, TruncateRequested
 from tests.core.builders import TOPIC, A, plain, received
 from tests.core.test_topic_subscriptions import Consuming
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -23,7 +23,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
     WriteLedger,
 )
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from tests.core.recovery_world import LEDGER, OPEN, A, B, C, Run, World, check_log, checksum, entry
 
 E0, E1, E2, E3 = (entry(i, last_add_confirmed=max(-1, i - 2)) for i in range(4))

@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.recovery import LedgerRecovered, LedgerWritten, RecoveryPhase
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from tests.core.recovery_world import LEDGER, A, B, C, Run, World, check_log, entry
 
 E0, E1, E2, E3 = (entry(i, last_add_confirmed=max(-1, i - 2)) for i in range(4))

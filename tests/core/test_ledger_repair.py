@@ -6,6 +6,7 @@ import pytest
 
 from oncelog.core.ids import EntryId
 from oncelog.core.ledger.metadata import EntryRange, LedgerState
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
     CopyEntries,
     ReadRecord,
@@ -21,7 +22,6 @@ from oncelog.core.repair.events import (
     WriteRecord,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
-from oncelog.core.store_status import WriteStatus
 from tests.core.repair_world import LEDGER, LIMITS, TOPIC, A, B, C, Copies, D, E, RepairWorld, closed, held
 
 SWAP = RepairJob(LEDGER, replace=C, target=D)

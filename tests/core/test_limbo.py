@@ -6,11 +6,11 @@ import pytest
 
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
-from oncelog.core.storage.answers import AnswerFence, AnswerRead, FenceReceived, LedgerErased, LimboCleared
-from oncelog.core.storage.ledger import RecordKind
-from oncelog.core.storage.node import DamageFound
-from oncelog.core.storage.review import CheckLedger, LedgerChecked, LedgerVerified, RecordTouched, VerifyLedger
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.node.answers import AnswerFence, AnswerRead, FenceReceived, LedgerErased, LimboCleared
+from oncelog.core.node.node import DamageFound
+from oncelog.core.node.node_ledger import RecordKind
+from oncelog.core.node.review import CheckLedger, LedgerChecked, LedgerVerified, RecordTouched, VerifyLedger
+from oncelog.core.records.status import WriteStatus
 from tests.core.recovery_world import LEDGER, OPEN, A, B, C, entry
 from tests.core.storage_disk import (
     E0,

@@ -1,11 +1,11 @@
 """Reading ahead for a subscription: when the next read begins, and how long entries that nobody takes are kept."""
 
+from oncelog.core.acks.ack_set import AckSet
+from oncelog.core.acks.changes import IndexRange
+from oncelog.core.delivery.events import MessagesRead, ReadMessages, StoredEntry
+from oncelog.core.delivery.look_ahead import READ_BYTES, UNUSED_MS_MAX, LookAhead
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
 from oncelog.core.stream_budget import NO_LIMIT
-from oncelog.core.subscriptions.ack_set import AckSet
-from oncelog.core.subscriptions.changes import IndexRange
-from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, StoredEntry
-from oncelog.core.subscriptions.look_ahead import READ_BYTES, UNUSED_MS_MAX, LookAhead
 from tests.core.subscription_world import Step
 
 NUMBER = SubscriptionNumber(1)

@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.acks.ack_log import AckLogSettings
+from oncelog.core.acks.changes import Acked, ConsumerGranted, IndexRange, Sought
+from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.entry import (
     GIVEN_UP_GENERATIONS,
@@ -15,13 +18,10 @@ from oncelog.core.formats.entry import (
     peek_header,
 )
 from oncelog.core.ids import EntryId, Generation, LedgerId, SeekEpoch
-from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.subscriptions.ack_log import AckLogSettings
-from oncelog.core.subscriptions.changes import Acked, ConsumerGranted, IndexRange, Sought
-from oncelog.core.topic.effects import TopicFailed, WriteCursorRecord
-from oncelog.core.topic.events import TopicTimerFired
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import TopicFailed, WriteCursorRecord
+from oncelog.core.topic_events.events import TopicTimerFired
 from tests.core.ack_chain import NUMBER, OFTEN, Chain, shown, shown_of
 from tests.core.builders import A, B, C
 from tests.core.test_lost_entries import give_up, lose

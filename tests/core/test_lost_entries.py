@@ -3,15 +3,15 @@ passes over them, and the log says what was given up."""
 
 import pytest
 
+from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.errors import EntriesLost, ProducerFenced
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES, GivenUp
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.metadata import EntryRange
-from oncelog.core.topic.effects import TopicFailed
-from oncelog.core.topic.events import TopicTimerFired
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import TopicFailed
+from oncelog.core.topic_events.events import TopicTimerFired
 from tests.core.builders import plain, received
 from tests.core.test_ledger_end import given_up_of
 from tests.core.topic_world import Owner, World

@@ -3,6 +3,7 @@
 import pytest
 
 from oncelog.core.ids import Incarnation
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
     ReadRecord,
     RepairFinished,
@@ -13,7 +14,6 @@ from oncelog.core.repair.events import (
     VerifyCopy,
     WriteRecord,
 )
-from oncelog.core.store_status import WriteStatus
 from tests.core.repair_world import LEDGER, OWNER, A, B, C, Copies, D, E, RepairWorld, closed, held
 from tests.core.test_ledger_repair import SWAP, lost_disk, span
 

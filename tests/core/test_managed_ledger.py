@@ -5,10 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from oncelog.core.errors import InvariantViolated
-from oncelog.core.formats.entry import EntryKind
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger.managed_ledger import (
+from oncelog.core.chain.managed_ledger import (
     AckQuorumLost,
     CloseLedger,
     EntriesAnswered,
@@ -20,10 +17,7 @@ from oncelog.core.ledger.managed_ledger import (
     MemberLost,
     SendAdds,
 )
-from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import (
+from oncelog.core.chain.next_ledger import (
     ClaimLedgerId,
     CreateLedger,
     DeleteLedgers,
@@ -34,7 +28,13 @@ from oncelog.core.ledger.next_ledger import (
     NextLedger,
     NextState,
 )
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.records.status import WriteStatus
 from tests.core.builders import TOPIC, A, B, C, D, checksum
 
 LOG, OK = LedgerPurpose.LOG, WriteStatus.OK

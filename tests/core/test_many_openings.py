@@ -4,10 +4,10 @@ import pytest
 
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import ProducerId
-from oncelog.core.topic.effects import AllocateProducerId
-from oncelog.core.topic.events import ProducerIdAllocated
-from oncelog.core.topic.opening_queue import Opening
-from oncelog.core.topic.openings import Openings
+from oncelog.core.publishing.opening_queue import Opening
+from oncelog.core.publishing.openings import Openings
+from oncelog.core.topic_events.effects import AllocateProducerId
+from oncelog.core.topic_events.events import ProducerIdAllocated
 from tests.core.test_topic import serving
 
 

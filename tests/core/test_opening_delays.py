@@ -1,10 +1,10 @@
 """Requests to open a producer on a topic that does not serve: the core decides when clients get the cause."""
 
+from oncelog.core.chain.managed_ledger import CloseLedger
+from oncelog.core.chain.next_ledger import CreateLedger
 from oncelog.core.errors import NotEnoughStorageNodes
-from oncelog.core.ledger.managed_ledger import CloseLedger
-from oncelog.core.ledger.next_ledger import CreateLedger
-from oncelog.core.topic.effects import ExplainDelay
-from oncelog.core.topic.events import OpeningsDelayed
+from oncelog.core.topic_events.effects import ExplainDelay
+from oncelog.core.topic_events.events import OpeningsDelayed
 from tests.core.topic_world import SETTINGS, Owner, World
 
 

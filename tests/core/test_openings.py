@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncelog.core.coordination.ownership import ReadTopicRecord
-from oncelog.core.dedup.producer_record import decode_row, encode_row
+from oncelog.core.chain.managed_ledger import SendAdds
+from oncelog.core.chain.ownership import ReadTopicRecord
 from oncelog.core.errors import (
     InvalidArgument,
     ModeMismatch,
@@ -17,16 +17,16 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId
-from oncelog.core.ledger.managed_ledger import SendAdds
-from oncelog.core.topic.effects import AllocateProducerId, EndSession, StartTopicTimer
-from oncelog.core.topic.events import (
+from oncelog.core.publishing.producer_record import decode_row, encode_row
+from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
+from oncelog.core.topic_events.effects import AllocateProducerId, EndSession, StartTopicTimer
+from oncelog.core.topic_events.events import (
     HigherEpochReported,
     OpeningAbandoned,
     ProducerIdAllocated,
     SessionClosed,
     TopicTimerFired,
 )
-from oncelog.core.topic.reconnect_grace import RETURN_TIMER
 from tests.core.builders import CONTIGUOUS, PID, A, B, C, received
 from tests.core.test_topic import serving
 from tests.core.topic_world import Owner

@@ -2,7 +2,8 @@
 
 import pytest
 
-from oncelog.core.coordination.owner_suspicion import (
+from oncelog.core.ids import Incarnation
+from oncelog.core.placement.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
     HostUnreachable,
@@ -13,7 +14,6 @@ from oncelog.core.coordination.owner_suspicion import (
     StreamClosed,
     StreamOpened,
 )
-from oncelog.core.ids import Incarnation
 
 O1, O2 = Incarnation("o1"), Incarnation("o2")
 

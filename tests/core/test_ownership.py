@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.core.coordination.ownership import (
+from oncelog.core.chain.ownership import (
     AcksLinked,
     Deposed,
     Linked,
@@ -23,7 +23,7 @@ from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, Topic
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from tests.core.builders import TOPIC, A, B
 
 READ: list[object] = [ReadTopicRecord(TOPIC)]

@@ -5,12 +5,12 @@ from itertools import product
 
 import pytest
 
-from oncelog.core.coordination.ownership import Deposed, Owned, Ownership, TopicRecordRead
+from oncelog.core.chain.ownership import Deposed, Owned, Ownership, TopicRecordRead
+from oncelog.core.chain.ownership_proof import OwnershipProof, assess, may_wait
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import FenceState
-from oncelog.core.ledger.ownership_proof import OwnershipProof, assess, may_wait
 from oncelog.core.ledger.quorum import fence_suffices
 
 HELD, FENCED, UNKNOWN = FenceState.HELD, FenceState.FENCED, FenceState.UNKNOWN

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.ids import SeekEpoch, SubscriptionNumber
-from oncelog.core.subscriptions.ack_set import AckSet
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.ack_set import AckSet
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import (
     Acked,
     Change,
     IndexRange,
@@ -17,10 +17,10 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionCreated,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.limits import Judge
-from oncelog.core.subscriptions.pause import TOPIC_STATE_BYTES_MAX, AckStateJudge, PausePolicy
-from oncelog.core.subscriptions.roaring_blocks import BITSET_BYTES, BLOCK_INDEXES, Block, BlockForm
-from oncelog.core.subscriptions.state import SubscriptionsState
+from oncelog.core.acks.roaring_blocks import BITSET_BYTES, BLOCK_INDEXES, Block, BlockForm
+from oncelog.core.delivery.limits import Judge
+from oncelog.core.ids import SeekEpoch, SubscriptionNumber
+from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX, AckStateJudge, PausePolicy
 from tests.core.builders import at
 
 MESSAGES = 200

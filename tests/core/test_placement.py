@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.coordination.topic_placement import (
+from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.member_selection import pick_members
+from oncelog.core.placement.topic_placement import (
     NoOwnerLive,
     NotifyOwner,
     OwnersView,
@@ -23,11 +27,7 @@ from oncelog.core.coordination.topic_placement import (
     UnloadRequested,
     pick_owner,
 )
-from oncelog.core.errors import InvalidArgument
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.member_selection import pick_members
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 
 TOPIC = TopicId("0a" * 16)
 NODES = tuple(Incarnation(f"n{i}") for i in range(8))

@@ -17,7 +17,7 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.owner_attempts import (
     LookUp,
     OwnerFound,
     SessionTimerFired,
@@ -26,7 +26,7 @@ from oncelog.core.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.producer.events import (
+from oncelog.core.sdk.producer.events import (
     CloseWanted,
     Complete,
     Fail,
@@ -35,9 +35,9 @@ from oncelog.core.producer.events import (
     SessionClosedByOwner,
     SessionDedupToggled,
 )
-from oncelog.core.producer.opening import BATCH_OVERHEAD_BYTES, CloseSession, OpenRefused
-from oncelog.core.producer.pending_batches import SendBatches
-from oncelog.core.producer.session import ProducerSessionState
+from oncelog.core.sdk.producer.opening import BATCH_OVERHEAD_BYTES, CloseSession, OpenRefused
+from oncelog.core.sdk.producer.pending_batches import SendBatches
+from oncelog.core.sdk.producer.session import ProducerSessionState
 from tests.core.producer_world import (
     PID,
     answered,

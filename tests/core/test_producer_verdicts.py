@@ -19,17 +19,24 @@ from oncelog.core.errors import (
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.owner_attempts import (
     OwnerFound,
     SessionTimerFired,
     StreamLost,
     TimerKey,
     TimerKind,
 )
-from oncelog.core.producer.events import CloseWanted, Complete, Fail, FailProducer, ProducerEffect, SessionClosedByOwner
-from oncelog.core.producer.opening import CloseSession, OpenRefused
-from oncelog.core.producer.sequence_ids import BatchIds
-from oncelog.core.producer.session import ProducerSessionState
+from oncelog.core.sdk.producer.events import (
+    CloseWanted,
+    Complete,
+    Fail,
+    FailProducer,
+    ProducerEffect,
+    SessionClosedByOwner,
+)
+from oncelog.core.sdk.producer.opening import CloseSession, OpenRefused
+from oncelog.core.sdk.producer.sequence_ids import BatchIds
+from oncelog.core.sdk.producer.session import ProducerSessionState
 from tests.core.producer_world import (
     World,
     answered,

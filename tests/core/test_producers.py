@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.dedup.producer_record import ProducerRow, encode_row
-from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import Generation, InstanceId, ProducerId
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.producer_record import ProducerRow, encode_row
 from tests.core.builders import LogOf, fold, grant, plain
 from tests.core.test_dedup_snapshot import LOGS
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from oncelog.core.dedup.recent_batches import RecentBatch, RecentBatches
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import encode_deltas
 from oncelog.core.ids import SEQUENCE_ID_MAX, EntryId, LedgerId, Position, SequenceId
+from oncelog.core.publishing.recent_batches import RecentBatch, RecentBatches
 
 
 def drawn(rng: random.Random, count: int) -> list[RecentBatch]:

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncelog.core.errors import InvalidArgument, ServiceUnavailable
-from oncelog.core.ids import TopicId
-from oncelog.core.subscriptions.changes import DeadLettered, IndexRange, SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.changes import DeadLettered, IndexRange, SubscriptionType
+from oncelog.core.delivery.events import (
     COUNTED_MAX,
     ConsumerActive,
     DeadLetterStored,
@@ -16,6 +14,8 @@ from oncelog.core.subscriptions.events import (
     PublishDeadLetter,
     ResolveDeadLetterTopic,
 )
+from oncelog.core.errors import InvalidArgument, ServiceUnavailable
+from oncelog.core.ids import TopicId
 from tests.core.subscription_world import FAILOVER, KEY_SHARED, SHARED, Client, World
 
 DLQ, OTHER_DLQ = TopicId("d1" * 16), TopicId("d2" * 16)

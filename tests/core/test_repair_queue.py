@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
-from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.queue_events import (

@@ -7,6 +7,7 @@ import pytest
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerState
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.assessment import DirectoryView, StorageNodes
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import (
@@ -25,7 +26,6 @@ from oncelog.core.repair.events import (
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.repair.queue_events import AskOwnerToRoll, DamageReported
 from oncelog.core.repair.replacement import decommission_refusal
-from oncelog.core.store_status import WriteStatus
 from tests.core.repair_world import LEDGER, TOPIC, A, B, C, Copies, D, E, RepairWorld, closed, held
 from tests.core.test_ledger_repair import SWAP, lost_disk
 from tests.core.test_repair_queue import LOG, OWNER, QueueWorld, record

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.ids import LedgerId, Position, SeekEpoch, SubscriptionNumber
-from oncelog.core.subscriptions.ack_set import AckSet
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.ack_set import AckSet
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import (
     Acked,
     DeadLettered,
     DeadLetterPublished,
@@ -15,7 +15,8 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionCreated,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.retention import (
+from oncelog.core.ids import LedgerId, Position, SeekEpoch, SubscriptionNumber
+from oncelog.core.policies.retention_rules import (
     CLOCK_CHECK_MS_MAX,
     CLOCK_SKEW_MS_MAX,
     ROLL_AGE_MS_MIN,
@@ -35,7 +36,6 @@ from oncelog.core.subscriptions.retention import (
     rolls_for_retention,
     trim_of,
 )
-from oncelog.core.subscriptions.state import SubscriptionsState
 from tests.core.builders import TOPIC, at
 
 ONE, TWO = SubscriptionNumber(1), SubscriptionNumber(2)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from oncelog.core.producer.routing import partition_of
+from oncelog.core.sdk.producer.routing import partition_of
 
 
 @pytest.mark.parametrize(

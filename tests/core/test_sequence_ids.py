@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from oncelog.core.errors import InvalidSequenceId
 from oncelog.core.formats.batch import BatchHeader, decode_ids
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, ProducerId
-from oncelog.core.producer.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
+from oncelog.core.sdk.producer.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**63, True, False, 1.0, "1", None, b"1"])

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.coordination.ownership import WriteTopicRecord
+from oncelog.core.chain.managed_ledger import AckQuorumLost, MemberLost, SendAdds
+from oncelog.core.chain.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger.managed_ledger import AckQuorumLost, MemberLost, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.topic.effects import EndSession, LastAddConfirmed
-from oncelog.core.topic.events import DrainRequested
 from oncelog.core.topic.serving import SMALL_PART, SMALL_PATIENCE, TopicSettings
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import EndSession, LastAddConfirmed
+from oncelog.core.topic_events.events import DrainRequested
 from tests.core.builders import A, B, C, D, received
 from tests.core.test_topic import serving, stored
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -14,7 +14,7 @@ from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.owner_attempts import (
     EpochSeen,
     LookUp,
     LookUpFailed,
@@ -25,16 +25,16 @@ from oncelog.core.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.producer.events import (
+from oncelog.core.sdk.producer.events import (
     CloseWanted,
     Complete,
     FailProducer,
     OpenWanted,
     ReportOpen,
 )
-from oncelog.core.producer.opening import CloseSession, OpenProducer, OpenRefused, WithdrawOpening
-from oncelog.core.producer.pending_batches import SendBatches
-from oncelog.core.producer.session import ProducerSession, ProducerSessionState
+from oncelog.core.sdk.producer.opening import CloseSession, OpenProducer, OpenRefused, WithdrawOpening
+from oncelog.core.sdk.producer.pending_batches import SendBatches
+from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
 from tests.core.producer_world import (
     INSTANCE,
     PID,

@@ -1,15 +1,15 @@
 """Producer sessions: their order, what blocks them, and that the end of one does not affect the others."""
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
+from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
+from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
-from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.topic.effects import AnswerBatches, EndSession, ReadEntryIds
-from oncelog.core.topic.events import SessionClosed
-from oncelog.core.topic.sessions import BlockedOn
+from oncelog.core.publishing.sessions import BlockedOn
+from oncelog.core.topic_events.effects import AnswerBatches, EndSession, ReadEntryIds
+from oncelog.core.topic_events.events import SessionClosed
 from tests.core.builders import CONTIGUOUS, PID, A, B, received
 from tests.core.test_topic import serving, stored
 from tests.core.topic_world import Owner

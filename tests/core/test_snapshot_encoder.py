@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.dedup.snapshot import SnapshotManifest, SnapshotReader, encode_manifest
-from oncelog.core.dedup.snapshot_encoder import SnapshotEncoder
-from oncelog.core.dedup.state import DedupState
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.snapshots.dedup_encoder import SnapshotEncoder
+from oncelog.core.snapshots.dedup_format import SnapshotManifest, SnapshotReader, encode_manifest
 from tests.core.builders import LogOf, checksum, fold, grant, plain
 from tests.core.test_dedup_snapshot import LOGS, Written
 

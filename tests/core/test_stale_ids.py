@@ -1,10 +1,10 @@
-"""core/dedup: ids that were never stored (hazard 9); each message of a batch has its own answer."""
+"""core/publishing: ids that were never stored (hazard 9); each message of a batch has its own answer."""
 
 import pytest
 
-from oncelog.core.dedup.table import Accept, NothingNew
 from oncelog.core.errors import StaleSequence
 from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultRange
+from oncelog.core.publishing.dedup_table import Accept, NothingNew
 from tests.core.builders import CONTIGUOUS, at, parts, sequence
 from tests.core.test_dedup import DUPLICATE, STALE, DedupWorld, known, refused
 

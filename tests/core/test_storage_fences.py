@@ -6,10 +6,10 @@ import pytest
 
 from oncelog.core.ids import EntryId
 from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
-from oncelog.core.storage.answers import AnswerAppend, AnswerFence, AnswerRead, FenceReceived, ReadReceived
-from oncelog.core.storage.ledger import RecordKind
-from oncelog.core.storage.node import StorageEffect
-from oncelog.core.storage.review import CheckLedger, LedgerChecked
+from oncelog.core.node.answers import AnswerAppend, AnswerFence, AnswerRead, FenceReceived, ReadReceived
+from oncelog.core.node.node import StorageEffect
+from oncelog.core.node.node_ledger import RecordKind
+from oncelog.core.node.review import CheckLedger, LedgerChecked
 from tests.core.recovery_world import LEDGER, OPEN, A, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, read, read_answer, writable
 

@@ -2,15 +2,15 @@
 
 import pytest
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.storage.answers import AnswerFence, AnswerRead, FenceReceived, ReadReceived
-from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
-from oncelog.core.storage.node import AppendReceived, ReadOnlyChanged, StorageNode
-from oncelog.core.storage.review import CheckLedger, LedgerChecked
+from oncelog.core.node.answers import AnswerFence, AnswerRead, FenceReceived, ReadReceived
+from oncelog.core.node.node import AppendReceived, ReadOnlyChanged, StorageNode
+from oncelog.core.node.node_ledger import LedgerOrigin, RecordKind
+from oncelog.core.node.review import CheckLedger, LedgerChecked
 from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, B, C, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, writable
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.core.coordination.store_history import StoreHistory
+from oncelog.core.placement.store_history import StoreHistory
 
 pytestmark = pytest.mark.hazard(85)
 

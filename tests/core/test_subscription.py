@@ -4,6 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.acks.changes import ConsumerGranted
+from oncelog.core.delivery.events import (
+    AnswerAdmin,
+    AnswerSeek,
+    ConsumerActive,
+    CreateRequested,
+    DeleteRequested,
+    PropertiesRequested,
+    SeekRequested,
+    SkipRequested,
+)
+from oncelog.core.delivery.subscription import DEFERRED_MAX
 from oncelog.core.errors import (
     ConsumerBusy,
     ConsumerFenced,
@@ -17,18 +29,6 @@ from oncelog.core.errors import (
     SubscriptionTypeMismatch,
     TooManyRequests,
 )
-from oncelog.core.subscriptions.changes import ConsumerGranted
-from oncelog.core.subscriptions.events import (
-    AnswerAdmin,
-    AnswerSeek,
-    ConsumerActive,
-    CreateRequested,
-    DeleteRequested,
-    PropertiesRequested,
-    SeekRequested,
-    SkipRequested,
-)
-from oncelog.core.subscriptions.subscription import DEFERRED_MAX
 from tests.core.subscription_world import EXCLUSIVE, FAILOVER, SHARED, Client, World
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import get_args
 
-from oncelog.core.subscriptions.events import ConsumerEffect, ConsumerEvent
+from oncelog.core.delivery.events import ConsumerEffect, ConsumerEvent
 
 
 def test_events_and_effects_of_consumers_cannot_be_changed() -> None:

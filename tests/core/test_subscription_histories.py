@@ -9,9 +9,8 @@ from random import Random
 
 import pytest
 
-from oncelog.core.ids import TopicId
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.events import (
     AnswerAck,
     ConsumerEffect,
     DeadLetterStored,
@@ -21,7 +20,8 @@ from oncelog.core.subscriptions.events import (
     ResolveDeadLetterTopic,
     Subscribed,
 )
-from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.ids import TopicId
 from tests.core.subscription_fold import fold_changes
 from tests.core.subscription_world import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Client, RangeLimit, World
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from oncelog.core.acks.ack_state import SubscriptionState
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery import acknowledging
+from oncelog.core.delivery.limits import NO_LIMITS
 from oncelog.core.errors import TooManyRequests
-from oncelog.core.subscriptions import acknowledging
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.limits import NO_LIMITS
-from oncelog.core.subscriptions.state import SubscriptionState
 from tests.core.subscription_world import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Client, RangeLimit, World
 
 

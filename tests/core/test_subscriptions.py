@@ -2,17 +2,15 @@
 
 import pytest
 
-from oncelog.core.errors import Conflict, LimitReached, NotOwner, ServiceUnavailable, SubscriptionGone, TooManyRequests
-from oncelog.core.ids import SeekEpoch, SubscriptionNumber
-from oncelog.core.subscriptions.attachments import CONSUMERS_MAX
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.changes import (
     EvictionReason,
     IndexRange,
     MessagesSkipped,
     SubscriptionCreated,
     SubscriptionDeleted,
 )
-from oncelog.core.subscriptions.events import (
+from oncelog.core.delivery.attachments import CONSUMERS_MAX
+from oncelog.core.delivery.events import (
     AnswerAdmin,
     ConsumerOpening,
     ConsumerOpeningAbandoned,
@@ -21,7 +19,9 @@ from oncelog.core.subscriptions.events import (
     MessagesEvicted,
     SkipRequested,
 )
-from oncelog.core.subscriptions.limits import ROLE_SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_MAX
+from oncelog.core.delivery.limits import ROLE_SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_MAX
+from oncelog.core.errors import Conflict, LimitReached, NotOwner, ServiceUnavailable, SubscriptionGone, TooManyRequests
+from oncelog.core.ids import SeekEpoch, SubscriptionNumber
 from tests.core.subscription_fold import fold_changes
 from tests.core.subscription_world import EXCLUSIVE, SHARED, World, ranges
 

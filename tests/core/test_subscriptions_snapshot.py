@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.errors import CorruptEntry
-from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber
-from oncelog.core.subscriptions.ack_set import AckSet
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.ack_set import AckSet
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
@@ -25,10 +24,11 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionDeleted,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.digest import state_digest
-from oncelog.core.subscriptions.roaring_blocks import BITSET_BYTES, BLOCK_INDEXES, Block, BlockForm, check_block
-from oncelog.core.subscriptions.snapshot_format import CHUNK_BYTES, encode_subscriptions, restore_subscriptions
-from oncelog.core.subscriptions.state import SubscriptionsState
+from oncelog.core.acks.digest import state_digest
+from oncelog.core.acks.roaring_blocks import BITSET_BYTES, BLOCK_INDEXES, Block, BlockForm, check_block
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber
+from oncelog.core.snapshots.ack_snapshot import CHUNK_BYTES, encode_subscriptions, restore_subscriptions
 from tests.core.builders import TOPIC, at
 
 ONE, TWO, THREE = SubscriptionNumber(1), SubscriptionNumber(2), SubscriptionNumber(3)

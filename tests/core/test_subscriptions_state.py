@@ -2,11 +2,9 @@
 
 import pytest
 
-from oncelog.core.errors import CorruptEntry, LogHole
-from oncelog.core.formats.entry import EntryHeader, EntryKind, GivenUp, encode_given_up
-from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, SeekEpoch, SubscriptionNumber, TopicId
-from oncelog.core.subscriptions.ack_format import encode_change, encode_changes
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.ack_format import encode_change, encode_changes
+from oncelog.core.acks.ack_state import DeadLetterPlace, Ignored, SubscriptionsState
+from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
@@ -25,7 +23,9 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionDeleted,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.state import DeadLetterPlace, Ignored, SubscriptionsState
+from oncelog.core.errors import CorruptEntry, LogHole
+from oncelog.core.formats.entry import EntryHeader, EntryKind, GivenUp, encode_given_up
+from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, SeekEpoch, SubscriptionNumber, TopicId
 from tests.core.builders import TOPIC, at
 
 ONE, TWO = SubscriptionNumber(1), SubscriptionNumber(2)

@@ -11,12 +11,12 @@ from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryFailed
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.effects import ReadEntries, Served, TakeoverPhase, TakeoverPhaseEnded, TopicFailed
-from oncelog.core.topic.events import EntriesRead, TopicAssigned, TopicTimerFired
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import ReadEntries, Served, TakeoverPhase, TakeoverPhaseEnded, TopicFailed
+from oncelog.core.topic_events.events import EntriesRead, TopicAssigned, TopicTimerFired
 from tests.core.builders import A, B, C, plain, received
 from tests.core.topic_world import SETTINGS, Owner, World
 

@@ -8,10 +8,11 @@ from oncelog.core.formats.topic_record import CursorLink, CursorRecord, LedgerLi
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import LedgerRead, ReadLedger, WriteLedger
-from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.cursor_claim import CursorClaim
-from oncelog.core.topic.dedup_cursor import TakenOver
-from oncelog.core.topic.effects import (
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.snapshots.cursor_claim import CursorClaim
+from oncelog.core.snapshots.snapshot_writer import TakenOver
+from oncelog.core.topic.takeover import Takeover, TakeoverState
+from oncelog.core.topic_events.effects import (
     CursorRecoveryTimedOut,
     ReadCursorRecord,
     ReadEntries,
@@ -23,8 +24,7 @@ from oncelog.core.topic.effects import (
     TopicEffect,
     WriteCursorRecord,
 )
-from oncelog.core.topic.events import CursorRecordRead, CursorRecordWritten, TakeoverEvent, TopicTimerFired
-from oncelog.core.topic.takeover import Takeover, TakeoverState
+from oncelog.core.topic_events.events import CursorRecordRead, CursorRecordWritten, TakeoverEvent, TopicTimerFired
 from tests.core.builders import TOPIC, A, B, C, checksum
 
 EPOCH = OwnerEpoch(5)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from oncelog.core.ledger.managed_ledger import SendAdds
+from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.topic.effects import StartTopicTimer
-from oncelog.core.topic.events import TopicTimerFired
+from oncelog.core.topic_events.effects import StartTopicTimer
+from oncelog.core.topic_events.events import TopicTimerFired
 from tests.core.ack_chain import CREATED, Chain
 from tests.core.builders import A, B, C, D, received
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -5,19 +5,20 @@ from typing import get_args
 
 import pytest
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
+from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
+from oncelog.core.chain.next_ledger import CreateLedger, DeleteLedgers
+from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers
 from oncelog.core.ledger.recovery import ReadLedger
-from oncelog.core.topic.effects import (
+from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import (
     NotifyDedupToggled,
     ReadEntries,
     Served,
@@ -28,7 +29,7 @@ from oncelog.core.topic.effects import (
     TopicClosed,
     TopicDeposed,
 )
-from oncelog.core.topic.events import (
+from oncelog.core.topic_events.events import (
     DedupToggled,
     DrainRequested,
     HigherEpochReported,
@@ -37,7 +38,6 @@ from oncelog.core.topic.events import (
     TopicTimerFired,
     TrimRequested,
 )
-from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, plain, received
 from tests.core.test_takeover import OFTEN, history, state_of
 from tests.core.topic_world import SETTINGS, Owner, World

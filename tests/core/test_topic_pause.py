@@ -8,11 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from oncelog.core.formats.batch import peek_batch
-from oncelog.core.formats.columns import encode_keys, encode_values
-from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
-from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.delivery.events import (
     AckRequested,
     AnswerSubscribe,
     ConsumerDetached,
@@ -24,9 +21,12 @@ from oncelog.core.subscriptions.events import (
     Subscribed,
     SubscriptionSought,
 )
-from oncelog.core.subscriptions.pause import PausePolicy
-from oncelog.core.topic.events import PoliciesChanged, ReceivedBatch
-from oncelog.core.topic.policies import TopicPolicies
+from oncelog.core.formats.batch import peek_batch
+from oncelog.core.formats.columns import encode_keys, encode_values
+from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
+from oncelog.core.policies.ack_state_limit import PausePolicy
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.topic_events.events import PoliciesChanged, ReceivedBatch
 from tests.core.builders import batch
 from tests.core.topic_world import Owner, World
 

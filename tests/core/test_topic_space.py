@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.chain.managed_ledger import SendAdds
+from oncelog.core.delivery.events import SeekRequested
 from oncelog.core.errors import BacklogQuotaExceeded, NotOwner, ServiceUnavailable, TopicLoading
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.subscriptions.events import SeekRequested
-from oncelog.core.subscriptions.pause import PausePolicy
-from oncelog.core.subscriptions.retention import BacklogQuota, QuotaAction, RetentionPolicy
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.effects import AnswerTruncate, CheckClock, EndSession, ReadLedgerEnds
-from oncelog.core.topic.events import DrainRequested, PoliciesChanged, TruncateRequested
-from oncelog.core.topic.policies import TopicPolicies
-from oncelog.core.topic.space import TRUNCATE_WAIT_MS
+from oncelog.core.policies.ack_state_limit import PausePolicy
+from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction, RetentionPolicy
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.retention.topic_retention import TRUNCATE_WAIT_MS
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
+from oncelog.core.topic_events.effects import AnswerTruncate, CheckClock, EndSession, ReadLedgerEnds
+from oncelog.core.topic_events.events import DrainRequested, PoliciesChanged, TruncateRequested
 from tests.core.builders import A, B, received
 from tests.core.test_topic_subscriptions import SMALL, Consuming
 from tests.core.topic_world import SETTINGS, Owner, World

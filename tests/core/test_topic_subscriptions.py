@@ -5,12 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.errors import NotOwner, OncelogError, TopicLoading
-from oncelog.core.ids import ConsumerNumber, EntryId, Generation, Incarnation, LedgerId, Position, SeekEpoch
-from oncelog.core.ledger.managed_ledger import EntriesAnswered
-from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.chain.managed_ledger import EntriesAnswered
+from oncelog.core.delivery.events import (
     AckRequested,
     AnswerAck,
     AnswerAdmin,
@@ -24,11 +21,14 @@ from oncelog.core.subscriptions.events import (
     SeekRequested,
     Subscribed,
 )
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.effects import EndSession, TopicClosed
-from oncelog.core.topic.events import DrainRequested, TrimRequested
+from oncelog.core.errors import NotOwner, OncelogError, TopicLoading
+from oncelog.core.ids import ConsumerNumber, EntryId, Generation, Incarnation, LedgerId, Position, SeekEpoch
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import EndSession, TopicClosed
+from oncelog.core.topic_events.events import DrainRequested, TrimRequested
 from tests.core.builders import A, B, received
 from tests.core.topic_world import SETTINGS, Owner, World
 

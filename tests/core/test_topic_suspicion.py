@@ -2,16 +2,16 @@
 
 import pytest
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.chain.managed_ledger import LedgerCloseAnswered
+from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import NotOwner, ProducerBusy, SessionEnded
 from oncelog.core.formats.opening import Granted, OnConflict
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
-from oncelog.core.ledger.managed_ledger import LedgerCloseAnswered
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.effects import AllocateProducerId, EndSession, TopicDeposed
-from oncelog.core.topic.events import EntryIdsRead, HigherEpochReported, ProducerIdAllocated, TrimRequested
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import AllocateProducerId, EndSession, TopicDeposed
+from oncelog.core.topic_events.events import EntryIdsRead, HigherEpochReported, ProducerIdAllocated, TrimRequested
 from tests.core.builders import A, B, parts, received
 from tests.core.test_takeover import state_of, truth
 from tests.core.test_topic import serving, stored

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.dedup.state import DedupState
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.chain.managed_ledger import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
+from oncelog.core.chain.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
+from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.delivery.events import MessagesRead, ReadMessages, StoredEntry
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
@@ -19,11 +22,9 @@ from oncelog.core.formats.ledger_page import ListPage, decode_page, encode_page
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
-from oncelog.core.ledger.managed_ledger import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
 from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
@@ -36,10 +37,11 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
     WriteLedger,
 )
-from oncelog.core.store_status import WriteStatus
-from oncelog.core.subscriptions.events import MessagesRead, ReadMessages, StoredEntry
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.core.topic.effects import (
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Topic
+from oncelog.core.topic_events.effects import (
     AllocateProducerId,
     AnswerBatches,
     AnswerOpen,
@@ -57,7 +59,7 @@ from oncelog.core.topic.effects import (
     TopicEffect,
     WriteCursorRecord,
 )
-from oncelog.core.topic.events import (
+from oncelog.core.topic_events.events import (
     BatchesReceived,
     ClockChecked,
     CursorRecordRead,
@@ -76,8 +78,6 @@ from oncelog.core.topic.events import (
     TopicEvent,
     TopicTimerFired,
 )
-from oncelog.core.topic.serving import TopicSettings
-from oncelog.core.topic.topic import Topic
 from tests.core.builders import TOPIC, A, B, C, checksum, fold
 
 SETTINGS = TopicSettings()

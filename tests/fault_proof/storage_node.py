@@ -13,7 +13,7 @@ def main() -> int:
     disk.install()
     # The product binds functions of `os` when it is imported.
     from oncelog.log_storage.__main__ import main as serve
-    from oncelog.log_storage.segment_writer import DiskCalls
+    from oncelog.log_storage.directory.segment_writer import DiskCalls
 
     return serve(DiskCalls(step=disk.named_step))
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from oncelog.core.ids import EntryId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.pipeline.audit.copy_reading import CopyReading
 from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
 from oncelog.pipeline.cluster import Members, storage_of
 from oncelog.runtime.credentials import PLAIN
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.registry import Registry
-from oncelog.stores.zookeeper import ZooKeeperSession
 from oncelog.verify.copies import compare_copies
 from tests.cluster.cluster_fixture import Cluster
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from oncelog.lab.demo.flights import FLIGHTS, cache_directory, fetch
+from oncelog_lab.demo.flights import FLIGHTS, cache_directory, fetch
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.until import until
 from tests.jobs_proof.inputs import SOURCE, WAVES, Files, cut, messages_of, partition_topic, publish_wave, write_files

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
+from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
 from tests.kubernetes.chart import TIMEOUT_S, environment, one
 
 #: Number of attempts of a ZooKeeper server to connect to the elected leader.

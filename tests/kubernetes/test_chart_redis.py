@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.redis_process import RedisProcess
+from tests.contract.stores.redis_process import RedisProcess
 from tests.kubernetes.chart import Manifest, containers, environment, one
 
 TIMEOUT_S = 60

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from oncelog.lab.chaos.session import StartWorkload
-from oncelog.lab.failures import FaultMissed, LabFailed
-from oncelog.lab.faults.injector import InjectedFault
-from oncelog.lab.faults.kinds import VICTIM_COMPONENT, Component, Fault, FaultKind, why_not
-from oncelog.lab.verdict import LogVerdict
-from oncelog.lab.workload.link import WorkloadLink
+from oncelog_lab.chaos.session import StartWorkload
+from oncelog_lab.failures import FaultMissed, LabFailed
+from oncelog_lab.faults.injector import InjectedFault
+from oncelog_lab.faults.kinds import VICTIM_COMPONENT, Component, Fault, FaultKind, why_not
+from oncelog_lab.verdict import LogVerdict
+from oncelog_lab.workload.link import WorkloadLink
 
 COUNTS: Mapping[Component, int] = dict(zip(Component, (3, 3, 2, 3, 1), strict=True))
 PERFECT: Mapping[str, Any] = LogVerdict(acked=10, stored=10).to_json()

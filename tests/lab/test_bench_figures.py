@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oncelog.lab.bench.figures import BenchRow, FigureTarget, Latencies, percentile
-from oncelog.lab.bench.plot import plot
-from oncelog.lab.bench.table import print_table, to_json
-from oncelog.lab.failures import LabFailed
+from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, percentile
+from oncelog_lab.bench.plot import plot
+from oncelog_lab.bench.table import print_table, to_json
+from oncelog_lab.failures import LabFailed
 
 
 def test_percentile_is_the_smallest_value_that_covers_its_share() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from oncelog.lab.chaos.commands import app as chaos
-from oncelog.lab.faults.container_pause import processes_of
+from oncelog_lab.chaos.commands import app as chaos
+from oncelog_lab.faults.container_pause import processes_of
 from tests.cluster.standalone_process import COMMAND_TIMEOUT_S, command, environment
 
 

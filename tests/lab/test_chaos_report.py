@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from oncelog.lab.acknowledgements import AckPause
-from oncelog.lab.chaos.report import ChaosReport, gap_ms, make_report, pauses_text, show_report
-from oncelog.lab.chaos.runner import FaultHit, FaultMiss, FaultResults
-from oncelog.lab.chaos.schedule import FaultStep
-from oncelog.lab.faults.injector import InjectedFault
-from oncelog.lab.faults.kinds import Fault, FaultKind
-from oncelog.lab.faults.replacement import WAITED_S
-from oncelog.lab.verdict import LogVerdict
+from oncelog_lab.acknowledgements import AckPause
+from oncelog_lab.chaos.report import ChaosReport, gap_ms, make_report, pauses_text, show_report
+from oncelog_lab.chaos.runner import FaultHit, FaultMiss, FaultResults
+from oncelog_lab.chaos.schedule import FaultStep
+from oncelog_lab.faults.injector import InjectedFault
+from oncelog_lab.faults.kinds import Fault, FaultKind
+from oncelog_lab.faults.replacement import WAITED_S
+from oncelog_lab.verdict import LogVerdict
 
 RIGHT: dict[str, Any] = LogVerdict(acked=10, stored=12).to_json() | {"violations": []}
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from oncelog.lab.acknowledgements import AckPause, AckPauses
-from oncelog.lab.chaos.report import ChaosReport
-from oncelog.lab.chaos.runner import FaultResults, FaultRunner
-from oncelog.lab.chaos.schedule import FaultStep, make_schedule
-from oncelog.lab.chaos.session import ChaosSettings, Timeline, run_chaos
-from oncelog.lab.failures import LabFailed
-from oncelog.lab.faults.injector import InjectedFault
-from oncelog.lab.faults.kinds import DEFAULT_KINDS, Fault, FaultKind
-from oncelog.lab.verdict import FAULTS
-from oncelog.lab.workload.link import WorkloadLink
+from oncelog_lab.acknowledgements import AckPause, AckPauses
+from oncelog_lab.chaos.report import ChaosReport
+from oncelog_lab.chaos.runner import FaultResults, FaultRunner
+from oncelog_lab.chaos.schedule import FaultStep, make_schedule
+from oncelog_lab.chaos.session import ChaosSettings, Timeline, run_chaos
+from oncelog_lab.failures import LabFailed
+from oncelog_lab.faults.injector import InjectedFault
+from oncelog_lab.faults.kinds import DEFAULT_KINDS, Fault, FaultKind
+from oncelog_lab.verdict import FAULTS
+from oncelog_lab.workload.link import WorkloadLink
 from tests.cluster.until import until
 from tests.lab.chaos_fakes import COUNTS, PERFECT, FakeCluster, starting
 

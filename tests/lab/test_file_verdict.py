@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.lab.demo.report import DemoConsumption, DemoReport
-from oncelog.lab.demo.scenario import TOPIC, DemoFile, file_checker
-from oncelog.lab.verdict import ReadEntry
+from oncelog_lab.demo.report import DemoConsumption, DemoReport
+from oncelog_lab.demo.scenario import TOPIC, DemoFile, file_checker
+from oncelog_lab.verdict import ReadEntry
 
 LINES = [b"one", b"two", b"", b"four"]
 OFFSETS = [0, 4, 8, 9]

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncelog.lab.access import ClusterAccess, RestAnswer
-from oncelog.lab.acknowledgements import AckRecord, SendFate
-from oncelog.lab.workload.http_publisher import HttpPublisher, publish_path, why_no_http
-from oncelog.lab.workload.publishers import ClientSetup
-from tests.contract.http_answers import HttpAnswers
+from oncelog_lab.access import ClusterAccess, RestAnswer
+from oncelog_lab.acknowledgements import AckRecord, SendFate
+from oncelog_lab.workload.http_publisher import HttpPublisher, publish_path, why_no_http
+from oncelog_lab.workload.publishers import ClientSetup
+from tests.contract.rest.http_answers import HttpAnswers
 
 TOPIC = "public/chaos/t-1"
 

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from oncelog.lab.failures import FaultMissed, LabFailed
-from oncelog.lab.faults.control_pod import ControlPod
-from oncelog.lab.faults.kinds import Fault, FaultKind
-from oncelog.lab.faults.kubernetes_injector import KubernetesFaultInjector, NodeCommands
-from oncelog.lab.faults.replacement import FORMER
-from oncelog.lab.faults.volume_damage import VolumeDamage
-from oncelog.lab.kubernetes.kubectl import CommandFailed, Kubectl
-from oncelog.lab.kubernetes.release import CONTROL_POD_LABEL, pods_of
+from oncelog_lab.failures import FaultMissed, LabFailed
+from oncelog_lab.faults.control_pod import ControlPod
+from oncelog_lab.faults.kinds import Fault, FaultKind
+from oncelog_lab.faults.kubernetes_injector import KubernetesFaultInjector, NodeCommands
+from oncelog_lab.faults.replacement import FORMER
+from oncelog_lab.faults.volume_damage import VolumeDamage
+from oncelog_lab.kubernetes.kubectl import CommandFailed, Kubectl
+from oncelog_lab.kubernetes.release import CONTROL_POD_LABEL, pods_of
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,8 +9,8 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
-from oncelog.lab.faults.kinds import Component
-from oncelog.lab.kubernetes.release import (
+from oncelog_lab.faults.kinds import Component
+from oncelog_lab.kubernetes.release import (
     Pod,
     control_pod_manifest,
     control_pod_service,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from oncelog.lab.failures import FaultMissed, LabFailed
-from oncelog.lab.faults.bit_rot import FLIPS, flip_bits
-from oncelog.lab.faults.replacement import FORMER, WAITED_S, Replacement
+from oncelog_lab.failures import FaultMissed, LabFailed
+from oncelog_lab.faults.bit_rot import FLIPS, flip_bits
+from oncelog_lab.faults.replacement import FORMER, WAITED_S, Replacement
 
 NODES = [
     {"incarnation": "aa", "address": "storage-0.x:6650", "live": True},

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.lab.chaos.schedule import make_schedule
-from oncelog.lab.faults.kinds import (
+from oncelog_lab.chaos.schedule import make_schedule
+from oncelog_lab.faults.kinds import (
     DEFAULT_KINDS,
     DESTRUCTIVE,
     NODE_KINDS,

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from oncelog.lab.failures import LabFailed
-from oncelog.lab.spark_bench.alternation import SparkSample, alternate, rate_row, seconds_row
-from oncelog.lab.spark_bench.corpus import printable_values
-from oncelog.lab.spark_bench.stream_rows import FEW, parts_of, steady_batches
+from oncelog_lab.failures import LabFailed
+from oncelog_lab.spark_bench.alternation import SparkSample, alternate, rate_row, seconds_row
+from oncelog_lab.spark_bench.corpus import printable_values
+from oncelog_lab.spark_bench.stream_rows import FEW, parts_of, steady_batches
 
 
 def samples(*figures: float) -> list[SparkSample]:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from oncelog.lab.acknowledgements import AckPauses, AckRecord, SendFate, longest_pause_ms
-from oncelog.lab.verdict import FAULTS, LogChecker, LogVerdict, ReadEntry, ReaderTrail
-from oncelog.lab.workload.messages import message_value, parse_value
 from oncelog.verify.violation import Violation
+from oncelog_lab.acknowledgements import AckPauses, AckRecord, SendFate, longest_pause_ms
+from oncelog_lab.verdict import FAULTS, LogChecker, LogVerdict, ReadEntry, ReaderTrail
+from oncelog_lab.workload.messages import message_value, parse_value
 
 SEED = 11
 TOPIC = "public/chaos/t"

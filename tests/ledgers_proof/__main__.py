@@ -17,26 +17,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
-from oncelog.core.coordination.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.events import TrimRequested
+from oncelog.core.records.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
+from oncelog.core.topic_events.events import TrimRequested
 from oncelog.metadata.repair.chain_listing import ChainListing
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.ledger_store import LedgerLookup
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc import owner_codec
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartTime
 from oncelog.rpc.server import Server
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.counter_store import Counter, CounterStore
-from oncelog.stores.ledger_store import LedgerLookup
-from oncelog.stores.zookeeper import ZooKeeperSession
-from oncelog.topic_owner.log_view import LogView
-from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.topic_owner.shell.log_view import LogView
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from tests.cluster.until import until
-from tests.contract.memory_store import MemorySession
-from tests.contract.owner_world import ME, PATIENT, OwnerLimits, OwnerWorld, PublishClient, StoredNode, batch_of
+from tests.contract.owner.owner_world import ME, PATIENT, OwnerLimits, OwnerWorld, PublishClient, StoredNode, batch_of
+from tests.contract.stores.memory_store import MemorySession
 from tests.ledgers_proof.planted_ledgers import BEGAN_MS, PlantedLedgers
 
 TOPIC = "public/default/long"

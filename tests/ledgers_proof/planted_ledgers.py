@@ -18,12 +18,12 @@ from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES, LedgerLink
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Generation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
 from oncelog.core.ledger.writer import LedgerWriter
-from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.paging import PageSettings
-from oncelog.stores import paths
-from oncelog.stores.store_session import CreateStep, StoreSession
-from oncelog.stores.topic_store import TopicStore
-from tests.contract.owner_world import OwnerWorld
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.retention.paging import PageSettings
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import CreateStep, StoreSession
+from tests.contract.owner.owner_world import OwnerWorld
 
 BYTES = 100
 BEGAN_MS = 1_700_000_000_000

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from crc32c import crc32c
 
-from oncelog.client.messages import StoredBatch, open_entry
+from oncelog.client.values.messages import StoredBatch, open_entry
 from oncelog.core.formats.batch import Compression, encode_batch, encode_deltas
 from oncelog.core.formats.columns import (
     compress_payload,

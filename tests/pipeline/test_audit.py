@@ -14,12 +14,12 @@ from rich.console import Console
 
 from oncelog.cli.pipeline.audit_table import show_report
 from oncelog.cli.pipeline.options import connection_given, topics_given
-from oncelog.core.dedup.producer_record import encode_record
-from oncelog.core.dedup.producer_state import ProducerState
-from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_manifest
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Incarnation, LedgerId, Position, ProducerId, SequenceId
+from oncelog.core.publishing.producer_record import encode_record
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.snapshots.dedup_format import SnapshotManifest, encode_chunks, encode_manifest
 from oncelog.pipeline.audit.job import TopicAudit, audit_topics, check_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
 from oncelog.pipeline.audit.picture import picture_of

@@ -28,7 +28,7 @@ from oncelog.pipeline.source.offsets import (
 from oncelog.pipeline.source.topic_catalog import TopicCatalog, without_given_up
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.wire import metadata_pb2 as pb
-from tests.contract.fake_cluster import FakeCluster
+from tests.contract.sdk.fake_cluster import FakeCluster
 from tests.pipeline.export_world import Export, World, all_of, manifest_of
 from tests.pipeline.planted_log import PlantedLog, check_log
 from tests.pipeline.test_source_calls import A, Stream, offset, spans

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from oncelog.core.errors import Conflict, InvalidArgument, LogHole
-from oncelog.core.producer.routing import partition_of
+from oncelog.core.sdk.producer.routing import partition_of
 from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, StagedAttempt

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from oncelog.client.messages import MessageBatch
-from oncelog.client.results import TopicPartition
+from oncelog.client.values.messages import MessageBatch
+from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.columns import Column, split_columns

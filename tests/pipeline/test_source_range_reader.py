@@ -26,8 +26,8 @@ from oncelog.rpc.reader_codec import StartIndex
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import DESCRIBE, READ, ReadFrame, ReadRequest
 from oncelog.wire.storage_pb2 import DescribeAnswer, DescribeRequest
-from tests.contract.fake_cluster import FakeCluster
-from tests.contract.fake_topic import LEDGER, FakeTopic
+from tests.contract.sdk.fake_cluster import FakeCluster
+from tests.contract.sdk.fake_topic import LEDGER, FakeTopic
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,16 +4,16 @@ The entries of a ledger are kept when its record becomes CLOSED, because it may 
 hazards 25 and 53.
 """
 
+from oncelog.core.acks.ack_format import decode_changes
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import Change
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.subscriptions.ack_format import decode_changes
-from oncelog.core.subscriptions.changes import Change
-from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.core.topic.serving import Serving
-from oncelog.verify.ack_model import AckModel
 from oncelog.verify.violation import Violation
+from tests.oracles.ack_model import AckModel
 from tests.simulation.ack_workload import AckHistory
 
 #: The model and the owner are compared for these messages; the workload acknowledges among them.

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from oncelog.core.acks.ack_log import AckLog
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.storage.node import StorageNode
-from oncelog.core.subscriptions.ack_log import AckLog
-from oncelog.core.topic.dedup_cursor import DedupCursor
+from oncelog.core.node.node import StorageNode
+from oncelog.core.snapshots.snapshot_writer import DedupCursor
 
 _fence, _write = StorageNode._fence, AckLog._write
 

@@ -8,8 +8,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch, SubscriptionNumber, TopicId
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
@@ -23,11 +23,11 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionDeleted,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.core.subscriptions.subscriptions import Subscriptions
-from oncelog.core.topic.effects import TopicEffect
+from oncelog.core.delivery.subscriptions import Subscriptions
+from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch, SubscriptionNumber, TopicId
 from oncelog.core.topic.serving import Serving
 from oncelog.core.topic.topic import Topic
+from oncelog.core.topic_events.effects import TopicEffect
 from tests.simulation.world import World
 
 if TYPE_CHECKING:

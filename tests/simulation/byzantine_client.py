@@ -11,7 +11,7 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SessionNumber, TopicId
-from oncelog.core.topic.effects import AnswerOpen
+from oncelog.core.topic_events.effects import AnswerOpen
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.world import Process, World

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oncelog.core.coordination.id_claim import IdClaim
-from oncelog.core.dedup.producers import RECENT_BYTES_MAX
+from oncelog.core.acks.ack_log import AckLogSettings
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict
 from oncelog.core.formats.topic_record import TopicRecord, encode_topic
 from oncelog.core.ids import Incarnation, Position, TopicId
-from oncelog.core.producer.session import ProducerSession
-from oncelog.core.storage.node import StorageNode
-from oncelog.core.subscriptions.ack_log import AckLogSettings
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.paging import PageSettings
+from oncelog.core.node.node import StorageNode
+from oncelog.core.publishing.producers import RECENT_BYTES_MAX
+from oncelog.core.records.id_claim import IdClaim
+from oncelog.core.retention.paging import PageSettings
+from oncelog.core.sdk.producer.session import ProducerSession
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
-from oncelog.verify.history import History
+from tests.oracles.history import History
 from tests.simulation.ack_workload import AckWorkload, ChangingTopic
 from tests.simulation.byzantine_client import Stranger
 from tests.simulation.disk import Index

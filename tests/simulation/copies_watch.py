@@ -9,7 +9,7 @@ from dataclasses import replace
 from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
-from oncelog.core.storage.ledger import JournalRecord
+from oncelog.core.node.node_ledger import JournalRecord
 from oncelog.verify.violation import Violation
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.repair_server import memory_of

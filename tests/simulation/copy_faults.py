@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from oncelog.core.formats.entry import body_of, encode_header, peek_header
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord
-from oncelog.core.storage.node import DamageFound
+from oncelog.core.node.node import DamageFound
+from oncelog.core.node.node_ledger import ENTRY_KINDS, JournalRecord
 from tests.simulation.storage_faults import listed_records, may_lose
 from tests.simulation.storage_server import StorageServer
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, RecordKind
-from oncelog.core.storage.starts import JournalEnd, LastStart
+from oncelog.core.node.node_ledger import ENTRY_KINDS, JournalRecord, RecordKind
+from oncelog.core.node.starts import JournalEnd, LastStart
 
 #: The CRC32C of an entry stands at bytes 4 to 8 of its header.
 _CRC = slice(4, 8)

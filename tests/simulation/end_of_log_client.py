@@ -15,18 +15,18 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncelog.client.epochs import OwnerEpochs
+from oncelog.client.network.epochs import OwnerEpochs
+from oncelog.core.chain import ownership_proof
+from oncelog.core.chain.ownership_proof import OwnershipProof
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import BEFORE_ALL, Incarnation, OwnerEpoch, Position, TopicId
-from oncelog.core.ledger import ownership_proof
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.ownership_proof import OwnershipProof
-from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.topic import Phase, open_ledger
-from oncelog.verify.history import History
+from oncelog.core.topic_events.events import HigherEpochReported
 from oncelog.verify.violation import Violation
+from tests.oracles.history import History
 from tests.simulation.metadata_server import MetadataParts
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
-from oncelog.core.topic.events import DedupToggled, DrainRequested
+from oncelog.core.topic_events.events import DedupToggled, DrainRequested
 from tests.simulation import copy_faults, opening_faults, past_faults, races, restored_record, storage_faults
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults

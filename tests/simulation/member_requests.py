@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from oncelog.core.chain.managed_ledger import EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats import entry
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import (
@@ -24,9 +24,9 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.storage.answers import AnswerFence
-from oncelog.core.topic.effects import ReadEntries
-from oncelog.core.topic.events import EntriesRead, EntryUnreadable
+from oncelog.core.node.answers import AnswerFence
+from oncelog.core.topic_events.effects import ReadEntries
+from oncelog.core.topic_events.events import EntriesRead, EntryUnreadable
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 
 if TYPE_CHECKING:

@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oncelog.core.coordination.owner_suspicion import (
+from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
+from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.formats.topic_record import decode_topic, encode_topic
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.placement.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
     HostUnreachable,
@@ -15,8 +19,7 @@ from oncelog.core.coordination.owner_suspicion import (
     StreamOpened,
     SuspicionEvent,
 )
-from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.coordination.topic_placement import (
+from oncelog.core.placement.topic_placement import (
     NoOwnerLive,
     NotifyOwner,
     OwnersView,
@@ -29,10 +32,7 @@ from oncelog.core.coordination.topic_placement import (
     TopicPlacement,
     UnloadRequested,
 )
-from oncelog.core.errors import OncelogError, ServiceUnavailable
-from oncelog.core.formats.topic_record import decode_topic, encode_topic
-from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.repair_server import Repairer

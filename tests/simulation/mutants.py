@@ -9,38 +9,39 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oncelog.client.epochs import OwnerEpochs
-from oncelog.core.coordination.id_claim import ClaimState, IdClaim
-from oncelog.core.coordination.ownership import Ownership, OwnershipState, ReadTopicRecord, WriteTopicRecord
-from oncelog.core.dedup import producers as dedup_producers
-from oncelog.core.dedup import table as dedup
-from oncelog.core.dedup.producer_record import encode_record
-from oncelog.core.dedup.producer_state import ProducerState
-from oncelog.core.dedup.snapshot_encoder import SnapshotEncoder
-from oncelog.core.dedup.table import DedupTable, NothingNew
+from oncelog.client.network.epochs import OwnerEpochs
+from oncelog.core.chain import ownership_proof
+from oncelog.core.chain.managed_ledger import ManagedLedger
+from oncelog.core.chain.ownership import Ownership, OwnershipState, ReadTopicRecord, WriteTopicRecord
+from oncelog.core.chain.ownership_proof import OwnershipProof
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position, ProducerId
-from oncelog.core.ledger import ownership_proof, recovery_range
-from oncelog.core.ledger.managed_ledger import ManagedLedger
-from oncelog.core.ledger.ownership_proof import OwnershipProof
+from oncelog.core.ledger import recovery_range
 from oncelog.core.ledger.writer import LedgerWriter
-from oncelog.core.producer.events import Fail
-from oncelog.core.producer.session import ProducerSession
-from oncelog.core.storage.answers import StorageAnswers
-from oncelog.core.storage.node import StorageNode
-from oncelog.core.storage.review import LedgerReviews
-from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic import opening_queue
-from oncelog.core.topic.dedup_cursor import DedupCursor
-from oncelog.core.topic.effects import AnswerOpen
-from oncelog.core.topic.log import TopicLog
-from oncelog.core.topic.openings import Openings
-from oncelog.core.topic.reconnect_grace import ReconnectGrace
-from oncelog.core.topic.sessions import Sessions
+from oncelog.core.node.answers import StorageAnswers
+from oncelog.core.node.node import StorageNode
+from oncelog.core.node.review import LedgerReviews
+from oncelog.core.publishing import dedup_table as dedup
+from oncelog.core.publishing import opening_queue
+from oncelog.core.publishing import producers as dedup_producers
+from oncelog.core.publishing.dedup_table import DedupTable, NothingNew
+from oncelog.core.publishing.log import TopicLog
+from oncelog.core.publishing.openings import Openings
+from oncelog.core.publishing.producer_record import encode_record
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.reconnect_grace import ReconnectGrace
+from oncelog.core.publishing.sessions import Sessions
+from oncelog.core.records.id_claim import ClaimState, IdClaim
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.sdk.producer.events import Fail
+from oncelog.core.sdk.producer.session import ProducerSession
+from oncelog.core.snapshots.dedup_encoder import SnapshotEncoder
+from oncelog.core.snapshots.snapshot_writer import DedupCursor
 from oncelog.core.topic.takeover import Takeover, TakeoverState
+from oncelog.core.topic_events.effects import AnswerOpen
 from tests.simulation import owner_server, storage_server
 from tests.simulation.ack_mutants import ACK_MUTANTS
 from tests.simulation.cluster import Rules

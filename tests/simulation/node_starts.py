@@ -6,11 +6,11 @@ process that may not start ends, and starts again some time later.
 
 from typing import TYPE_CHECKING
 
-from oncelog.core.coordination.id_claim import decode_counter
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.storage import starts
-from oncelog.core.storage.ledger import JournalRecord, RecordKind
-from oncelog.core.storage.starts import JournalEnd, StorageEnd
+from oncelog.core.node import starts
+from oncelog.core.node.node_ledger import JournalRecord, RecordKind
+from oncelog.core.node.starts import JournalEnd, StorageEnd
+from oncelog.core.records.id_claim import decode_counter
 from oncelog.verify.violation import Violation
 
 if TYPE_CHECKING:

@@ -4,7 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from oncelog.core.coordination.id_claim import (
+from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.batch_check import BatchLimits, check_batch
+from oncelog.core.formats.opening import ProducerOpening
+from oncelog.core.formats.outcome import Outcome
+from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.records.id_claim import (
     CounterRead,
     CounterWritten,
     IdClaim,
@@ -17,17 +24,10 @@ from oncelog.core.coordination.id_claim import (
     decode_counter,
     encode_counter,
 )
-from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
-from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.batch_check import BatchLimits, check_batch
-from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.outcome import Outcome
-from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.topic.effects import AnswerOpen
-from oncelog.core.topic.events import ReceivedBatch, TopicAssigned
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
+from oncelog.core.topic_events.effects import AnswerOpen
+from oncelog.core.topic_events.events import ReceivedBatch, TopicAssigned
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import Recorder
 from tests.simulation.network import Network, Stream

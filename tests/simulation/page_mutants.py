@@ -6,7 +6,7 @@ from typing import Any
 from oncelog.core.formats import topic_record
 from oncelog.core.formats.ledger_page import ListPage, encode_page
 from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.topic.log_space import LogSpace
+from oncelog.core.retention.ledger_sizes import LogSpace
 from oncelog.core.topic.replay_list import ReplayList
 from oncelog.core.topic.serving import Serving
 from tests.simulation import topic_shell

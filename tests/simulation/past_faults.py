@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oncelog.core.coordination.id_claim import decode_counter, encode_counter
 from oncelog.core.formats.entry import body_of, encode_header, peek_header
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.core.storage.ledger import ENTRY_KINDS, JournalRecord, RecordKind
-from oncelog.core.storage.starts import RESTORED, LastStart
+from oncelog.core.node.node_ledger import ENTRY_KINDS, JournalRecord, RecordKind
+from oncelog.core.node.starts import RESTORED, LastStart
+from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.topic import Phase
 from tests.simulation.copy_faults import when_sound
 from tests.simulation.disk import Disk

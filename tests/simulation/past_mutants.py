@@ -4,9 +4,9 @@ an entry's topic."""
 from typing import Any
 
 from oncelog.core.formats import entry
-from oncelog.core.storage import starts
-from oncelog.core.storage.ledger import StorageLedger
-from oncelog.core.storage.review import LedgerReviews
+from oncelog.core.node import starts
+from oncelog.core.node.node_ledger import StorageLedger
+from oncelog.core.node.review import LedgerReviews
 from tests.simulation.watching import Watch
 
 _verified = LedgerReviews.verified

@@ -30,7 +30,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.owner_attempts import (
     LookUp,
     LookUpFailed,
     OpeningPhase,
@@ -41,7 +41,7 @@ from oncelog.core.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.producer.events import (
+from oncelog.core.sdk.producer.events import (
     BatchesAnswered,
     Complete,
     Fail,
@@ -51,7 +51,7 @@ from oncelog.core.producer.events import (
     ReportOpen,
     SessionClosedByOwner,
 )
-from oncelog.core.producer.opening import (
+from oncelog.core.sdk.producer.opening import (
     CloseSession,
     OpenProducer,
     OpenRefused,
@@ -59,13 +59,13 @@ from oncelog.core.producer.opening import (
     ProducerSettings,
     WithdrawOpening,
 )
-from oncelog.core.producer.pending_batches import BatchReady, SendBatches
-from oncelog.core.producer.sequence_ids import pack_sequence_ids
-from oncelog.core.producer.session import ProducerSession, ProducerSessionState
-from oncelog.core.topic.effects import AnswerOpen
-from oncelog.core.topic.events import ReceivedBatch
-from oncelog.verify.history import History
+from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
+from oncelog.core.sdk.producer.sequence_ids import pack_sequence_ids
+from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
+from oncelog.core.topic_events.effects import AnswerOpen
+from oncelog.core.topic_events.events import ReceivedBatch
 from oncelog.verify.violation import Violation
+from tests.oracles.history import History
 from tests.simulation.metadata_server import MetadataServer
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.ledger.recovery import RecoveryPhase
-from oncelog.core.storage.ledger import RecordKind
-from oncelog.core.topic.events import TrimRequested
+from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.events import TrimRequested
 from tests.simulation.cluster import CURSOR_TICKS
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_faults import collect_all, make_hole, may_lose_open, open_ledgers

@@ -12,7 +12,7 @@ from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
 from oncelog.core.topic.topic import Phase
-from oncelog.verify.history import History
+from tests.oracles.history import History
 from tests.simulation.ledger_lists import ids_known_to
 from tests.simulation.network import Network
 from tests.simulation.owner_server import OwnerServer

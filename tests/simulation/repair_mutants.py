@@ -4,16 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 from oncelog.core.ids import LedgerId
+from oncelog.core.node.answers import StorageAnswers
+from oncelog.core.node.node import StorageNode
+from oncelog.core.node.review import LedgerReviews
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import ReadRecord, RepairResult, WriteRecord
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.repair.lost_proof import LostProof
 from oncelog.core.repair.repair_queue import RepairQueue
-from oncelog.core.storage.answers import StorageAnswers
-from oncelog.core.storage.node import StorageNode
-from oncelog.core.storage.review import LedgerReviews
-from oncelog.core.store_status import WriteStatus
 
 _take_record = LedgerReviews.take_record
 _lacking = RangeCopies.lacking

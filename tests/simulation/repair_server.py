@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats import entry
 from oncelog.core.formats.entry import peek_header
@@ -16,7 +17,8 @@ from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger, encode_ledger
-from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.node.answers import AnswerAppend
+from oncelog.core.node.review import AnswerReview
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.events import (
@@ -58,8 +60,6 @@ from oncelog.core.repair.queue_events import (
     StartRepair,
 )
 from oncelog.core.repair.repair_queue import RepairQueue
-from oncelog.core.storage.answers import AnswerAppend
-from oncelog.core.storage.review import AnswerReview
 from oncelog.verify.violation import Violation
 from tests.simulation.ledger_lists import ids_of
 from tests.simulation.owner_server import OwnerServer

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
-from oncelog.core.topic.events import DrainRequested
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.events import DrainRequested
 from tests.simulation.storage_faults import collect_all
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId, ProducerId
 from oncelog.core.ledger.metadata import LedgerState, decode_ledger
-from oncelog.core.topic.events import DrainRequested
 from oncelog.core.topic.topic import Phase
-from oncelog.verify.appends import check_appends
-from oncelog.verify.reads import check_reads
+from oncelog.core.topic_events.events import DrainRequested
 from oncelog.verify.violation import Violation
+from tests.oracles.appends import check_appends
+from tests.oracles.reads import check_reads
 from tests.simulation.cluster import Cluster, Rules, Shape, draw_shape
 from tests.simulation.faults import Faults
 from tests.simulation.repair_server import listed_ledgers_of

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.node.node import DamageFound
+from oncelog.core.node.node_ledger import JournalRecord, RecordKind
 from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.replacement import may_replace
-from oncelog.core.storage.ledger import JournalRecord, RecordKind
-from oncelog.core.storage.node import DamageFound
 from tests.simulation.cluster import SESSION_TICKS
 from tests.simulation.repair_server import directory_views, listed_ledgers_of
 from tests.simulation.storage_server import StorageServer

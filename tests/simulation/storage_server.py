@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
-from oncelog.core.storage.answers import (
+from oncelog.core.node.answers import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
@@ -24,9 +23,9 @@ from oncelog.core.storage.answers import (
     LimboCleared,
     ReadReceived,
 )
-from oncelog.core.storage.ledger import JournalRecord, LedgerOrigin, RecordKind, was_deleted
-from oncelog.core.storage.node import AppendReceived, StorageEvent, StorageNode, Synced, WriteJournal
-from oncelog.core.storage.review import (
+from oncelog.core.node.node import AppendReceived, StorageEvent, StorageNode, Synced, WriteJournal
+from oncelog.core.node.node_ledger import JournalRecord, LedgerOrigin, RecordKind, was_deleted
+from oncelog.core.node.review import (
     AnswerReview,
     CheckLedger,
     LedgerChecked,
@@ -37,7 +36,8 @@ from oncelog.core.storage.review import (
     TouchRecord,
     VerifyLedger,
 )
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from tests.simulation.disk import Disk, Index
 from tests.simulation.network import Network
 from tests.simulation.node_starts import RETRY_TICKS, NodeStart

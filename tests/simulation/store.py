@@ -8,7 +8,7 @@ A stall holds everything back. A session that ends takes its ephemerals along.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 

@@ -4,18 +4,9 @@ import random
 
 import pytest
 
-from oncelog.core.ids import (
-    BEFORE_ALL,
-    EntryId,
-    Generation,
-    LedgerId,
-    Position,
-    SeekEpoch,
-    SubscriptionNumber,
-    TopicId,
-)
-from oncelog.core.subscriptions.ack_format import decode_changes, encode_change, encode_changes
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.ack_format import decode_changes, encode_change, encode_changes
+from oncelog.core.acks.ack_state import Ignored, SubscriptionsState
+from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
@@ -34,10 +25,19 @@ from oncelog.core.subscriptions.changes import (
     SubscriptionDeleted,
     SubscriptionType,
 )
-from oncelog.core.subscriptions.snapshot_format import encode_subscriptions, restore_subscriptions
-from oncelog.core.subscriptions.state import Ignored, SubscriptionsState
-from oncelog.verify.ack_model import AckModel
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    EntryId,
+    Generation,
+    LedgerId,
+    Position,
+    SeekEpoch,
+    SubscriptionNumber,
+    TopicId,
+)
+from oncelog.core.snapshots.ack_snapshot import encode_subscriptions, restore_subscriptions
 from oncelog.verify.violation import Violation
+from tests.oracles.ack_model import AckModel
 
 INDEXES = 60
 DEAD_LETTER_TOPICS = (TopicId("0a" * 16), TopicId("0b" * 16))

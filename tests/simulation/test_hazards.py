@@ -2,7 +2,7 @@
 
 A test passes if no invariant fails in the history, and one fails when the rule is removed. 13 comes with
 the leases of producer ids. 18 and 20, damage that looks like a torn tail and the records of a recycled segment, lie in
-the journal's bytes: see tests/contract/test_journal.py and test_segments.py.
+the journal's bytes: see tests/contract/node/test_journal.py and test_segments.py.
 """
 
 from dataclasses import replace
@@ -10,28 +10,28 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.coordination.owner_suspicion import (
-    ConnectionRefused,
-    OwnerSuspicion,
-    StreamClosed,
-    SuspicionEffect,
-    SuspicionEvent,
-)
-from oncelog.core.dedup.table import DedupTable
+from oncelog.core.chain import next_ledger
 from oncelog.core.errors import InvalidArgument, ModeMismatch, NotOwner, OncelogError, StaleSequence
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.topic_record import LedgerLink, decode_topic, encode_topic
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber
-from oncelog.core.ledger import next_ledger
 from oncelog.core.ledger.metadata import decode_ledger
-from oncelog.core.producer import session as producer_session
+from oncelog.core.placement.owner_suspicion import (
+    ConnectionRefused,
+    OwnerSuspicion,
+    StreamClosed,
+    SuspicionEffect,
+    SuspicionEvent,
+)
+from oncelog.core.publishing.dedup_table import DedupTable
+from oncelog.core.publishing.opening_queue import Opening
+from oncelog.core.publishing.openings import Openings
+from oncelog.core.sdk.producer import session as producer_session
 from oncelog.core.topic import serving
-from oncelog.core.topic.effects import AnswerOpen
-from oncelog.core.topic.opening_queue import Opening
-from oncelog.core.topic.openings import Openings
 from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import AnswerOpen
 from tests.simulation.cluster import Rules, Shape, restless_shape
 from tests.simulation.directed import Directed, first_problem, steady, without
 from tests.simulation.mutants import MUTANTS

@@ -7,12 +7,9 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from oncelog.core.consumer.events import ConsumerSettings, OwnerReport, OwnerRequest
-from oncelog.core.errors import CorruptEntry, NotOwner
-from oncelog.core.formats.entry import EntryKind, decode_entry
-from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.events import (
     AnswerAdmin,
     AnswerSeek,
     AnswerSubscribe,
@@ -28,10 +25,13 @@ from oncelog.core.subscriptions.events import (
     StoredEntry,
     Subscribed,
 )
-from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.verify.consumption import ConsumptionHistory
+from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.errors import CorruptEntry, NotOwner
+from oncelog.core.formats.entry import EntryKind, decode_entry
+from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.sdk.consumer.events import ConsumerSettings, OwnerReport, OwnerRequest
 from oncelog.verify.violation import Violation
+from tests.oracles.consumption import ConsumptionHistory
 from tests.simulation.consuming.chain import MessageLog, TopicRecord
 from tests.simulation.consuming.client import ConsumerClient, Habits
 from tests.simulation.consuming.outboxes import ConsumerStream

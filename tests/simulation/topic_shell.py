@@ -6,7 +6,10 @@ frame that is lost breaks the stream to its member.
 
 from typing import TYPE_CHECKING, get_args
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, LedgerCloseAnswered, SendAdds
+from oncelog.core.chain.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
+from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import ProducerOpened, body_of
@@ -14,9 +17,7 @@ from oncelog.core.formats.ledger_page import decode_page, encode_page
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
-from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
 from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
@@ -26,8 +27,9 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     WriteLedger,
 )
-from oncelog.core.subscriptions.events import ConsumerEffect
-from oncelog.core.topic.effects import (
+from oncelog.core.topic.takeover import TakeoverState
+from oncelog.core.topic.topic import Phase
+from oncelog.core.topic_events.effects import (
     AllocateProducerId,
     AnswerBatches,
     AnswerOpen,
@@ -54,7 +56,7 @@ from oncelog.core.topic.effects import (
     TopicFailed,
     WriteCursorRecord,
 )
-from oncelog.core.topic.events import (
+from oncelog.core.topic_events.events import (
     BatchesReceived,
     CursorRecordRead,
     CursorRecordWritten,
@@ -71,8 +73,6 @@ from oncelog.core.topic.events import (
     TopicEvent,
     TopicTimerFired,
 )
-from oncelog.core.topic.takeover import TakeoverState
-from oncelog.core.topic.topic import Phase
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import AppendChanges, ChangingTopic
 from tests.simulation.ledger_lists import page_path

@@ -4,17 +4,17 @@ The entries of every ledger are kept when its record becomes CLOSED, because it 
 is folded as its ledgers close, and every takeover is compared with that fold.
 """
 
-from oncelog.core.coordination.id_claim import decode_counter
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.records.id_claim import decode_counter
 from oncelog.core.topic.serving import Serving
 from oncelog.core.topic.topic import Phase
-from oncelog.verify.fold import LogFold
 from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation
+from tests.oracles.fold import LogFold
 from tests.simulation.ack_chain_watch import AckChainWatch
 from tests.simulation.copies_watch import CopyWatch
 from tests.simulation.ledger_lists import ids_of, links_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from oncelog.runtime.tokens import TokenKey
 from tests.cluster.until import until_sync
-from tests.contract.rest_story import ADMIN, CHECKOUT, Curl, Httpx, run_story, write_options
+from tests.contract.rest.rest_story import ADMIN, CHECKOUT, Curl, Httpx, run_story, write_options
 from tests.smoke.release import RELEASE, Release
 
 FORWARDED_S = 30.0

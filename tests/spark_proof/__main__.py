@@ -12,7 +12,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from oncelog.lab.demo.flights import FLIGHTS, cache_directory, fetch
+from oncelog_lab.demo.flights import FLIGHTS, cache_directory, fetch
 from tests.cluster.cluster_fixture import Cluster
 from tests.spark_proof.arguments import proof_arguments, proof_directory
 from tests.spark_proof.consumption import Acknowledged, compare, consuming

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from oncelog.lab.demo.flights import FLIGHTS
+from oncelog_lab.demo.flights import FLIGHTS
 
 LINES = 24_000
 LINES_MIN = 12_000

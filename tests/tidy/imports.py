@@ -116,11 +116,11 @@ RULES = (
             _in("core", "from random import choice"),
             _in("core", "from oncelog.rpc import codec"),
             _in("core", "import crc32c"),
-            _in("core/dedup", "import pyroaring"),
+            _in("core/publishing", "import pyroaring"),
         ),
         (
             *_in("core", "import struct\nfrom oncelog.core.ids import LedgerId"),
-            *_in("core/subscriptions", "from pyroaring import BitMap64"),
+            *_in("core/delivery", "from pyroaring import BitMap64"),
         ),
     ),
     Rule(

@@ -16,8 +16,8 @@ import oncelog
 from oncelog.cli.app import app
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE
-from oncelog.metadata.coordination.coordination import Coordination
-from oncelog.metadata.rest.app import new_app
+from oncelog.metadata.app import new_app
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.problems import problem
 from oncelog.pipeline.sink import options as sink_options
 from oncelog.pipeline.source import options as source_options

@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "demo": LazyCommand(
         "Publish a file while processes are killed, and verify it.",
-        _of("oncelog.lab.demo.command", "demo"),
+        _of("oncelog_lab.demo.command", "demo"),
         extras=("lab",),
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
@@ -63,12 +63,12 @@ COMMANDS = {
     ),
     "bench": LazyCommand(
         "Measure this machine and cluster, as ratios to their limits.",
-        _of("oncelog.lab.bench.commands", "app"),
+        _of("oncelog_lab.bench.commands", "app"),
         extras=("lab",),
     ),
     "chaos": LazyCommand(
         "Inject faults into a cluster under load, and check the log.",
-        _of("oncelog.lab.chaos.commands", "app"),
+        _of("oncelog_lab.chaos.commands", "app"),
         extras=("lab",),
     ),
     "pipeline": LazyCommand(

@@ -7,21 +7,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from oncelog.client.addresses import Routing, parse_url, routing_of, speaks_tls
-from oncelog.client.arguments import check_seconds, check_token, check_type, choice, integer
-from oncelog.client.consumer import AsyncConsumer
-from oncelog.client.corruption import OnCorrupt
-from oncelog.client.lookup import partitions_in
-from oncelog.client.network import Network
-from oncelog.client.partitioned_producer import PartitionedProducer
-from oncelog.client.partitioned_reader import PartitionedReader
-from oncelog.client.pending_results import OnUnverified
-from oncelog.client.places import Place
-from oncelog.client.producer import AsyncProducer
-from oncelog.client.reader import AsyncReader, ReadStart, last_message_id
-from oncelog.client.sender import ProducerOptions
+from oncelog.client.consuming.consumer import AsyncConsumer
+from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
+from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
+from oncelog.client.network.lookup import partitions_in
+from oncelog.client.network.network import Network
+from oncelog.client.network.start_position import Place
+from oncelog.client.producing.partitioned_producer import PartitionedProducer
+from oncelog.client.producing.pending_results import OnUnverified
+from oncelog.client.producing.producer import AsyncProducer
+from oncelog.client.producing.sender import ProducerOptions
+from oncelog.client.reading.partitioned_reader import PartitionedReader
+from oncelog.client.reading.reader import AsyncReader, ReadStart, last_message_id
 from oncelog.client.still_open import StillOpen
-from oncelog.client.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
+from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
+from oncelog.client.values.corruption import OnCorrupt
 from oncelog.core.access import Caller
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.batch import Compression
@@ -29,8 +29,8 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import check_producer_name, parse_topic
-from oncelog.core.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
-from oncelog.core.producer.sequence_assignment import check_initial
+from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
+from oncelog.core.sdk.producer.sequence_assignment import check_initial
 from oncelog.runtime.credentials import Credentials, Token
 
 BATCH_BYTES_MAX = 262_144

@@ -12,16 +12,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from oncelog.client.arguments import check_seconds
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient, connect
-from oncelog.client.consumer import AsyncConsumer
-from oncelog.client.corruption import SkippedEntries
-from oncelog.client.messages import Message, MessageBatch
+from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.portal import Portal
-from oncelog.client.producer import AsyncProducer
-from oncelog.client.reader import AsyncReader, ReadStart
-from oncelog.client.results import AckResult, SendResult
-from oncelog.client.stream_state import Gaps
+from oncelog.client.producing.producer import AsyncProducer
+from oncelog.client.reading.reader import AsyncReader, ReadStart
+from oncelog.client.reading.stream_state import Gaps
+from oncelog.client.values.arguments import check_seconds
+from oncelog.client.values.corruption import SkippedEntries
+from oncelog.client.values.messages import Message, MessageBatch
+from oncelog.client.values.results import AckResult, SendResult
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, OncelogError, ReaderClosed
 from oncelog.runtime.credentials import Token
 

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from oncelog.log_storage.segment_writer import DiskCalls
+from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.storage_process import StorageProcess
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import run

@@ -16,24 +16,30 @@ from functools import partial
 
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import Incarnation, LedgerId
-from oncelog.log_storage.compactor import Compactor
-from oncelog.log_storage.directory import StorageDirectory, cluster_of
-from oncelog.log_storage.directory_starts import DirectoryStarts
-from oncelog.log_storage.free_space import FreeSpace
-from oncelog.log_storage.node_metrics import observe
-from oncelog.log_storage.node_registration import (
+from oncelog.log_storage.directory.directory_starts import DirectoryStarts
+from oncelog.log_storage.directory.segment_writer import DiskCalls
+from oncelog.log_storage.directory.storage_directory import StorageDirectory, cluster_of
+from oncelog.log_storage.directory.volume_mount import has_own_filesystem, refuse_unmounted
+from oncelog.log_storage.serve.node_registration import (
     NodeRegistration,
     find_cluster_of,
     refuse_decommissioned,
     refuse_older_zookeeper,
 )
-from oncelog.log_storage.node_runner import NodeRunner
-from oncelog.log_storage.reviewer import LedgerReviewer, ListLedgers
-from oncelog.log_storage.scrubber import Scrubber
-from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.service import StorageService
-from oncelog.log_storage.start_debt import DebtSources, StartDebt
-from oncelog.log_storage.volume_mount import has_own_filesystem, refuse_unmounted
+from oncelog.log_storage.serve.node_runner import NodeRunner
+from oncelog.log_storage.serve.service import StorageService
+from oncelog.log_storage.upkeep.compactor import Compactor
+from oncelog.log_storage.upkeep.free_space import FreeSpace
+from oncelog.log_storage.upkeep.node_metrics import observe
+from oncelog.log_storage.upkeep.readiness import DebtSources, StartDebt
+from oncelog.log_storage.upkeep.reviewer import LedgerReviewer, ListLedgers
+from oncelog.log_storage.upkeep.scrubber import Scrubber
+from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStore
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.records.repair_store import RepairStore
+from oncelog.metadata_store.session.store_session import SessionAbsence, StoreSession
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
@@ -41,12 +47,6 @@ from oncelog.runtime.process import ExitCode, Shutdown, end_now
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import LogStorageSettings
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.joining import join_cluster
-from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
-from oncelog.stores.registry import LiveStorageNode, Registry
-from oncelog.stores.repair_store import RepairStore
-from oncelog.stores.store_session import SessionAbsence, StoreSession
 from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)

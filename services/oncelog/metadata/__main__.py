@@ -8,10 +8,10 @@ from functools import partial
 
 from oncelog.metadata.new_cluster import creator
 from oncelog.metadata.service import MetadataService
+from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import Shutdown, run
 from oncelog.runtime.settings import MetadataSettings, load
-from oncelog.stores.joining import join_cluster
 
 
 async def create_cluster(settings: MetadataSettings, shutdown: Shutdown) -> None:

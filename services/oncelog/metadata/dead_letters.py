@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from crc32c import crc32c
 
 from oncelog.client.client import AsyncClient
-from oncelog.client.messages import Message, MessageBatch, open_entry
-from oncelog.client.producer import AsyncProducer
-from oncelog.client.results import BatchResult, TopicPartition
+from oncelog.client.producing.producer import AsyncProducer
+from oncelog.client.values.messages import Message, MessageBatch, open_entry
+from oncelog.client.values.results import BatchResult, TopicPartition
 from oncelog.core.errors import InvalidArgument, InvariantViolated, PermissionDenied, ServiceUnavailable
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
-from oncelog.core.producer.opening import BATCH_OVERHEAD_BYTES
+from oncelog.core.sdk.producer.opening import BATCH_OVERHEAD_BYTES
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.wire import metadata_pb2 as pb
 
 logger = logging.getLogger(__name__)

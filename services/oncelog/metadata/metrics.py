@@ -1,10 +1,10 @@
 """The metrics of a metadata service, beyond those that all services have."""
 
 from oncelog.metadata.coordination.balancer import Balancer
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.gateway.owner_gateway import Gateway
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.repair.repair import Repair
+from oncelog.metadata.replica import Coordination
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 

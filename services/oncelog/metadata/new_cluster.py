@@ -11,11 +11,11 @@ from http import HTTPStatus
 from pathlib import Path
 
 from oncelog.core.address import host_fault, split_address
-from oncelog.core.coordination.first_cluster import DirectorySeen, NoAnswer, creation_refusal
 from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.core.placement.first_cluster import DirectorySeen, NoAnswer, creation_refusal
+from oncelog.metadata_store.joining.joining import Find
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
 from oncelog.runtime.settings import MetadataSettings, variable
-from oncelog.stores.cluster_store import ClusterRecord, ClusterStore
-from oncelog.stores.joining import Find
 
 #: Of one question to a storage node.
 ASK_TIMEOUT_S = 2.0

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from uuid import uuid4
 
 from oncelog.metadata import metrics
+from oncelog.metadata.app import new_app
 from oncelog.metadata.coordination.balancer import Balancer
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import Start
 from oncelog.metadata.dead_letters import DeadLetterService
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
@@ -17,9 +17,17 @@ from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_publish.http_publish_service import Reaching, key_server, new_publisher, own_client
 from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.repair.repair import RepairPace
-from oncelog.metadata.rest.app import new_app
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.connections import ConnectionLimits
 from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.joining.starting import until_answered
+from oncelog.metadata_store.keys.idempotency_keys import DatasetStore
+from oncelog.metadata_store.records.json_records import observe_damaged
+from oncelog.metadata_store.records.registry import LiveMetadata
+from oncelog.metadata_store.session.ephemerals import Registration
+from oncelog.metadata_store.session.store_session import SessionState, StoreSession
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.descriptors import connections_within
@@ -29,14 +37,6 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores.ephemerals import Registration
-from oncelog.stores.idempotency_keys import DatasetStore
-from oncelog.stores.joining import join_cluster
-from oncelog.stores.json_records import observe_damaged
-from oncelog.stores.registry import LiveMetadata
-from oncelog.stores.starting import until_answered
-from oncelog.stores.store_session import SessionState, StoreSession
-from oncelog.stores.zookeeper import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
 

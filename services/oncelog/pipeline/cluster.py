@@ -18,18 +18,16 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from oncelog.client.backoff import persist
-from oncelog.client.corruption import Corruption, OnCorrupt
-from oncelog.client.lookup import Route
-from oncelog.client.network import Network
-from oncelog.client.read_stream import WINDOW_BYTES, ReadStream
+from oncelog.client.network.backoff import persist
+from oncelog.client.network.lookup import Route
+from oncelog.client.network.network import Network
+from oncelog.client.reading.read_stream import WINDOW_BYTES, ReadStream
+from oncelog.client.values.corruption import Corruption, OnCorrupt
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
-from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.names import parse_topic
-from oncelog.ledgers.node_calls import NodeCalls
-from oncelog.ledgers.reader import ReadRecord
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
@@ -37,6 +35,8 @@ from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.rpc.reader_codec import StartAt
 from oncelog.runtime.credentials import Credentials
+from oncelog.storage_client.node_calls import NodeCalls
+from oncelog.storage_client.reader import ReadRecord
 from oncelog.wire import metadata_pb2 as pb
 
 PATIENCE_MS = 60_000

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.client.addresses import is_proxy_url, parse_url, speaks_tls
+from oncelog.client.network.addresses import is_proxy_url, parse_url, speaks_tls
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.credentials import Credentials
 

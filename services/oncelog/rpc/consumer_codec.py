@@ -1,27 +1,14 @@
 """Messages of the TopicOwner's consume stream as plain values; consumer.proto describes the fields.
 
-Requests and events are those of the cores (`core/subscriptions/events`), and keep their order. Received bytes are
+Requests and events are those of the cores (`core/delivery/events`), and keep their order. Received bytes are
 untrusted: counts are checked before Python objects are made of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, assert_never
 
-from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.ids import (
-    INSTANCE_ID_BYTES,
-    ConsumerNumber,
-    EntryId,
-    Generation,
-    LedgerId,
-    OwnerEpoch,
-    Position,
-    SeekEpoch,
-    SubscriptionNumber,
-    TopicId,
-)
-from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.delivery.events import (
     AckRequested,
     AnswerAck,
     AnswerSeek,
@@ -40,6 +27,19 @@ from oncelog.core.subscriptions.events import (
     StoredEntry,
     Subscribed,
     SubscriptionSought,
+)
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.ids import (
+    INSTANCE_ID_BYTES,
+    ConsumerNumber,
+    EntryId,
+    Generation,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    SeekEpoch,
+    SubscriptionNumber,
+    TopicId,
 )
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import StreamMethod

@@ -126,7 +126,7 @@ class Switched(NamedTuple):
 
 
 class OutgoingAnswer(Protocol):
-    """The answer to one batch; implemented by `core.topic.sessions.BatchAnswer`."""
+    """The answer to one batch; implemented by `core.publishing.sessions.BatchAnswer`."""
 
     @property
     def session(self) -> SessionNumber: ...

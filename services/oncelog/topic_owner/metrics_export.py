@@ -5,13 +5,13 @@ grow without bound.
 """
 
 from oncelog.core.topic.serving import Serving
-from oncelog.ledgers.read_watch import ReadWatch
+from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.runtime.telemetry import Reading, Telemetry
-from oncelog.stores.json_records import observe_damaged
-from oncelog.topic_owner.owner_metrics import OwnerMetrics
-from oncelog.topic_owner.storage_offers import OfferCounts
-from oncelog.topic_owner.subscription_metrics import observe_subscriptions
-from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.storage_client.read_watch import ReadWatch
+from oncelog.topic_owner.observe.subscription_metrics import observe_subscriptions
+from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.shell.topic_registry import TopicRegistry
+from oncelog.topic_owner.streams.storage_offers import OfferCounts
 
 
 def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:

@@ -9,14 +9,24 @@ from uuid import uuid4
 
 from crc32c import crc32c
 
-from oncelog.core.coordination.id_claim import IdClaim
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.topic.dedup_cursor import SnapshotSettings
+from oncelog.core.records.id_claim import IdClaim
+from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
-from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.joining.starting import until_answered
+from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.registry import LiveOwner, Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import SessionState, StoreSession
+from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.rpc import consumer_codec, owner_codec, reader_codec, subscription_codec
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
@@ -26,36 +36,26 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores import paths
-from oncelog.stores.counter_store import Counter, CounterStore
-from oncelog.stores.cursor_store import CursorStore
-from oncelog.stores.joining import join_cluster
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.policy_store import PolicyStore
-from oncelog.stores.registry import LiveOwner, Registry
-from oncelog.stores.starting import until_answered
-from oncelog.stores.store_session import SessionState, StoreSession
-from oncelog.stores.topic_store import TopicStore
-from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
-from oncelog.topic_owner.admin_service import AdminService
+from oncelog.storage_client.storage_links import StorageLinks
 from oncelog.topic_owner.cluster_stability import until_stable
-from oncelog.topic_owner.consume_service import ConsumeService
-from oncelog.topic_owner.effect_executor import OwnerParts
-from oncelog.topic_owner.entry_cache import CacheBudget
-from oncelog.topic_owner.id_source import IdSource
-from oncelog.topic_owner.ledger_routes import LedgerRoutes
-from oncelog.topic_owner.metadata_links import MetadataLinks
+from oncelog.topic_owner.metadata_streams import MetadataLinks
 from oncelog.topic_owner.metrics_export import observe, observe_offers, observe_reads
-from oncelog.topic_owner.owner_metrics import OwnerMetrics
-from oncelog.topic_owner.ownership_proofs import OwnershipWatch
-from oncelog.topic_owner.publish_service import PublishService
-from oncelog.topic_owner.read_service import OFFER_AFTER_BYTES, ReadService
+from oncelog.topic_owner.shell.effect_executor import OwnerParts
+from oncelog.topic_owner.shell.entry_cache import CacheBudget
+from oncelog.topic_owner.shell.id_source import IdSource
+from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.shell.ownership_proofs import OwnershipWatch
+from oncelog.topic_owner.shell.store_clock import StoreClock
+from oncelog.topic_owner.shell.topic_registry import Finished, TopicRegistry
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.storage_view import StorageView
-from oncelog.topic_owner.store_clock import StoreClock
-from oncelog.topic_owner.stream_rooms import StreamRooms
-from oncelog.topic_owner.subscription_service import SubscriptionService
-from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
-from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.admin_service import AdminService
+from oncelog.topic_owner.streams.consume_service import ConsumeService
+from oncelog.topic_owner.streams.publish_service import PublishService
+from oncelog.topic_owner.streams.read_service import OFFER_AFTER_BYTES, ReadService
+from oncelog.topic_owner.streams.stream_rooms import StreamRooms
+from oncelog.topic_owner.streams.subscription_service import SubscriptionService
 
 logger = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.settings import variable
-from oncelog.stores.registry import LiveStorageNode, Registry
-from oncelog.stores.store_session import SessionState, StoreSession
+from oncelog.storage_client.storage_links import StorageLinks
 from oncelog.topic_owner.cluster_stability import ClusterStability
-from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 
 logger = logging.getLogger(__name__)
 

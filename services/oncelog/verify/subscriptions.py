@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.digest import state_digest
 from oncelog.core.ids import BEFORE_ALL, Position
-from oncelog.core.subscriptions.digest import state_digest
-from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.verify.range_summary import Finding
 
 RULE = "subscriptions"

@@ -3,10 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from oncelog.core.formats.columns import encode_keys, encode_values
-from oncelog.core.formats.entry import EntryKind
-from oncelog.core.ids import OwnerEpoch, TopicId
-from oncelog.core.subscriptions.changes import (
+from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
@@ -15,11 +12,14 @@ from oncelog.core.subscriptions.changes import (
     Redelivered,
     SubscriptionCreated,
 )
-from oncelog.core.subscriptions.events import StoredEntry
-from oncelog.verify.ack_model import AckModel
-from oncelog.verify.consumption import ConsumptionHistory, Place
+from oncelog.core.delivery.events import StoredEntry
+from oncelog.core.formats.columns import encode_keys, encode_values
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.verify.violation import Violation
 from tests.core.builders import LogOf, batch
+from tests.oracles.ack_model import AckModel
+from tests.oracles.consumption import ConsumptionHistory, Place
 
 KEYS = (b"a", b"b", b"c", b"d")
 

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from oncelog.core.consumer.events import (
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.delivery.events import DeliverMessages, FlowReported
+from oncelog.core.delivery.limits import NO_LIMITS
+from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
+from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
+from oncelog.core.sdk.consumer.events import (
     AckSettled,
     AckWanted,
     ConsumerEffect,
@@ -31,10 +36,8 @@ from oncelog.core.consumer.events import (
     SendToOwner,
     SubscribeWanted,
 )
-from oncelog.core.consumer.session import ConsumerSession, ConsumerSessionState
-from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
-from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
-from oncelog.core.owner_attempts import (
+from oncelog.core.sdk.consumer.session import ConsumerSession, ConsumerSessionState
+from oncelog.core.sdk.owner_attempts import (
     LookUp,
     LookUpFailed,
     OwnerFound,
@@ -42,11 +45,8 @@ from oncelog.core.owner_attempts import (
     StartSessionTimer,
     StreamLost,
 )
-from oncelog.core.subscriptions.changes import IndexRange, SubscriptionType
-from oncelog.core.subscriptions.events import DeliverMessages, FlowReported
-from oncelog.core.subscriptions.limits import NO_LIMITS
-from oncelog.verify.consumption import ConsumptionHistory, Place, Repetition
 from oncelog.verify.violation import Violation
+from tests.oracles.consumption import ConsumptionHistory, Place, Repetition
 from tests.simulation.consuming.ends import ConsumerParts, OwnerEnd
 from tests.simulation.consuming.outboxes import ConsumerStream
 from tests.simulation.network import Stream

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from oncelog.core.consumer.events import OwnerRequest
-from oncelog.core.subscriptions.limits import Judge
+from oncelog.core.delivery.limits import Judge
+from oncelog.core.sdk.consumer.events import OwnerRequest
 from tests.simulation.consuming.chain import MessageLog, TopicRecord
 from tests.simulation.network import Network
 from tests.simulation.world import Process, World

@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import Change, Evicted, EvictionReason, IndexRange
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
-from oncelog.core.subscriptions.changes import Change, Evicted, EvictionReason, IndexRange
-from oncelog.core.subscriptions.retention import (
+from oncelog.core.policies.retention_rules import (
     CLOCK_SKEW_MS_MAX,
     Backlog,
     BacklogQuota,
@@ -22,7 +23,6 @@ from oncelog.core.subscriptions.retention import (
     judge_quota,
     trim_of,
 )
-from oncelog.core.subscriptions.state import SubscriptionsState
 from oncelog.verify.violation import Violation
 
 TICK_MS = 100

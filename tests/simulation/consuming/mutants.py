@@ -7,24 +7,25 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from oncelog.core.consumer import session as consumer_session
-from oncelog.core.consumer.requests import PendingRequests
+from oncelog.core.acks.index_ranges import bits_of
+from oncelog.core.delivery import attachments
+from oncelog.core.delivery.acknowledging import Acknowledging
+from oncelog.core.delivery.activation import Grants
+from oncelog.core.delivery.attachments import Attachments
+from oncelog.core.delivery.credit import Credit
+from oncelog.core.delivery.dead_letters import DeadLetters
+from oncelog.core.delivery.events import AckRequested, AnswerAck, ConsumerActive, ConsumerOpening
+from oncelog.core.delivery.key_shared import KeyShared
+from oncelog.core.delivery.outstanding import Outstanding
+from oncelog.core.delivery.redelivery import Redeliveries
+from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import ConsumerBusy, StaleSeekEpoch
-from oncelog.core.owner_attempts import OwnerAttempts
+from oncelog.core.policies import retention_rules as retention
+from oncelog.core.policies.retention_rules import trim_of
+from oncelog.core.sdk.consumer import session as consumer_session
+from oncelog.core.sdk.consumer.requests import PendingRequests
+from oncelog.core.sdk.owner_attempts import OwnerAttempts
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
-from oncelog.core.subscriptions import attachments, retention
-from oncelog.core.subscriptions.acknowledging import Acknowledging
-from oncelog.core.subscriptions.attachments import Attachments
-from oncelog.core.subscriptions.credit import Credit
-from oncelog.core.subscriptions.dead_letters import DeadLetters
-from oncelog.core.subscriptions.events import AckRequested, AnswerAck, ConsumerActive, ConsumerOpening
-from oncelog.core.subscriptions.grants import Grants
-from oncelog.core.subscriptions.index_ranges import bits_of
-from oncelog.core.subscriptions.key_shared import KeyShared
-from oncelog.core.subscriptions.outstanding import Outstanding
-from oncelog.core.subscriptions.redelivery import Redeliveries
-from oncelog.core.subscriptions.retention import trim_of
-from oncelog.core.subscriptions.subscriptions import Subscriptions
 from tests.simulation.consuming import expiry
 from tests.simulation.consuming.owner import Ownership, Parts, Rules
 

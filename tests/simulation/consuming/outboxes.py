@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, cast
 
-from oncelog.core.consumer.events import OwnerReport
+from oncelog.core.delivery.events import DeliverMessages, RoomReturned
+from oncelog.core.delivery.look_ahead import READ_BYTES
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch
+from oncelog.core.sdk.consumer.events import OwnerReport
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
-from oncelog.core.subscriptions.events import DeliverMessages, RoomReturned
-from oncelog.core.subscriptions.look_ahead import READ_BYTES
 from oncelog.verify.violation import Violation
 from tests.simulation.network import Stream
 

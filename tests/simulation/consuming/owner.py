@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oncelog.core.consumer.events import OwnerReport, OwnerRequest
-from oncelog.core.errors import ConsumerBusy, NotOwner
-from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber, TopicId
-from oncelog.core.subscriptions.changes import Change, SubscriptionType
-from oncelog.core.subscriptions.events import (
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import Change, SubscriptionType
+from oncelog.core.delivery.events import (
     AnswerAdmin,
     AnswerSeek,
     AnswerSubscribe,
@@ -29,14 +27,16 @@ from oncelog.core.subscriptions.events import (
     SeekRequested,
     Subscribed,
 )
-from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
-from oncelog.core.subscriptions.outstanding import PAUSED_ACK_TIMEOUT_MS
-from oncelog.core.subscriptions.retention import ClockCheck
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.core.subscriptions.subscriptions import Subscriptions
-from oncelog.verify.consumption import KeyOrder
+from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.outstanding import PAUSED_ACK_TIMEOUT_MS
+from oncelog.core.delivery.subscriptions import Subscriptions
+from oncelog.core.errors import ConsumerBusy, NotOwner
+from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber, TopicId
+from oncelog.core.policies.retention_rules import ClockCheck
+from oncelog.core.sdk.consumer.events import OwnerReport, OwnerRequest
 from oncelog.verify.violation import Violation
 from tests.core.subscription_fold import fold_changes
+from tests.oracles.consumption import KeyOrder
 from tests.simulation.consuming.chain import AckChain, DeadLetterTopic, MessageLog, TopicRecord
 from tests.simulation.consuming.expiry import Expiry
 from tests.simulation.consuming.outboxes import ConsumerStream, OwnerStreams

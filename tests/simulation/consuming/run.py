@@ -3,15 +3,15 @@
 import random
 from dataclasses import dataclass, replace
 
-from oncelog.core.consumer.events import ConsumerSettings
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.acknowledging import SHARED_TYPES
+from oncelog.core.delivery.limits import NO_LIMITS, Judge
 from oncelog.core.ids import OwnerEpoch
-from oncelog.core.subscriptions.acknowledging import SHARED_TYPES
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.limits import NO_LIMITS, Judge
-from oncelog.core.subscriptions.pause import AckStateJudge, PausePolicy
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.verify.consumption import ConsumptionHistory
+from oncelog.core.policies.ack_state_limit import AckStateJudge, PausePolicy
+from oncelog.core.sdk.consumer.events import ConsumerSettings
 from oncelog.verify.violation import Violation
+from tests.oracles.consumption import ConsumptionHistory
 from tests.simulation.consuming.chain import KEYS, AckChain, DeadLetterTopic, MessageLog, TopicRecord
 from tests.simulation.consuming.client import ConsumerClient, Habits
 from tests.simulation.consuming.expiry import Expiry

@@ -6,10 +6,10 @@ That everything is acknowledged in the end does not show a wake-up that is lost 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oncelog.core.subscriptions.acknowledging import SHARED_TYPES
-from oncelog.core.subscriptions.changes import SubscriptionType
-from oncelog.core.subscriptions.credit import Credit
-from oncelog.core.subscriptions.subscription import Subscription
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.acknowledging import SHARED_TYPES
+from oncelog.core.delivery.credit import Credit
+from oncelog.core.delivery.subscription import Subscription
 from oncelog.verify.violation import Violation
 
 if TYPE_CHECKING:

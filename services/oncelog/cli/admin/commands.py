@@ -26,7 +26,7 @@ from oncelog.cli.options import (
     WideOutput,
     WideOutputOption,
 )
-from oncelog.client.addresses import is_proxy_url, speaks_tls
+from oncelog.client.network.addresses import is_proxy_url, speaks_tls
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
 

@@ -15,7 +15,7 @@ from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.switches import POLICIES_PANEL, Applied, cluster_place
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.subscriptions.retention import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
+from oncelog.core.policies.retention_rules import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
 
 #: Returns the path of an object, from the name that the user typed.
 Place = Callable[[AdminApi, str], str]

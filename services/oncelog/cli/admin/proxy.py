@@ -4,7 +4,7 @@ import asyncio
 
 import httpx
 
-from oncelog.client.addresses import parse_url
+from oncelog.client.network.addresses import parse_url
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import REST

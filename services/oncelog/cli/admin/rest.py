@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from oncelog.client.addresses import is_proxy_url
+from oncelog.client.network.addresses import is_proxy_url
 from oncelog.core.errors import BY_CODE, DeadlineExceeded, Fatal, OncelogError, Retriable, ServiceUnavailable
 from oncelog.runtime.credentials import PLAIN, Credentials
 

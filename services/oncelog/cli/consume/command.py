@@ -22,8 +22,8 @@ from oncelog.cli.read.command import CorruptChoice, Form
 from oncelog.cli.running import Interrupt, run_command
 
 if TYPE_CHECKING:
-    from oncelog.client.consumer import AsyncConsumer
-    from oncelog.client.messages import ConsumerBatch
+    from oncelog.client.consuming.consumer import AsyncConsumer
+    from oncelog.client.values.messages import ConsumerBatch
 
 #: Messages that are printed and acknowledged together.
 _BATCH_MESSAGES = 1_000

@@ -22,8 +22,8 @@ from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
     from oncelog.cli.read.skips import GapReport, SkipReport
-    from oncelog.client.messages import MessageBatch
-    from oncelog.client.reader import AsyncReader
+    from oncelog.client.reading.reader import AsyncReader
+    from oncelog.client.values.messages import MessageBatch
     from oncelog.core.errors import LedgerUnavailable
 
 

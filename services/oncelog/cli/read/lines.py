@@ -4,7 +4,7 @@ import base64
 import json
 from itertools import islice
 
-from oncelog.client.messages import MessageBatch
+from oncelog.client.values.messages import MessageBatch
 
 
 def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:

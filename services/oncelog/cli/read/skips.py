@@ -5,10 +5,11 @@ import logging
 
 from rich.console import Console
 
-from oncelog.client import corruption, read_stream
-from oncelog.client.corruption import Skipped
-from oncelog.client.reader import AsyncReader
-from oncelog.client.stream_state import Gap
+from oncelog.client.reading import read_stream
+from oncelog.client.reading.reader import AsyncReader
+from oncelog.client.reading.stream_state import Gap
+from oncelog.client.values import corruption
+from oncelog.client.values.corruption import Skipped
 from oncelog.core.errors import LedgerUnavailable
 
 # Python prints warnings of loggers without a handler: each skip and gap would be reported twice.

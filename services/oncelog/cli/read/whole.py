@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from oncelog.client.client import AsyncClient
-from oncelog.client.messages import MessageBatch
-from oncelog.client.reader import AsyncReader
+from oncelog.client.reading.reader import AsyncReader
+from oncelog.client.values.messages import MessageBatch
 from oncelog.core.errors import DeadlineExceeded, LedgerUnavailable
 
 

@@ -75,7 +75,7 @@ storage = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdo
 @storage.command("inspect", help=_INSPECT_HELP)
 def inspect(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
     def run() -> Exit:
-        from oncelog.log_storage import offline
+        from oncelog.log_storage.directory import offline
 
         found = offline.inspect(directory)
         if output is Output.JSON:
@@ -98,7 +98,7 @@ def inspect(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -
 @storage.command("fsck", help=_FSCK_HELP)
 def fsck(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
     def run() -> Exit:
-        from oncelog.log_storage import offline
+        from oncelog.log_storage.directory import offline
 
         found = offline.check(directory)
         if output is Output.JSON:
@@ -120,7 +120,7 @@ def dump(
     output: OutputOption = Output.TABLE,
 ) -> None:
     def run() -> Exit:
-        from oncelog.log_storage import offline
+        from oncelog.log_storage.directory import offline
 
         for record in offline.records_of(directory, ledger):
             if output is Output.JSON:
@@ -135,7 +135,7 @@ def dump(
 @storage.command("mark-restored", help=_MARK_RESTORED_HELP)
 def mark_restored(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
     def run() -> Exit:
-        from oncelog.log_storage import offline
+        from oncelog.log_storage.directory import offline
 
         offline.mark_restored(directory)
         if output is Output.JSON:

@@ -43,7 +43,7 @@ from oncelog.core.errors import (
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, encode_key_record
 from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 
 #: Attempts of one request after others wrote the key or fenced its producer; then the sender is asked to retry.
 ATTEMPTS_MAX = 4

@@ -1,1 +1,1 @@
-"""The ledgers of a topic: the managed ledger, and the writer, recovery, members and quorums of one ledger."""
+"""One ledger: its record, members, quorums, writer and recovery."""

@@ -1,4 +1,4 @@
-"""The record of one ledger in ZooKeeper: /oncelog/ledgers/<id>.
+"""The record of one ledger in ZooKeeper: /oncelog/storage_client/<id>.
 
 OPEN -> IN_RECOVERY -> CLOSED, or OPEN -> CLOSED by the writer. Every step is a versioned compare-and-set. CLOSED is
 final: `end` never changes afterwards. The members of an open ledger never change; repair replaces members of a CLOSED

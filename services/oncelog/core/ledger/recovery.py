@@ -39,7 +39,7 @@ from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.quorum import coverage, fence_suffices
 from oncelog.core.ledger.recovery_range import MemberAnswers, RecoveryProblem, RecoveryRange
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 
 #: Entries per request. The tail after LAC is at most the writer's window of unacknowledged entries.
 RANGE_ENTRIES = 64

@@ -8,7 +8,7 @@ from enum import Enum
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 
 
 @dataclass(frozen=True, slots=True)

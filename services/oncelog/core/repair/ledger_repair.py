@@ -35,6 +35,7 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.copies import joined, without
 from oncelog.core.repair.copying import CopyPass
 from oncelog.core.repair.events import (
@@ -61,7 +62,6 @@ from oncelog.core.repair.events import (
     WriteRecord,
 )
 from oncelog.core.repair.lost_proof import LostProof
-from oncelog.core.store_status import WriteStatus
 
 
 class LedgerRepair:

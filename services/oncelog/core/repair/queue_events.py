@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairLimits
 

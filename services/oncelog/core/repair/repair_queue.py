@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import ClassVar, assert_never
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.repair.assessment import Assessment, DirectoryView, Need, StorageNodes, assess
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult

@@ -19,6 +19,7 @@ Rules
 from collections.abc import Callable, Container
 from enum import Enum
 
+from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.errors import CorruptEntry, EntriesLost, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, decode_given_up
@@ -39,9 +40,8 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.core.topic.effects import ReadEntries, Step, TakeoverFailed
-from oncelog.core.topic.events import EntriesRead, EntriesUnavailable, EntryUnreadable
+from oncelog.core.topic_events.effects import ReadEntries, Step, TakeoverFailed
+from oncelog.core.topic_events.events import EntriesRead, EntriesUnavailable, EntryUnreadable
 
 AckReplayEvent = (
     LedgerRead | LedgerWritten | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded | EntriesRead

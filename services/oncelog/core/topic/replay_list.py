@@ -5,14 +5,14 @@ start(from ledger) -> READY: `next` is the ledger to replay, or None behind the 
 taken              -> the same for the ledger after it
 """
 
-from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import InvariantViolated, LedgerUnavailable, LogHole
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import BEFORE_ALL, LedgerId, Position
-from oncelog.core.topic.effects import ReadLedgerPage, Step, TakeoverFailed
-from oncelog.core.topic.events import EntriesUnavailable, LedgerPageRead
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.topic_events.effects import ReadLedgerPage, Step, TakeoverFailed
+from oncelog.core.topic_events.events import EntriesUnavailable, LedgerPageRead
 
 
 class ReplayList:

@@ -19,33 +19,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from oncelog.core.coordination.ownership import Ownership
-from oncelog.core.dedup.table import DedupTable
-from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
-from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
-from oncelog.core.ledger.managed_ledger import (
+from oncelog.core.acks.ack_log import AckLog, AckLogSettings
+from oncelog.core.chain.managed_ledger import (
     EntriesAnswered,
     LedgerCloseAnswered,
     ManagedLedger,
     ManagedLedgerState,
     MemberLost,
 )
+from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.chain.ownership import Ownership
+from oncelog.core.delivery.subscriptions import Subscriptions
+from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.next_ledger import DeleteLedgers, LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
 from oncelog.core.names import parse_topic
-from oncelog.core.subscriptions.ack_log import AckLog, AckLogSettings
-from oncelog.core.subscriptions.subscriptions import Subscriptions
-from oncelog.core.topic.dedup_cursor import CursorState, DedupCursor, SnapshotSettings, TakenOver
-from oncelog.core.topic.effects import LastAddConfirmed, StartTopicTimer, Step
-from oncelog.core.topic.log import TopicLog
-from oncelog.core.topic.openings import Openings
-from oncelog.core.topic.paging import PageSettings
-from oncelog.core.topic.policies import TopicPolicies
-from oncelog.core.topic.sessions import BlockedOn, Sessions
-from oncelog.core.topic.space import TopicSpace
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.publishing.dedup_table import DedupTable
+from oncelog.core.publishing.log import TopicLog
+from oncelog.core.publishing.openings import Openings
+from oncelog.core.publishing.sessions import BlockedOn, Sessions
+from oncelog.core.retention.paging import PageSettings
+from oncelog.core.retention.topic_retention import TopicSpace
+from oncelog.core.snapshots.snapshot_writer import CursorState, DedupCursor, SnapshotSettings, TakenOver
 from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX
+from oncelog.core.topic_events.effects import LastAddConfirmed, StartTopicTimer, Step
 
 #: A ledger of the cursor or of the ack chain that lacks a member waits longer than the log's, by this factor: no
 #: producer waits for its copies, and the next snapshot with a base replaces the cursor's anyway.

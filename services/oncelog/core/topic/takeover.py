@@ -30,9 +30,7 @@ Rules
 from collections.abc import Callable, Container
 from enum import Enum
 
-from oncelog.core.dedup.producers import RECENT_BYTES_MAX
-from oncelog.core.dedup.snapshot import SnapshotReader
-from oncelog.core.dedup.state import DedupState
+from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, decode_given_up, peek_header
@@ -48,12 +46,15 @@ from oncelog.core.ledger.recovery import (
     RecoveryFailed,
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
-from oncelog.core.subscriptions.snapshot_format import restore_subscriptions
-from oncelog.core.subscriptions.state import SubscriptionsState
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.producers import RECENT_BYTES_MAX
+from oncelog.core.snapshots.ack_snapshot import restore_subscriptions
+from oncelog.core.snapshots.cursor_claim import ClaimStep, CursorClaim
+from oncelog.core.snapshots.dedup_format import SnapshotReader
+from oncelog.core.snapshots.snapshot_writer import LoadedSnapshot, TakenOver
 from oncelog.core.topic.ack_replay import AckReplay, AckReplayState
-from oncelog.core.topic.cursor_claim import ClaimStep, CursorClaim
-from oncelog.core.topic.dedup_cursor import LoadedSnapshot, TakenOver
-from oncelog.core.topic.effects import (
+from oncelog.core.topic.replay_list import ReplayList, cannot_begin, fold_next
+from oncelog.core.topic_events.effects import (
     CursorRecoveryTimedOut,
     ReadEntries,
     StartTopicTimer,
@@ -62,7 +63,7 @@ from oncelog.core.topic.effects import (
     TakeoverPhase,
     TakeoverPhaseEnded,
 )
-from oncelog.core.topic.events import (
+from oncelog.core.topic_events.events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,
@@ -72,7 +73,6 @@ from oncelog.core.topic.events import (
     TakeoverEvent,
     TopicTimerFired,
 )
-from oncelog.core.topic.replay_list import ReplayList, cannot_begin, fold_next
 
 #: Prefix of the timer's keys; the rest distinguishes the takeovers of one topic.
 CURSOR_TIMER = "cursor"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.chain.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
 from oncelog.core.ledger.recovery import (
     LedgerRead,
     LedgerWritten,
@@ -12,7 +12,8 @@ from oncelog.core.ledger.recovery import (
     RecoveryAdded,
     RecoveryReadAnswered,
 )
-from oncelog.core.topic.events import (
+from oncelog.core.topic.takeover import Takeover
+from oncelog.core.topic_events.events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,
@@ -20,7 +21,6 @@ from oncelog.core.topic.events import (
     EntryUnreadable,
     LedgerPageRead,
 )
-from oncelog.core.topic.takeover import Takeover
 
 #: {type of an event: what handles it}
 Handlers = dict[type, Callable[[Any], None]]

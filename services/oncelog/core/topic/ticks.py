@@ -7,7 +7,7 @@
 An owner has thousands of topics, and most of them wait for nothing.
 """
 
-from oncelog.core.topic.effects import StartTopicTimer, Step
+from oncelog.core.topic_events.effects import StartTopicTimer, Step
 
 TICK_TIMER = "tick"
 #: Prefix of the key of an idle topic's tick; a number follows, because a topic that wakes up leaves the timer behind.

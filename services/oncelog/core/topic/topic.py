@@ -15,7 +15,16 @@ topic; `now_ms` is that event's time. All parts emit their effects into one list
 from enum import Enum
 from typing import get_args
 
-from oncelog.core.coordination.ownership import (
+from oncelog.core.chain.managed_ledger import EntriesAnswered, LedgerCloseAnswered, MemberLost
+from oncelog.core.chain.next_ledger import (
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+    LedgerPurpose,
+    ManagedLedgerSettings,
+    NextLedger,
+)
+from oncelog.core.chain.ownership import (
     AcksLinked,
     Deposed,
     Linked,
@@ -27,23 +36,7 @@ from oncelog.core.coordination.ownership import (
     TopicRecordWritten,
     Trimmed,
 )
-from oncelog.core.errors import OncelogError, SessionEnded, TopicLoading
-from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES
-from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
-from oncelog.core.ledger.managed_ledger import EntriesAnswered, LedgerCloseAnswered, MemberLost
-from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import (
-    DeleteLedgers,
-    LedgerCreated,
-    LedgerIdClaimed,
-    LedgerPurpose,
-    ManagedLedgerSettings,
-    NextLedger,
-)
-from oncelog.core.subscriptions.events import (
+from oncelog.core.delivery.events import (
     AdminRequest,
     AnswerAdmin,
     AnswerSeek,
@@ -52,8 +45,22 @@ from oncelog.core.subscriptions.events import (
     ConsumerOpening,
     SeekRequested,
 )
-from oncelog.core.topic.dedup_cursor import TakenOver
-from oncelog.core.topic.effects import (
+from oncelog.core.errors import OncelogError, SessionEnded, TopicLoading
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.opening import ProducerOpening
+from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES
+from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
+from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
+from oncelog.core.snapshots.snapshot_writer import TakenOver
+from oncelog.core.topic.serving import Serving, TopicSettings
+from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
+from oncelog.core.topic.takeover_attempt import Handlers, TakeoverAttempt
+from oncelog.core.topic.ticks import Ticks
+from oncelog.core.topic_events.effects import (
     AnswerOpen,
     AnswerTruncate,
     DeletePages,
@@ -70,7 +77,7 @@ from oncelog.core.topic.effects import (
     TopicEffect,
     TopicFailed,
 )
-from oncelog.core.topic.events import (
+from oncelog.core.topic_events.events import (
     BatchesReceived,
     ClockChecked,
     CursorRecordWritten,
@@ -93,13 +100,6 @@ from oncelog.core.topic.events import (
     TrimRequested,
     TruncateRequested,
 )
-from oncelog.core.topic.opening_queue import OpeningQueue, superseded
-from oncelog.core.topic.policies import TopicPolicies
-from oncelog.core.topic.reconnect_grace import RETURN_TIMER
-from oncelog.core.topic.serving import Serving, TopicSettings
-from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
-from oncelog.core.topic.takeover_attempt import Handlers, TakeoverAttempt
-from oncelog.core.topic.ticks import Ticks
 
 RETRY_TIMER = "retry"
 

@@ -1,4 +1,4 @@
-"""Balancing of topics over topic owners (`core.coordination.balance`), by one elected replica.
+"""Balancing of topics over topic owners (`core.placement.balance`), by one elected replica.
 
 The replica with the lowest registration number is elected. Each owner reports its number of topics on its stream; the
 topic records are read only when these numbers are uneven. A move does what an operator's unload does: the owner closes
@@ -9,14 +9,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from oncelog.core.coordination.balance import Balance, BalanceEffect, MoveTopic, OwnersCounted, ReadTopics, TopicsRead
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.placement.balance import Balance, BalanceEffect, MoveTopic, OwnersCounted, ReadTopics, TopicsRead
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata.coordination.placements import Placements
 from oncelog.metadata.coordination.topic_placer import now_ms
-from oncelog.stores.registry import Registry
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavaila
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.quorum import fence_suffices
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.registry import Registry
 from oncelog.wire.storage_pb2 import STORAGE_STATUS_OK, FenceRequest
 
 FENCE_TIMEOUT_MS = 3_000

@@ -20,12 +20,12 @@ from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.stores.cursor_store import CursorStore
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.policy_store import PolicyStore
-from oncelog.stores.registry import Registry
-from oncelog.stores.store_session import Versioned
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.wire import metadata_pb2 as pb
 
 #: Closed ledger records in memory, of about 700 bytes each.

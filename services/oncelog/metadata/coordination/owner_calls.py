@@ -3,12 +3,12 @@ states."""
 
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owners import address_of
+from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.methods import AnswerT, ReceivedAnswerT, ReceivedRequestT, RequestT, UnaryMethod
 from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, TRUNCATE, UNLOAD
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.stores.registry import LiveOwner
 from oncelog.wire import owner_pb2 as pb
 
 ASSIGN_TIMEOUT_MS = 2_000

@@ -1,7 +1,7 @@
 """One open stream of a topic owner: assignments for the owner to receive, and heartbeats.
 
 A heartbeat is sent every HEARTBEAT_INTERVAL_MS, and the owner answers each at once. The time of the last answered
-heartbeat tells `core.coordination.owner_suspicion` why a stream closed: if a heartbeat that was sent within the last
+heartbeat tells `core.placement.owner_suspicion` why a stream closed: if a heartbeat that was sent within the last
 ANSWERED_MS_MAX was answered, then the owner was reachable, because keepalive closes a silent connection only after
 twice that time (`rpc.options`). Only this process's own clock is used. If this process stalls, the last round trip
 only looks older.

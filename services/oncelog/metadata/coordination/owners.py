@@ -1,7 +1,7 @@
 """The topic owners as this replica sees them: their sessions, their streams, and which of them are suspected dead.
 
 Rules
-- ZooKeeper shows sessions; this replica observes streams. Only `core.coordination.owner_suspicion` combines the two
+- ZooKeeper shows sessions; this replica observes streams. Only `core.placement.owner_suspicion` combines the two
   into a suspicion (hazard 5). When a stream closes, the owner's address is probed at once, and again for a while: a
   process that is being killed may close its streams a moment before its listening socket.
 - The probe uses the resolved IP address, because a pod's host name disappears with the pod or later names another one.
@@ -19,7 +19,8 @@ from itertools import count
 from typing import Protocol
 
 from oncelog.core.address import join_address
-from oncelog.core.coordination.owner_suspicion import (
+from oncelog.core.ids import Incarnation
+from oncelog.core.placement.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
     HostUnreachable,
@@ -30,11 +31,10 @@ from oncelog.core.coordination.owner_suspicion import (
     StreamOpened,
     SuspicionEvent,
 )
-from oncelog.core.coordination.topic_placement import OwnersView
-from oncelog.core.ids import Incarnation
+from oncelog.core.placement.topic_placement import OwnersView
 from oncelog.metadata.coordination.owner_link import OwnerLink
+from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.rpc.reachability import Reachability, reach
-from oncelog.stores.registry import LiveOwner, Registry
 
 logger = logging.getLogger(__name__)
 

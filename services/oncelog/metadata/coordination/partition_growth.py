@@ -8,7 +8,7 @@
 Rules
 - Each step can be repeated, so a growth that was interrupted is finished by the same request.
 - The messages of a producer name with sequence ids stay in the partitions that the topic had when the name was first
-  opened (`client/partitioned_producer`): a message that is sent again must reach the partition that has it (hazard 23).
+  opened (`client/producing/partitioned_producer`): a message that is sent again must reach the partition that has it (hazard 23).
 - Only while every registered process knows that rule.
 """
 
@@ -29,9 +29,9 @@ from oncelog.core.ids import GROWTHS_MAX
 from oncelog.core.names import TopicName
 from oncelog.core.process_version import GROWTH_VERSION
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import NameRecord, TopicStore
 from oncelog.rpc.reader_codec import StartEdge, start_message
-from oncelog.stores.registry import Registry
-from oncelog.stores.topic_store import NameRecord, TopicStore
 from oncelog.wire import consumer_pb2, subscriptions_pb2
 
 #: Partitions that are asked at the same time.

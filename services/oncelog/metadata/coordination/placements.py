@@ -1,7 +1,7 @@
 """Placement of all topics: a look-up places a topic without an owner, and a lost owner's topics are placed at once.
 
 Rules
-- `core.coordination.topic_placement` decides, one topic at a time (`topic_placer`). This module requests the decisions
+- `core.placement.topic_placement` decides, one topic at a time (`topic_placer`). This module requests the decisions
   and sends the assignments.
 - The table of topics holds what this replica placed or looked up. When an owner is lost, these topics are moved first,
   without a read; then all topic records are read for topics that other replicas placed on that owner. A topic that no
@@ -15,16 +15,16 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
-from oncelog.core.coordination.topic_placement import NotifyOwner, PlacementRequested, TopicPlaced, UnloadRequested
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, TopicNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.placement.topic_placement import NotifyOwner, PlacementRequested, TopicPlaced, UnloadRequested
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owner_link import Assignment
 from oncelog.metadata.coordination.owners import Owners, Start
 from oncelog.metadata.coordination.topic_placer import PlacementParts, TopicPlacer, now_ms
-from oncelog.stores.store_session import Versioned
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.store_session import Versioned
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.status import may_have_been_done
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
-from oncelog.stores.registry import LiveOwner
 from oncelog.wire import subscriptions_pb2 as pb
 
 AnswerT = TypeVar("AnswerT")

@@ -34,10 +34,10 @@ from oncelog.core.names import TopicName, parse_topic
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owners import Owners, Start
-from oncelog.stores.deletion_store import Deletion, DeletionStore
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.registry import LiveOwner
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.deletion_store import Deletion, DeletionStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import LiveOwner
+from oncelog.metadata_store.records.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
 

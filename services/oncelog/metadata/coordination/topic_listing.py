@@ -9,13 +9,13 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.topic.listing import ListedState, ListPlace, page_of
 from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS, OwnerCalls
 from oncelog.metadata.coordination.owners import Owners
+from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.owner_codec import LIST_TOPICS
-from oncelog.stores.registry import LiveOwner
 from oncelog.wire import owner_pb2 as pb
 
 
 class OwnedTopic(NamedTuple):
-    """One topic as its owner describes it. summary: further fields, see `topic_owner/topic_listing.py`."""
+    """One topic as its owner describes it. summary: further fields, see `topic_owner/observe/topic_listing.py`."""
 
     place: ListPlace
     topic_id: str

@@ -11,11 +11,11 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.lookup_admission import LookupAdmission
 from oncelog.metadata.coordination.owners import Owners, address_of, advertised_address_of
 from oncelog.metadata.coordination.placements import Placements
+from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.topic_store import NameRecord, TopicCreation, TopicStore
+from oncelog.metadata_store.session.shared_reads import SharedReads
+from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.runtime.backoff import Backoff, doubling_pause_ms
-from oncelog.stores.policy_store import PolicyStore
-from oncelog.stores.shared_reads import SharedReads
-from oncelog.stores.store_session import Versioned
-from oncelog.stores.topic_store import NameRecord, TopicCreation, TopicStore
 
 #: How long a look-up waits for an owner. The deadline of the call may be shorter.
 OWNER_WAIT_MS = 10_000

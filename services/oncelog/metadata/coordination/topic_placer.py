@@ -1,4 +1,4 @@
-"""Placement of one topic (phase: acquire): performs what `core.coordination.topic_placement` decides.
+"""Placement of one topic (phase: acquire): performs what `core.placement.topic_placement` decides.
 
 All requests that arrive while a round runs get the result of that round. A round waits until the store answers: reads
 are repeated, a write never is.
@@ -11,8 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.coordination.topic_placement import (
+from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
+from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
+from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.ids import TopicId
+from oncelog.core.placement.topic_placement import (
     BACKOFF_MS,
     NoOwnerLive,
     NotifyOwner,
@@ -25,13 +28,10 @@ from oncelog.core.coordination.topic_placement import (
     TopicPlacement,
     UnloadRequested,
 )
-from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
-from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.ids import TopicId
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.coordination.owners import Owners, Start
-from oncelog.stores.store_session import Versioned, WriteResult
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 
 logger = logging.getLogger(__name__)
 

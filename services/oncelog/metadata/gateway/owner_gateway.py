@@ -30,6 +30,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owners import Owners, address_of
+from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.channel import Stream
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.consumer_codec import CONSUME
@@ -40,7 +41,6 @@ from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, PUBLISH
 from oncelog.rpc.reader_codec import FIND_INDEX, READ
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.stores.registry import LiveOwner
 
 logger = logging.getLogger(__name__)
 

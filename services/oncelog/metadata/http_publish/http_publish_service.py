@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncelog.client.client import AsyncClient
-from oncelog.client.results import BatchResult, SendResult
+from oncelog.client.values.results import BatchResult, SendResult
 from oncelog.core.address import join_address
 from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
 from oncelog.core.formats.message_id import MessageId
@@ -26,10 +26,10 @@ from oncelog.metadata.http_publish.publish_body import (
     PublishAnswer,
     PublishLimits,
 )
+from oncelog.metadata_store.keys.idempotency_backend import KeyServer
+from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
+from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.runtime.settings import MetadataSettings
-from oncelog.stores.idempotency_backend import KeyServer
-from oncelog.stores.idempotency_keys import DatasetStore, KeyStore
-from oncelog.stores.policy_store import PolicyStore
 
 logger = logging.getLogger(__name__)
 
@@ -184,8 +184,8 @@ def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
     if not settings.redis_url and not settings.redis_url_file:
         return None
     # Imported here: with cryptography, it would nearly double the modules loaded at a start without Redis.
-    from oncelog.stores.idempotency_redis import RedisKeyServer
-    from oncelog.stores.redis_address import RedisAddress
+    from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
+    from oncelog.metadata_store.keys.redis_address import RedisAddress
 
     address = RedisAddress(
         settings.redis_url,

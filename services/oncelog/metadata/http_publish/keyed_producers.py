@@ -11,15 +11,15 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from oncelog.client.client import AsyncClient
-from oncelog.client.producer import AsyncProducer
+from oncelog.client.producing.producer import AsyncProducer
 from oncelog.core.errors import IdempotencyUnavailable, OncelogError, ServiceUnavailable, TooManyRequests
 from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
-from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
+from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.stores.idempotency_backend import Lease
-from oncelog.stores.idempotency_keys import KeyStore
+from oncelog.metadata_store.keys.idempotency_backend import Lease
+from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 
 #: If a process dies with a pending claim, a repeat of the request waits at most this long for its lease to expire.
 LEASE_MS = 3_000

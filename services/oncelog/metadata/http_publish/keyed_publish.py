@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from oncelog.client.producer import AsyncProducer
+from oncelog.client.producing.producer import AsyncProducer
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.http_publish.idempotency import (
     AnswerWritten,
@@ -46,8 +46,8 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.http_publish.keyed_producers import KeyedProducers, OpenKeyedProducer
 from oncelog.metadata.http_publish.named_producers import send
 from oncelog.metadata.http_publish.publish_body import Messages
-from oncelog.stores.idempotency_keys import KeyStore
-from oncelog.stores.policy_store import PolicyStore
+from oncelog.metadata_store.keys.idempotency_keys import KeyStore
+from oncelog.metadata_store.records.policy_store import PolicyStore
 
 
 @dataclass(frozen=True, slots=True)

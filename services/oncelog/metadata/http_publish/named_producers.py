@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from oncelog.client.client import AsyncClient
-from oncelog.client.producer import AsyncProducer
-from oncelog.client.results import BatchResult
+from oncelog.client.producing.producer import AsyncProducer
+from oncelog.client.values.results import BatchResult
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import (
     OncelogError,
@@ -29,7 +29,7 @@ from oncelog.core.errors import (
     TooManyRequests,
 )
 from oncelog.core.names import TopicName
-from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
+from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.http_publish.publish_body import Messages
 
 ATTEMPTS = 4

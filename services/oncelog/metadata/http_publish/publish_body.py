@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, SequenceIdRequired
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties
-from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
-from oncelog.core.producer.sequence_ids import check_sequence_ids
+from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
+from oncelog.core.sdk.producer.sequence_ids import check_sequence_ids
 
 #: Overhead of a message in its batch, beside value, key, event time and properties.
 _OVERHEAD_BYTES = 16

@@ -8,13 +8,13 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, TopicRecord
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.repair.queue_events import ChainRecorded
-from oncelog.stores.cursor_store import CursorStore
-from oncelog.stores.topic_store import TopicStore
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.topic_store import TopicStore
 
 #: Topics that one refresh reads again, in addition to those with new ledgers: a fifth of them, because each read is two
 #: requests to ZooKeeper, within these bounds.

@@ -21,8 +21,8 @@ from oncelog.core.repair.repair_queue import RepairQueue
 from oncelog.core.repair.replacement import MayReplace, may_replace
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader, StorageSeen
-from oncelog.stores.ledger_listing import LedgerListing
-from oncelog.stores.store_session import Versioned
+from oncelog.metadata_store.records.ledger_listing import LedgerListing
+from oncelog.metadata_store.session.store_session import Versioned
 
 
 class ClusterWatch:

@@ -29,10 +29,10 @@ from oncelog.core.repair.events import (
     VerifyCopy,
     VerifyStatus,
 )
-from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.metadata.repair.rate_limit import RateLimit
 from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX, ReadRequest
 from oncelog.runtime.backoff import Backoff
+from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.wire import storage_pb2 as pb
 
 T = TypeVar("T")

@@ -17,12 +17,12 @@ from dataclasses import replace
 from oncelog.core.errors import Conflict, NotFound
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.replacement import decommission_refusal
-from oncelog.core.store_status import WriteStatus
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
-from oncelog.stores.registry import Decommission, Registry, StorageCookie
-from oncelog.stores.store_session import Versioned
+from oncelog.metadata_store.records.registry import Decommission, Registry, StorageCookie
+from oncelog.metadata_store.session.store_session import Versioned
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.giving_up import members_to_give_up
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.process_version import REPAIR_VERSION
-from oncelog.core.store_status import WriteStatus
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.registry import Registry
-from oncelog.stores.topic_store import TopicStore
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
 

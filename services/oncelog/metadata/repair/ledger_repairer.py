@@ -12,6 +12,7 @@ from typing import assert_never
 
 from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
     CopyEntries,
     ReadRecord,
@@ -30,12 +31,11 @@ from oncelog.core.repair.events import (
     WriteRecord,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
-from oncelog.core.store_status import WriteStatus
 from oncelog.metadata.repair.copying import Copying
 from oncelog.metadata.repair.owner_memory import OwnersMemory
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.session.shared_reads import SharedReads
 from oncelog.runtime.backoff import Backoff
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.shared_reads import SharedReads
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.repair.events import EntriesRestored, OwnerMemory, RestoreEntries
 from oncelog.metadata.coordination.owners import address_of
 from oncelog.metadata.repair.copying import Copying, sound
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import CACHED_ENTRIES
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.stores.registry import Registry
-from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import owner_pb2 as pb
 
 logger = logging.getLogger(__name__)

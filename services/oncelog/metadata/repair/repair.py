@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.repair.queue_events import RepairSettings
-from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.copying import Copying
@@ -17,15 +16,16 @@ from oncelog.metadata.repair.repairer import PlacesTopics, Repairer, RepairerPar
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
 from oncelog.metadata.repair.storage_report import StorageReport
 from oncelog.metadata.repair.trimmed_records import TrimmedRecords
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.ledger_listing import LedgerListing
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.repair_store import RepairStore
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.shared_reads import SharedReads
+from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.stores.cursor_store import CursorStore
-from oncelog.stores.ledger_listing import LedgerListing
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.registry import Registry
-from oncelog.stores.repair_store import RepairStore
-from oncelog.stores.shared_reads import SharedReads
-from oncelog.stores.store_session import StoreSession
-from oncelog.stores.topic_store import TopicStore
+from oncelog.storage_client.node_calls import NodeCalls
 
 #: Ledgers that are repaired at once, if they are small (`RepairSettings`): their reads, calls and writes wait together.
 JOBS_MAX = 64

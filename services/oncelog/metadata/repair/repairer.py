@@ -30,9 +30,15 @@ from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import LedgerRepairer, RepairParts
 from oncelog.metadata.repair.trimmed_records import TrimmedRecords
+from oncelog.metadata_store.records.repair_store import (
+    STUCK_MAX,
+    RepairProgress,
+    RepairStore,
+    RunningRepair,
+    StuckRepair,
+)
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog.runtime.telemetry import Reading
-from oncelog.stores.repair_store import STUCK_MAX, RepairProgress, RepairStore, RunningRepair, StuckRepair
 
 logger = logging.getLogger(__name__)
 

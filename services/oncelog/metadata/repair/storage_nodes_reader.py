@@ -10,8 +10,8 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.repair.events import RepairNodes
-from oncelog.ledgers.node_calls import NodeCalls
-from oncelog.stores.registry import Decommission, LiveStorageNode, Registry, StorageCookie
+from oncelog.metadata_store.records.registry import Decommission, LiveStorageNode, Registry, StorageCookie
+from oncelog.storage_client.node_calls import NodeCalls
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import ReviewLedger, VerifyCopy
-from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.metadata.repair.copying import Copying
+from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.wire import storage_pb2 as pb
 
 #: Entries of one verification request, and the time after which it returns what it has.

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.repair.chain_listing import ChainListing
-from oncelog.stores.ledger_store import LedgerStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
 
 logger = logging.getLogger(__name__)
 

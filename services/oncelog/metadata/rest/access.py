@@ -19,8 +19,8 @@ from oncelog.core.access import Caller, Right, require_superuser
 from oncelog.core.errors import OncelogError
 from oncelog.core.names import NamespaceName, check_part
 from oncelog.metadata.rest.problems import problem
+from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.runtime.security import Security
-from oncelog.stores.policy_store import PolicyStore
 
 _CALLER = "oncelog_caller"
 

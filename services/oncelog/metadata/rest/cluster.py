@@ -9,12 +9,12 @@ from fastapi import APIRouter, Path
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, NotFound, ServiceUnavailable
 from oncelog.core.ids import Incarnation
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import anybody
 from oncelog.metadata.rest.values import BrokersHealth, EveryNode, OwnerView, StorageNodeView
-from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
-from oncelog.stores.repair_store import RepairProgress
+from oncelog.metadata_store.records.registry import LiveOwner, LiveStorageNode, StorageCookie
+from oncelog.metadata_store.records.repair_store import RepairProgress
 
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 IncarnationPath = Annotated[str, Path(description="The storage node's incarnation, from the list")]

@@ -12,9 +12,9 @@ from fastapi import Header, Request, Response
 from fastapi.routing import APIRoute
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.stores.policies import Policies
-from oncelog.stores.policy_store import tag_of
-from oncelog.stores.store_session import Versioned
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.metadata_store.records.policy_store import tag_of
+from oncelog.metadata_store.session.store_session import Versioned
 
 _NAME = "If-Match"
 _ABOUT = (

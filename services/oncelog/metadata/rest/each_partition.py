@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from oncelog.core.errors import OncelogError, SubscriptionNotFound, TopicNotFound
 from oncelog.core.names import TopicName
-from oncelog.core.partition_results import error_of_partitions
+from oncelog.core.sdk.partition_results import error_of_partitions
 
 #: Partitions that are asked at the same time.
 _AT_ONCE = 16

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Response
 
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict
-from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import answers_tag, show_tag
 from oncelog.metadata.rest.values import (
@@ -16,7 +16,7 @@ from oncelog.metadata.rest.values import (
     TenantPath,
     TenantView,
 )
-from oncelog.stores.policies import Policies
+from oncelog.metadata_store.records.policies import Policies
 
 
 def routes(coordination: Coordination) -> APIRouter:

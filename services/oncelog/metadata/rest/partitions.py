@@ -10,7 +10,7 @@ from pydantic import Field, StrictInt
 
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict
-from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.values import NamespacePath, Partitions, TopicPath
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Body, Depends, Path, Response
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict
 from oncelog.core.names import check_part
-from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
 from oncelog.metadata.rest.values import NamespacePath
-from oncelog.stores.policies import Policies
+from oncelog.metadata_store.records.policies import Policies
 
 #: All rights are in one record, which ZooKeeper limits to 1 MiB.
 ROLES_MAX = 1_000

@@ -9,8 +9,8 @@ from pydantic import Field, StrictBool, StrictInt
 
 from oncelog.core.access import Right
 from oncelog.core.errors import NotFound
-from oncelog.core.subscriptions.pause import TOPIC_STATE_BYTES_MAX
-from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
 from oncelog.metadata.rest.policy_values import (
@@ -24,9 +24,9 @@ from oncelog.metadata.rest.policy_values import (
     shown_retention,
 )
 from oncelog.metadata.rest.values import ClusterPath, NamespacePath, TopicPath
-from oncelog.stores.policies import Effective, Policies, PolicySource, nearest
-from oncelog.stores.policy_store import CLUSTER, Scope
-from oncelog.stores.store_session import Versioned
+from oncelog.metadata_store.records.policies import Effective, Policies, PolicySource, nearest
+from oncelog.metadata_store.records.policy_store import CLUSTER, Scope
+from oncelog.metadata_store.session.store_session import Versioned
 
 Applied = Annotated[bool, Query(description="true: return the effective value and the level that it comes from.")]
 _Switch = Annotated[StrictBool, Body(description="true: on, false: off.")]

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.subscriptions.retention import (
+from oncelog.core.policies.retention_rules import (
     QUOTA_BYTES_MAX,
     QUOTA_SECONDS_MAX,
     BacklogQuota,

@@ -13,10 +13,10 @@ from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_topic
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.ledger_health import copy_state, health_of
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.storage_values import (
     CopyView,
     EntryRangeView,
@@ -32,7 +32,7 @@ from oncelog.metadata.rest.storage_values import (
     VerifyReport,
 )
 from oncelog.metadata.rest.values import EveryNode
-from oncelog.stores.registry import Decommission
+from oncelog.metadata_store.records.registry import Decommission
 from oncelog.wire import storage_pb2 as pb
 
 _PREFIX = "/admin/v2/storage"

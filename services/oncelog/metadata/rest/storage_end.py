@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.repair.ledger_end import LedgerEnd
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest
 from oncelog.metadata.rest.storage import LedgerPath
 from oncelog.metadata.rest.storage_values import EndedLedger

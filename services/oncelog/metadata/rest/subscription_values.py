@@ -7,8 +7,8 @@ from crc32c import crc32c
 from fastapi import Depends, Path
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
-from oncelog.client.messages import Message, MessageBatch, open_entry
-from oncelog.client.results import TopicPartition
+from oncelog.client.values.messages import Message, MessageBatch, open_entry
+from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import NO_PARTITION, MessageId
 from oncelog.core.ids import TopicId

@@ -17,7 +17,7 @@ from oncelog.core.errors import (
     SubscriptionNotFound,
 )
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.subscription_values import (

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 from oncelog.core.access import Right
 from oncelog.core.names import NamespaceName
 from oncelog.core.topic.listing import ListedState, ListPlace
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.coordination.topic_listing import OwnedTopic
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.values import NamespacePath
 

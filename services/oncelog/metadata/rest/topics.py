@@ -10,11 +10,11 @@ from oncelog.core.errors import Conflict, InvalidArgument, TopicNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
-from oncelog.stores.topic_store import NameRecord
+from oncelog.metadata_store.records.topic_store import NameRecord
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from oncelog.core.access import Right
 from oncelog.core.errors import NotOwner, ServiceUnavailable, TopicLoading
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.values import TopicPath

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
@@ -20,14 +22,12 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import body_of, decode_entry
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position, TopicId
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.core.subscriptions.snapshot_format import restore_subscriptions
-from oncelog.core.subscriptions.state import SubscriptionsState
-from oncelog.ledgers.reader import read_entries
+from oncelog.core.snapshots.ack_snapshot import restore_subscriptions
 from oncelog.pipeline.audit.owner_state import ask_owner, position_of
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
 from oncelog.pipeline.cluster import ClusterConnection, PresentLedgers, addresses_of, closed_ledger, storage_of
 from oncelog.rpc.metadata_codec import LEDGERS
+from oncelog.storage_client.reader import read_entries
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.subscriptions import RULE, SubscriptionsComparison, compare_subscriptions
 from oncelog.wire import metadata_pb2 as pb

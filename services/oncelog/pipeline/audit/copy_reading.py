@@ -17,10 +17,10 @@ from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.ledgers.node_calls import NodeCalls
 from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
 from oncelog.pipeline.cluster import PresentLedgers
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
+from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.verify.copies import MemberCopy
 
 #: A member that does not answer for this long is skipped.

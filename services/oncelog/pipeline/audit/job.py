@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from oncelog.client.lookup import Route
+from oncelog.client.network.lookup import Route
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position
 from oncelog.pipeline.audit.ledger_ranges import AuditRange

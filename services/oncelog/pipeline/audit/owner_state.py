@@ -1,6 +1,6 @@
 """What the owner of a topic reports to an audit."""
 
-from oncelog.client.backoff import persist
+from oncelog.client.network.backoff import persist
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.pipeline.cluster import ClusterConnection

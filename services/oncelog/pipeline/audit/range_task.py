@@ -8,7 +8,6 @@ from crc32c import crc32c
 from oncelog.core.errors import EntriesLost, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, Position, TopicId
-from oncelog.ledgers.reader import read_entries
 from oncelog.pipeline.audit.copy_reading import CopyReading
 from oncelog.pipeline.audit.ledger_ranges import AuditRange, LedgerSlice
 from oncelog.pipeline.cluster import (
@@ -19,6 +18,7 @@ from oncelog.pipeline.cluster import (
     process_loop,
     storage_of,
 )
+from oncelog.storage_client.reader import read_entries
 from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_summary import RangeSummary

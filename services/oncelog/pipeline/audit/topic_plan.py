@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from oncelog.core.dedup.snapshot import SnapshotReader, decode_manifest
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import CorruptEntry, EntriesLost, LedgerUnavailable, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, peek_header
@@ -27,8 +27,7 @@ from oncelog.core.ids import (
     SequenceId,
     TopicId,
 )
-from oncelog.core.ledger.next_ledger import LedgerPurpose
-from oncelog.ledgers.reader import read_entries
+from oncelog.core.snapshots.dedup_format import SnapshotReader, decode_manifest
 from oncelog.pipeline.audit.ack_chain import check_subscriptions
 from oncelog.pipeline.audit.ledger_ranges import (
     AuditedLedger,
@@ -49,6 +48,7 @@ from oncelog.pipeline.cluster import (
     storage_of,
 )
 from oncelog.pipeline.options import ConnectionOptions
+from oncelog.storage_client.reader import read_entries
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.remembered import RememberedBatch

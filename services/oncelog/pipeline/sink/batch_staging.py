@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from oncelog.client.messages import MessageBatch
+from oncelog.client.values.messages import MessageBatch
 from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
 from oncelog.core.formats.message_id import MessageId
 from oncelog.pipeline.sink.journal_records import AttemptPages, BatchRecord, StagedAttempt, decode_page, encode_page

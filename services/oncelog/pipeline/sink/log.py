@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Self
 
-from oncelog.client.messages import Message
 from oncelog.client.sync import Client, Producer
+from oncelog.client.values.messages import Message
 from oncelog.core.errors import (
     Conflict,
     ProducerClosed,

@@ -16,7 +16,7 @@ from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLa
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import SEQUENCE_ID_MAX
 from oncelog.core.names import parse_topic
-from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
+from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.pipeline.sink.names import producer_name, source_of
 
 T = TypeVar("T")

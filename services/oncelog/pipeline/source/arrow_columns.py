@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from oncelog.client.messages import StoredBatch
+from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns

@@ -16,9 +16,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from crc32c import crc32c
 
-from oncelog.client.backoff import session_backoff
-from oncelog.client.messages import StoredBatch, open_entry
-from oncelog.client.read_stream import ReadStream
+from oncelog.client.network.backoff import session_backoff
+from oncelog.client.reading.read_stream import ReadStream
+from oncelog.client.values.messages import StoredBatch, open_entry
 from oncelog.core.errors import (
     DeadlineExceeded,
     EntriesLost,
@@ -32,8 +32,6 @@ from oncelog.core.errors import (
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryKind, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.ledgers.node_calls import NodeCalls
-from oncelog.ledgers.reader import ReadRecord, read_entries, read_entry
 from oncelog.pipeline.cluster import (
     SKIP_ADVICE,
     ClusterConnection,
@@ -47,6 +45,8 @@ from oncelog.pipeline.source.offsets import ClosedLedger, MessageLoss, TaskRange
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage
 from oncelog.rpc.storage_codec import DESCRIBE
+from oncelog.storage_client.node_calls import NodeCalls
+from oncelog.storage_client.reader import ReadRecord, read_entries, read_entry
 from oncelog.wire.owner_pb2 import ProducerNamesRequest
 from oncelog.wire.storage_pb2 import DescribeRequest
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
-from oncelog.client.messages import StoredBatch
+from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import (
     CorruptEntry,
     DeadlineExceeded,

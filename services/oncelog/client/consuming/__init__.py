@@ -1,0 +1,1 @@
+"""Consumers: from a delivery to a durable acknowledgement."""

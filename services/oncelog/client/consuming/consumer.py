@@ -1,0 +1,468 @@
+"""The asyncio consumer: one subscription of a topic, with all its partitions."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from itertools import zip_longest
+from types import TracebackType
+from typing import Self
+
+from oncelog.client.consuming.acknowledging import AckFuture, Acknowledgements, joined, promise
+from oncelog.client.consuming.consumed_runs import ConsumedRuns
+from oncelog.client.consuming.consumer_driver import ConsumerDriver
+from oncelog.client.consuming.received import (
+    Received,
+    counts_between,
+    delivery_counts,
+    grouped,
+    last_places,
+    several,
+    source_of,
+)
+from oncelog.client.network.lookup import PartitionCounts
+from oncelog.client.network.network import Network
+from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
+from oncelog.client.values.arguments import check_seconds, integer, milliseconds
+from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
+from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
+from oncelog.client.values.results import AckResult
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.events import COUNTED_MAX
+from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
+from oncelog.core.formats.message_id import Index
+from oncelog.core.names import TopicName
+from oncelog.core.sdk.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
+from oncelog.core.sdk.partition_results import error_of_partitions
+
+MESSAGES_MAX = 1_000_000
+#: A negative acknowledgement may delay its message by up to a year.
+DELAY_S_MAX = 365 * 86_400
+#: How long a closing consumer waits until it has told the owner.
+_FAREWELL_S = 1.0
+
+
+class AsyncConsumer:
+    """One consumer of a subscription. Made by `AsyncClient.subscribe`; for several tasks, not for several threads.
+
+        async for message in consumer:
+            ...
+            await consumer.ack(message)
+
+    A message is delivered until it is acknowledged, so it may be delivered more than once. The consumer survives a
+    change of the topic owner, and keeps what it has received.
+
+    Attributes:
+        topic: the full name of the topic, tenant/namespace/name.
+        subscription, consumer_name: the names.
+        failure: the error that ended the consumer, or ConsumerClosed; None while it is open.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        settings: ConsumerSettings,
+        network: Network,
+        *,
+        timeout_ms: int | None,
+        on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+    ) -> None:
+        self.topic = str(topic)
+        self.subscription = settings.subscription
+        self.consumer_name = settings.consumer_name
+        self.failure: OncelogError | None = None
+        self._settings = settings
+        self._topic = topic
+        self._watch: PartitionWatch | None = None
+        self._network = network
+        self._timeout_ms = timeout_ms
+        self._on_corrupt = on_corrupt
+        #: {partition, -1 for a topic without partitions: its messages}
+        self._partitions: dict[int, ConsumedRuns] = {}
+        #: the partitions that have messages, in turn
+        self._ready: deque[ConsumedRuns] = deque()
+        #: set when messages have arrived, and when the consumer has failed
+        self._arrived = asyncio.Event()
+        #: set at each other change
+        self._changed = asyncio.Event()
+
+    # --- attaching ----------------------------------------------------------------------------------------------------
+
+    async def open(self, topics: list[tuple[TopicName, int]]) -> None:
+        """Attach to each topic or partition; with its first index, for a subscription that is to be created."""
+        window = max(1, self._settings.receive_window // len(topics))
+        for topic, first_index in topics:
+            self._add(topic, replace(self._settings, first_index=first_index, receive_window=window))
+        try:
+            async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
+                # One partition first: of two exclusive consumers, the one that gets it gets all of them.
+                drivers = self._drivers
+                for group in (drivers[:1], drivers[1:]):
+                    for driver in group:
+                        driver.feed(SubscribeWanted())
+                    await self._until_attached(group)
+        except TimeoutError as error:
+            trouble = self._trouble or error
+            raise DeadlineExceeded(
+                f"could not subscribe {self.subscription} to {self.topic} within {self._timeout_ms} ms: {trouble}"
+            ) from trouble
+        finally:
+            if not all(driver.attached_once for driver in self._drivers):
+                await self._end(ConsumerClosed("the consumer was never attached"))
+        if self._topic.partition is None and topics[0][0].partition is not None:
+            self._watch = PartitionWatch(self._topic, self._network, self._follow)
+            self._watch.start(PartitionCounts(len(topics)))
+
+    async def _follow(self, counts: PartitionCounts) -> None:
+        """Consume the partitions that the topic has got, from their first message."""
+        window = max(1, self._settings.receive_window // counts.now)
+        known = len(self._partitions)
+        settings = replace(self._settings, first_index=0, receive_window=window)
+        for number in range(known, counts.now):
+            self._add(replace(self._topic, partition=number), settings)
+        drivers = self._drivers[known:]
+        for driver in drivers:
+            driver.feed(SubscribeWanted())
+        await self._until_attached(drivers)
+
+    def _add(self, topic: TopicName, settings: ConsumerSettings) -> None:
+        driver = ConsumerDriver(
+            replace(settings, skips_unreadable=self._on_corrupt is OnCorrupt.SKIP), topic, self._network,
+            arrived=self._has_messages, changed=self._has_changed,
+            unreadable=lambda driver, skip: self._partitions[driver.topic_partition.partition].skip_unreadable(skip),
+        )  # fmt: skip
+        runs = ConsumedRuns(driver, Acknowledgements(driver), self._on_corrupt)
+        self._partitions[driver.topic_partition.partition] = runs
+
+    async def _until_attached(self, drivers: list[ConsumerDriver]) -> None:
+        while not all(driver.attached_once for driver in drivers):
+            await self._change()
+            self._check_open()
+
+    @property
+    def _drivers(self) -> list[ConsumerDriver]:
+        return [runs.driver for runs in self._partitions.values()]
+
+    def _has_messages(self, driver: ConsumerDriver) -> None:
+        runs = self._partitions[driver.topic_partition.partition]
+        if runs not in self._ready:
+            self._ready.append(runs)
+        self._arrived.set()
+        self._changed.set()
+
+    def _has_changed(self, driver: ConsumerDriver) -> None:
+        self._changed.set()
+        if self.failure is None and driver.failure is not None:
+            self._fail(driver.failure)
+
+    def _fail(self, error: OncelogError) -> None:
+        """End the consumer: a subscription that is gone for one partition is of no use for the others."""
+        self.failure = self.failure or error
+        if self._watch is not None:
+            self._watch.end()
+        self._ready.clear()
+        self._arrived.set()
+        self._changed.set()
+        for driver in self._drivers:
+            if driver.failure is None:
+                driver.feed(ConsumerCloseWanted())
+
+    def _check_open(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    async def receive(self, *, timeout: float | None = None) -> Message:
+        """Return the next message; wait until there is one.
+
+        timeout: seconds until DeadlineExceeded; None: no limit. Raises ConsumerClosed, the error that ended the
+        consumer, and CorruptEntry for an entry that cannot be decoded: call again to go on behind it.
+        """
+        check_seconds("timeout", timeout, zero_allowed=True)
+        batches = self._take(1)
+        if not batches:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not batches:
+                        await self._arrival()
+                        batches = self._take(1)
+            except TimeoutError as error:
+                trouble = self._trouble
+                why = "" if trouble is None else f": {trouble}"
+                raise DeadlineExceeded(
+                    f"no message for {self.subscription} on {self.topic} arrived within {timeout} s{why}"
+                ) from (trouble or error)
+        return Message(batches[0], 0)
+
+    async def receive_batch(self, max_messages: int = 1_000, *, max_wait: float | None = None) -> ConsumerBatch:
+        """Return up to max_messages messages. The fastest way.
+
+        max_wait: None: wait for a first message, and return it with all that are here. A number of seconds: wait until
+        max_messages, half of receive_window or 16 MiB are here, at most so long; the batch may be empty. Raises as
+        `receive`.
+        """
+        count_max = integer("max_messages", max_messages, 1, MESSAGES_MAX)
+        check_seconds("max_wait", max_wait, zero_allowed=True)
+        if max_wait is None:
+            while not (batches := self._take(count_max)):
+                await self._arrival()
+            return ConsumerBatch(batches)
+        try:
+            async with asyncio.timeout(max_wait):
+                while not self._has(count_max):
+                    await self._change()
+        except TimeoutError:
+            pass
+        return ConsumerBatch(self._take(count_max))
+
+    def _has(self, count: int) -> bool:
+        """Whether so many messages are here, or a partition sends no more until some of its messages are taken."""
+        self._check_open()
+        drivers = self._drivers
+        return sum(driver.waiting for driver in drivers) >= count or any(driver.is_full for driver in drivers)
+
+    def _take(self, count_max: int) -> list[MessageBatch]:
+        """What is here, of each partition in turn."""
+        self._check_open()
+        batches: list[MessageBatch] = []
+        while self._ready and count_max > 0:
+            runs = self._ready[0]
+            try:
+                taken = runs.take(count_max)
+            except OncelogError:
+                if batches:
+                    break  # raised by the next call
+                raise
+            count = sum(batch.count for batch in taken)
+            if count < count_max and not runs.has_rest:
+                self._ready.popleft()  # `_has_messages` is called when there are more
+            elif len(self._ready) > 1:
+                self._ready.rotate(-1)
+            batches += taken
+            count_max -= count
+            if runs.has_rest:
+                break
+        return batches
+
+    async def _arrival(self) -> None:
+        if not self._ready:
+            self._arrived.clear()
+            self._check_open()
+            await self._arrived.wait()
+
+    @property
+    def _trouble(self) -> OncelogError | None:
+        """The latest reason why a partition is not consumed."""
+        return next((driver.trouble for driver in self._drivers if driver.trouble is not None), None)
+
+    @property
+    def skipped(self) -> SkippedEntries:
+        """Entries that could not be read and were acknowledged (on_corrupt="skip"): the number, and the newest."""
+        partitions = self._partitions.values()
+        newest = tuple(skipped for runs in partitions for skipped in runs.skipped)
+        return SkippedEntries(sum(runs.skipped_total for runs in partitions), newest)
+
+    # --- acknowledging ------------------------------------------------------------------------------------------------
+
+    async def ack(self, messages: Received | Iterable[Received]) -> AckResult:
+        """Acknowledge messages. Returns when that is durable: they are never delivered again to this subscription,
+        unless it is sought. See AckResult for the exception.
+
+        messages: a Message, a batch, the MessageId of a received message, or a list of these.
+        Raises StaleSeekEpoch when the subscription was sought since, InvalidArgument for a message of another consumer,
+        SubscriptionGone, or the error that ended the consumer. When messages of several partitions are given and some
+        fail, the error says on how many partitions it was done.
+        """
+        return await self.ack_nowait(messages)
+
+    def ack_nowait(self, messages: Received | Iterable[Received]) -> AckFuture:
+        """Start an `ack` and return a future of its result. Closing the consumer waits for it. The error of a future
+        that is not awaited is dropped: then the messages are delivered again."""
+        self._check_open()
+        if isinstance(messages, Message):
+            delivery = messages.delivery
+            return source_of(self._partitions, delivery.source).acks.add_one(delivery.seek_epoch, messages.index)
+        groups = grouped(self._partitions, messages)
+        return joined([(runs.driver.topic, runs.acks.add(epoch, indexes)) for (runs, epoch), indexes in groups.items()])
+
+    async def ack_cumulative(self, message: Received) -> AckResult:
+        """Acknowledge this message and all before it, of its partition. Only exclusive and failover; of a batch, for
+        each partition the last message counts.
+
+        It ends before a message that this consumer has negatively acknowledged, until it is received again, or has
+        become a dead letter and is stored: then `complete` of the result is False. Raises InvalidArgument for a shared
+        subscription, ConsumerFenced when another consumer has become active, and otherwise as `ack`.
+        """
+        self._check_open()
+        futures: list[tuple[TopicName, AckFuture]] = []
+        for runs, place in last_places(self._partitions, message):
+            future = runs.acks.add_below(place.seek_epoch, place.generation, place.index + 1)
+            futures.append((runs.driver.topic, future))
+        return await joined(futures)
+
+    async def nack(self, messages: Received | Iterable[Received], *, delay: float | None = None) -> None:
+        """Have messages delivered again, to any consumer of the subscription. Returns when the topic owner has stored
+        that; the delay survives a change of the owner. A message that was delivered again since it was received is
+        left as it is: only the delivery that the application gives is meant.
+
+        delay: seconds, 0 to a year; None: the topic owner chooses, longer with each delivery. Raises as `ack`. More
+        than 10,000 messages of a partition take several requests: after an error the later ones were not sent.
+        """
+        delay_ms = None if delay is None else milliseconds("delay", delay, DELAY_S_MAX, zero_allowed=True)
+        self._check_open()
+        given = tuple(several(messages))
+        groups, counts = grouped(self._partitions, given), delivery_counts(self._partitions, given)
+        for group in groups:
+            group.runs.acks.flush()
+        # The owner writes a count for each message, so each partition gets one bounded request after the other.
+        for parts in zip_longest(*(indexes.parts(COUNTED_MAX) for indexes in groups.values())):
+            futures: list[tuple[TopicName, AckFuture]] = []
+            for group, ranges in zip(groups, parts, strict=True):
+                if ranges is not None:
+                    told, future = promise()
+                    futures.append((group.runs.driver.topic, future))
+                    of_part = counts_between(counts.get(group, {}), ranges[0].first, ranges[-1].last)
+                    group.runs.driver.nack(group.seek_epoch, ranges, of_part, delay_ms, told)
+            await joined(futures)
+
+    # --- the subscription ---------------------------------------------------------------------------------------------
+
+    async def seek(self, start: Place, *, inclusive: bool = False) -> None:
+        """Begin the subscription again at another place, for all its consumers. Returns when that is durable.
+
+        start, inclusive: as in `subscribe`. What was acknowledged behind that place is delivered again, and what was
+        not acknowledged before it is not. Messages received before the seek cannot be acknowledged any more:
+        StaleSeekEpoch.
+
+        Raises InvalidArgument for a place of another topic or out of range; DeadlineExceeded if the outcome is
+        unknown. Of several partitions some may fail: the error says on how many the seek was done; seek again.
+        """
+        check_place(start, inclusive)
+        self._check_open()
+        if len(self._partitions) > 1:
+            check_of_all_partitions(start, self.topic, len(self._partitions))
+        results: dict[TopicName, OncelogError | None] = {}
+
+        async def of_partition(runs: ConsumedRuns) -> None:
+            topic = runs.driver.topic
+            try:
+                await self._seek(runs, start, inclusive=inclusive)
+                results[topic] = None
+            except OncelogError as error:
+                results[topic] = error
+
+        late: DeadlineExceeded | None = None
+        try:
+            async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
+                if self._watch is not None:
+                    await self._watch.check(None)
+                await asyncio.gather(*(of_partition(runs) for runs in self._partitions.values()))
+        except TimeoutError as error:
+            late = DeadlineExceeded(
+                f"no answer to the seek of {self.subscription} within {self._timeout_ms} ms; its outcome is unknown"
+            )
+            late.__cause__ = error
+        outcomes = {driver.topic: results.get(driver.topic, late) for driver in self._drivers}
+        failed = {topic: error for topic, error in outcomes.items() if error is not None}
+        if failed:
+            one = len(outcomes) == 1
+            raise failed.popitem()[1] if one else error_of_partitions(failed, done=len(outcomes) - len(failed))
+
+    async def _seek(self, runs: ConsumedRuns, start: Place, *, inclusive: bool) -> None:
+        driver = runs.driver
+        found = await find_index(
+            self._network, driver.topic, start, inclusive=inclusive, timeout_ms=self._timeout_ms, create=False
+        )
+        self._check_open()
+        if isinstance(start, Index) and not found.first_index <= start.number <= found.next_index:
+            message = f"index {start.number} is outside of the topic's {found.first_index} to {found.next_index}"
+            raise InvalidArgument(message, field="start", limit=found.next_index)
+        runs.acks.flush()
+        seek_epoch = await driver.seek(found.begins_at)
+        # Nothing of an older epoch is handed out behind this call.
+        while driver.seek_epoch < seek_epoch:
+            self._check_open()
+            await self._change()
+
+    @property
+    def active(self) -> bool:
+        """Whether messages are delivered to this consumer: of an exclusive or failover subscription, whether it is the
+        active consumer of at least one partition. Always true for shared and key_shared while the consumer is open."""
+        if self._settings.type in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+            return any(self.generations.values())
+        return self.failure is None
+
+    @property
+    def generations(self) -> dict[int, int]:
+        """{partition, -1 for a topic without partitions: generation of this consumer's grant}. 0: another consumer is
+        active there, or the type has no active one."""
+        return {partition: runs.driver.generation for partition, runs in self._partitions.items()}
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Waits for the next message; the iteration ends when the consumer is closed."""
+        try:
+            return await self.receive()
+        except ConsumerClosed:
+            raise StopAsyncIteration from None
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether acknowledgements were not answered yet."""
+        return self.failure is None and any(runs.acks.unsettled for runs in self._partitions.values())
+
+    async def all_settled(self) -> None:
+        """Return when every acknowledgement is answered, or the consumer has ended."""
+        while self.unsettled:
+            await self._change()
+
+    async def close(self, *, flush: bool = True) -> None:
+        """End the consumer. Its unacknowledged messages go to other consumers of the subscription.
+
+        With flush=True this first waits until all acknowledgements are answered, at most operation_timeout. If some are
+        not answered by then, the consumer is closed all the same, and DeadlineExceeded is raised. A call that waits for
+        a message raises ConsumerClosed. May be called twice.
+        """
+        late: DeadlineExceeded | None = None
+        try:
+            if flush:
+                async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
+                    await self.all_settled()
+        except TimeoutError as error:
+            late = DeadlineExceeded(
+                f"{self.topic}: acknowledgements of {self.subscription} were not answered within {self._timeout_ms} ms;"
+                " their messages may be delivered again"
+            )
+            late.__cause__ = error
+        finally:
+            await self._end(ConsumerClosed("the consumer was closed"))
+        if late is not None:
+            raise late
+
+    async def _end(self, error: OncelogError) -> None:
+        """End the consumer, and tell the owners, so that its messages go to other consumers at once."""
+        self._fail(error)
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                await asyncio.gather(*(driver.written() for driver in self._drivers))
+        except TimeoutError:
+            pass  # the owner notices that the connection is lost
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the consumer; wait for acknowledgements unless the block was left by an exception."""
+        await self.close(flush=kind is None)

@@ -1,0 +1,340 @@
+"""The shell of one consumer session: performs the core's effects and feeds their completions back as events."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+from oncelog.client.consuming.producer_names import ProducerNames
+from oncelog.client.network.consume_connection import ConsumeConnection
+from oncelog.client.network.network import Network
+from oncelog.client.network.session_timers import SessionTimers
+from oncelog.client.values.results import AckResult, TopicPartition
+from oncelog.core.acks.changes import IndexRange
+from oncelog.core.delivery.events import (
+    AnswerSubscribe,
+    ConsumerOpening,
+    DeliverMessages,
+    EndConsumer,
+    SeekRequested,
+)
+from oncelog.core.errors import LedgerUnavailable, OncelogError
+from oncelog.core.formats.message_id import NO_PARTITION
+from oncelog.core.ids import INSTANCE_ID_BYTES, Generation, InstanceId, OwnerEpoch, SeekEpoch, TopicId
+from oncelog.core.names import TopicName
+from oncelog.core.sdk.consumer.events import (
+    AckSettled,
+    AckWanted,
+    ConsumerEffect,
+    ConsumerEvent,
+    ConsumerSettings,
+    FailConsumer,
+    HandOut,
+    MessageRun,
+    MessagesReady,
+    MessagesWanted,
+    NackWanted,
+    OwnerReported,
+    OwnerRequest,
+    ReportActive,
+    ReportAttached,
+    ReportSought,
+    SeekSettled,
+    SeekWanted,
+    SendToOwner,
+    SkipUnreadable,
+)
+from oncelog.core.sdk.consumer.session import ConsumerSession
+from oncelog.core.sdk.owner_attempts import (
+    EpochSeen,
+    LookUp,
+    LookUpFailed,
+    OwnerFound,
+    StartSessionTimer,
+    StreamLost,
+)
+
+#: Ranges that a reconnection presents; what it does not present goes back to the subscription and is delivered again.
+_PRESENTED_RANGES_MAX = 16_384
+
+#: The result of an acknowledgement.
+Settled = OncelogError | AckResult
+
+
+class ConsumerDriver:
+    """One ConsumerSession on the network. It handles one event at a time; events that effects cause wait their turn.
+
+    arrived: called when there are messages after there were none. changed: called after more messages have arrived, and
+    at each other change. Both must not feed events. unreadable: called for messages that are to be acknowledged.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        topic: TopicName,
+        network: Network,
+        *,
+        arrived: Callable[["ConsumerDriver"], None],
+        changed: Callable[["ConsumerDriver"], None],
+        unreadable: Callable[["ConsumerDriver", SkipUnreadable], None],
+    ) -> None:
+        # Random, because no other instance may have the same id, in this process or in a copy of its memory.
+        self.core = ConsumerSession(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
+        self.topic = topic
+        self.topic_partition = TopicPartition(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
+        #: the latest reason why the consumer is not attached, for the error of a caller that stops waiting
+        self.trouble: OncelogError | None = None
+        self.names = ProducerNames(topic, network, self._announce)
+        self._network = network
+        self._arrived = arrived
+        self._changed = changed
+        self._unreadable = unreadable
+        #: {attempt: its connection}, of the latest attempt and a few before it
+        self._connections: dict[int, ConsumeConnection] = {}
+        self._timers = SessionTimers(self.feed)
+        self._events: deque[ConsumerEvent] = deque()
+        self._busy = False
+        #: the answer to the latest MessagesWanted
+        self._handed: tuple[MessageRun, ...] = ()
+        self._last_request = 0
+        #: {request: told the result of an acknowledgement, negative or not}
+        self._acks: dict[int, Callable[[Settled], None]] = {}
+        self._seeks: dict[int, asyncio.Future[SeekEpoch]] = {}
+        #: ends when the consumer is over
+        self._following = ExitStack()
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> OncelogError | None:
+        return self.core.error
+
+    @property
+    def attached_once(self) -> bool:
+        return self.core.attachment is not None
+
+    @property
+    def generation(self) -> Generation:
+        """Of the present grant; 0: another consumer is active, or the type has no active one."""
+        attachment = self.core.attachment
+        return Generation(0) if attachment is None or attachment.consumer is None else attachment.generation
+
+    @property
+    def seek_epoch(self) -> SeekEpoch:
+        return SeekEpoch(0) if self.core.attachment is None else self.core.attachment.seek_epoch
+
+    def take(self, count_max: int) -> tuple[MessageRun, ...]:
+        """Up to count_max messages, which the application receives now. Empty while producer names are missing; then
+        `arrived` follows."""
+        if self.names.missing:
+            return ()
+        self.feed(MessagesWanted(count_max))
+        handed, self._handed = self._handed, ()
+        return handed
+
+    @property
+    def waiting(self) -> int:
+        """How many messages `take` returns at most."""
+        return 0 if self.names.missing else self.core.available
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `take` returns messages, and the owner may send no more until it does."""
+        return self.core.messages.is_full and self.waiting > 0
+
+    @property
+    def has_nacked(self) -> bool:
+        """Whether a cumulative acknowledgement may end before one of this consumer's negative ones."""
+        return bool(self.core.messages.nacked)
+
+    def is_void(self, seek_epoch: SeekEpoch, generation: Generation) -> bool:
+        """Whether the subscription was sought, or another consumer has become active, since this was handed out."""
+        attachment = self.core.attachment
+        return attachment is None or seek_epoch < attachment.seek_epoch or generation < attachment.generation_floor
+
+    def ack(
+        self,
+        seek_epoch: SeekEpoch,
+        told: Callable[[Settled], None],
+        *,
+        ranges: tuple[IndexRange, ...] = (),
+        below: int | None = None,
+        generation: Generation = Generation(0),
+    ) -> None:
+        """told: called once, with the result."""
+        request = self._next_request(told)
+        self.feed(AckWanted(request, seek_epoch, ranges, below, generation))
+
+    def nack(
+        self,
+        seek_epoch: SeekEpoch,
+        ranges: tuple[IndexRange, ...],
+        delivery_counts: dict[int, int],
+        delay_ms: int | None,
+        told: Callable[[Settled], None],
+    ) -> None:
+        """delivery_counts: {index: which delivery is meant}, of those above 1."""
+        self.feed(NackWanted(self._next_request(told), seek_epoch, ranges, delay_ms, delivery_counts))
+
+    def _next_request(self, told: Callable[[Settled], None]) -> int:
+        self._last_request += 1
+        self._acks[self._last_request] = told
+        return self._last_request
+
+    async def seek(self, index: int) -> SeekEpoch:
+        """Returns when the seek is durable. Raises its error; the outcome of a lost seek is unknown."""
+        self._last_request += 1
+        request = self._last_request
+        future: asyncio.Future[SeekEpoch] = asyncio.get_running_loop().create_future()
+        self._seeks[request] = future
+        try:
+            self.feed(SeekWanted(request, index))
+            return await future
+        finally:
+            self._seeks.pop(request, None)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether acknowledgements were not answered yet."""
+        return bool(self._acks)
+
+    async def written(self) -> None:
+        """Return when the owner was sent everything, or cannot be."""
+        connection = self._connections.get(self.core.attempts.attempt)
+        if connection is not None:
+            await connection.written()
+
+    # --- the network --------------------------------------------------------------------------------------------------
+
+    def feed(self, event: ConsumerEvent) -> None:
+        """Handle an event and perform its effects; events that come up meanwhile are handled after them."""
+        self._note(event)
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        core, epochs, seen = self.core, self._network.epochs, OwnerEpoch(0)
+        try:
+            while self._events:
+                # A higher owner_epoch that another user of this client has seen counts before any report is handled.
+                seen = epochs.highest(self.topic_partition.topic_id)
+                if seen > core.attempts.owner_epoch:
+                    self._perform(core.handle(EpochSeen(seen)))
+                self._perform(core.handle(self._events.popleft()))
+            # A report may have brought an owner_epoch that is new to this client.
+            if core.attempts.owner_epoch > seen and self.topic_partition.topic_id:
+                epochs.learn(self.topic_partition.topic_id, core.attempts.owner_epoch)
+        finally:
+            self._busy = False
+        self._changed(self)
+        if core.error is not None:
+            self._timers.cancel_all()
+            self._following.close()
+            self.names.end()
+
+    def _note(self, event: ConsumerEvent) -> None:
+        match event:
+            case OwnerReported(report=DeliverMessages(entries=entries)):
+                self.trouble = None
+                self.names.want(delivered.entry.data for delivered in entries)
+            case OwnerReported(report=AnswerSubscribe(result=OncelogError() as error)):
+                self.trouble = error
+            case OwnerReported(report=AnswerSubscribe()):
+                if not isinstance(self.trouble, LedgerUnavailable):  # which follows each attachment until it is over
+                    self.trouble = None
+            case OwnerReported(report=EndConsumer(error=error)):
+                self.trouble = error
+            case StreamLost(attempt):
+                lost = self._connections.get(attempt)
+                self.trouble = (lost.failure if lost is not None else None) or self.trouble
+
+    def _announce(self) -> None:
+        self._arrived(self)
+
+    def _perform(self, effects: list[ConsumerEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendToOwner(attempt, request):
+                    self._send(attempt, request)
+                case HandOut(runs):
+                    self._handed = runs
+                case MessagesReady():
+                    if not self.names.missing:
+                        self._arrived(self)
+                case AckSettled(request, error, durable, complete):
+                    if (told := self._acks.pop(request, None)) is not None:
+                        told(error if error is not None else AckResult(durable, complete))
+                case SeekSettled(request, result):
+                    self._settle_seek(request, result)
+                case SkipUnreadable():
+                    self._unreadable(self, effect)
+                case ReportAttached() | ReportActive() | ReportSought() | FailConsumer():
+                    pass  # `changed` follows, and the core has the attachment and the error
+                case LookUp():
+                    self._network.background.start(self._look_up(effect), what=f"look-up of {self.topic}")
+                case StartSessionTimer():
+                    self._timers.start(effect)
+
+    def _settle_seek(self, request: int, result: SeekEpoch | OncelogError) -> None:
+        future = self._seeks.pop(request, None)
+        if future is None or future.done():
+            return
+        if isinstance(result, OncelogError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    def _send(self, attempt: int, request: OwnerRequest) -> None:
+        connection = self._connections.get(attempt)
+        if connection is None:
+            return
+        match request:
+            case ConsumerOpening():
+                connection.open(str(self.topic), self.topic_partition.topic_id, _presentable(request), self)
+            case SeekRequested():
+                attachment = self.core.attachment
+                if attachment is not None and attachment.consumer is not None:
+                    connection.seek(attachment.consumer, request)
+            case _:
+                connection.send(request)
+
+    async def _look_up(self, effect: LookUp) -> None:
+        # After the first attachment the consumer belongs to that topic. One that was created anew under the same name
+        # is another log, so it must not be created or used.
+        bound = self.core.attachment is not None
+        try:
+            route = await self._network.route(
+                self.topic, fresh=effect.fresh, owner_epoch=effect.owner_epoch, create=not bound
+            )
+            connection = self._network.consume_connection(route)
+        except OncelogError as error:
+            self.trouble = error
+            self.feed(LookUpFailed(effect.attempt, error))
+            return
+        for attempt in [attempt for attempt in self._connections if attempt < effect.attempt - 3]:
+            del self._connections[attempt]
+        self._connections[effect.attempt] = connection
+        another = self.topic_partition.topic_id not in ("", route.topic_id)
+        if route.topic_id != self.topic_partition.topic_id and self.core.error is None:
+            self.topic_partition = self.topic_partition._replace(topic_id=route.topic_id)
+            self._following.close()
+            self._following.enter_context(self._network.epochs.followed(route.topic_id, self._moved))
+        self.feed(OwnerFound(effect.attempt, route.owner_epoch, another_topic=another))
+
+    def _moved(self, owner_epoch: OwnerEpoch) -> None:
+        """Another user of this client has met a newer owner: leave a deposed one, even if it reports nothing."""
+        if not self._busy:
+            self.feed(EpochSeen(owner_epoch))
+
+
+def _presentable(opening: ConsumerOpening) -> ConsumerOpening:
+    """The opening with a bounded number of ranges."""
+    held, limit = opening.resume, _PRESENTED_RANGES_MAX
+    if held is None or max(len(held.ranges), len(held.begun), len(held.delivery_counts or ())) <= limit:
+        return opening
+    # A message whose count is not presented seems to be an older delivery, which counts already: so it counts less.
+    counts = dict(sorted((held.delivery_counts or {}).items())[:limit])
+    held = replace(held, ranges=held.ranges[:limit], begun=held.begun[:limit], delivery_counts=counts)
+    return replace(opening, resume=held)

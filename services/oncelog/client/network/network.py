@@ -1,0 +1,130 @@
+"""What all users of one client share: look-ups, and one publish and one consume stream to each topic owner."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from oncelog.client.network.addresses import Routing
+from oncelog.client.network.consume_connection import ConsumeConnection
+from oncelog.client.network.epochs import OwnerEpochs
+from oncelog.client.network.lookup import OwnerLookup, Route
+from oncelog.client.network.owner_connection import OwnerConnection
+from oncelog.client.network.storage_reads import NodeConnections
+from oncelog.core.errors import ClientClosed
+from oncelog.core.ids import OwnerEpoch
+from oncelog.core.names import TopicName
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
+from oncelog.runtime.credentials import Credentials
+from oncelog.runtime.tasks import BackgroundTasks
+
+#: As in Pulsar (autoUpdatePartitionsInterval).
+PARTITIONS_PAUSE_S = 60.0
+
+
+class Connection(Protocol):
+    """A stream to an owner."""
+
+    @property
+    def alive(self) -> bool: ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
+
+
+class Network:
+    """Keeps the route of each topic until a user asks for a fresh one or a newer owner_epoch is seen."""
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        credentials: Credentials,
+        routing: Routing = Routing.ADVERTISED,
+        *,
+        storage_reads: bool = True,
+    ) -> None:
+        """storage_reads: whether readers accept to read from storage nodes."""
+        self.background = BackgroundTasks()
+        #: the longest pause between two looks for new partitions of a topic
+        self.partitions_pause_s = PARTITIONS_PAUSE_S
+        self.closed = False
+        self.epochs = OwnerEpochs()
+        self._channels = Channels(credentials)
+        self.storage_nodes = NodeConnections(self._channels, wanted=storage_reads)
+        self._lookup = OwnerLookup(addresses, self._channels, routing)
+        self._routes: dict[TopicName, Route] = {}
+        #: {owner (when proxied) or its address: the stream to it}
+        self._connections: dict[str, OwnerConnection] = {}
+        self._consume_connections: dict[str, ConsumeConnection] = {}
+
+    async def route(
+        self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0), create: bool = True
+    ) -> Route:
+        """Where `topic` is served.
+
+        A kept route is returned only when `fresh` is False and its epoch is not below owner_epoch or the highest epoch
+        that this client has seen of the topic. Raises TopicNotFound when the topic is missing and `create` is False,
+        and NotOwner when the look-up's answer is outdated.
+        """
+        self.check_open()
+        route = self._routes.get(topic)
+        if route is not None:
+            owner_epoch = max(owner_epoch, self.epochs.highest(route.topic_id))
+        if route is None or fresh or route.owner_epoch < owner_epoch:
+            route = await self._lookup.find(topic, create=create, owner_epoch=owner_epoch)
+            self._routes[topic] = route
+            self.epochs.believe(route.topic_id, route.owner_epoch)
+        return route
+
+    @property
+    def lookup(self) -> OwnerLookup:
+        """The metadata services. Raises ClientClosed."""
+        self.check_open()
+        return self._lookup
+
+    def channel(self, route: Route) -> Channel:
+        """A new channel to the route's address; the caller closes it."""
+        return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)
+
+    def connection(self, route: Route) -> OwnerConnection:
+        """The open publish stream to an owner; it is opened when there is none."""
+        return self._kept(
+            self._connections, route, lambda: OwnerConnection(self.channel(route), self.background, self.epochs)
+        )
+
+    def consume_connection(self, route: Route) -> ConsumeConnection:
+        """The open consume stream to an owner; it is opened when there is none."""
+        return self._kept(
+            self._consume_connections, route, lambda: ConsumeConnection(self.channel(route), self.background)
+        )
+
+    def _kept(self, connections: dict[str, ConnectionT], route: Route, new: Callable[[], ConnectionT]) -> ConnectionT:
+        self.check_open()
+        # Behind gateways all owners share the gateways' addresses; one stream per owner is enough, by any gateway.
+        key = route.owner if route.proxied else route.address
+        connection = connections.get(key)
+        if connection is None or not connection.alive:
+            # Drop closed connections: each restarted owner has a new address.
+            for other in [other for other, known in connections.items() if not known.alive]:
+                del connections[other]
+            connection = connections[key] = new()
+        return connection
+
+    @property
+    def connections(self) -> tuple[OwnerConnection, ...]:
+        return tuple(self._connections.values())
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed("the client was closed")
+
+    async def close(self) -> None:
+        self.closed = True
+        for connection in self._connections.values():
+            connection.close()
+        for consuming in self._consume_connections.values():
+            consuming.close()
+        await self.background.close()
+        await self._channels.close()
+        # One pass of the loop lets gRPC finish the cancelled calls.
+        await asyncio.sleep(0)

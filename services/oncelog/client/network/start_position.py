@@ -1,0 +1,95 @@
+"""Places in a topic, as applications name them, and the message index at which each begins."""
+
+from datetime import datetime
+
+from oncelog.client.network.backoff import persist
+from oncelog.client.network.network import Network
+from oncelog.client.values.arguments import check_type
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
+from oncelog.core.ids import OwnerEpoch
+from oncelog.core.names import TopicName
+from oncelog.rpc.reader_codec import (
+    FIND_INDEX,
+    ReaderStart,
+    StartAt,
+    StartEdge,
+    StartIndex,
+    StartMessage,
+    StartTime,
+    start_to_wire,
+)
+from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
+
+_CALL_TIMEOUT_MS = 5_000
+
+Place = MessageId | datetime | Index
+
+
+def check_place(start: Place, inclusive: bool) -> None:
+    check_type("start", start, (MessageId, datetime, Index), "EARLIEST, LATEST, a MessageId, a datetime or an Index")
+    check_type("inclusive", inclusive, bool, "True or False")
+
+
+def check_of_all_partitions(start: Place, topic: str, partitions: int) -> None:
+    """An index or a message id is a place of one partition alone. Raises InvalidArgument."""
+    if isinstance(start, datetime) or start in (EARLIEST, LATEST):
+        return
+    message = (
+        f"start: {start} is a place of one partition, and {topic} has {partitions}: use EARLIEST, LATEST or a datetime,"
+        f" or the topic {topic}-partition-N"
+    )
+    raise InvalidArgument(message, field="start")
+
+
+def start_at(start: Place, *, inclusive: bool) -> StartAt:
+    """The place as the owner is asked for it. A datetime without a time zone is local time."""
+    if isinstance(start, datetime):
+        return StartTime(max(0, int(start.timestamp() * 1000)))
+    if isinstance(start, Index):
+        return StartIndex(start.number)
+    if start == EARLIEST:
+        return StartEdge.EARLIEST
+    if start == LATEST:
+        return StartEdge.LATEST
+    return StartMessage(start.position, start.batch_index, inclusive)
+
+
+async def find_index(
+    network: Network,
+    topic: TopicName,
+    start: Place,
+    *,
+    inclusive: bool,
+    timeout_ms: int | None,
+    create: bool = True,
+) -> FindIndexAnswer:
+    """The index at which a place of the topic begins. create: create the topic if it is missing.
+
+    Raises InvalidArgument for a message id of another topic, TopicNotFound, another fatal error, or DeadlineExceeded
+    with the last retriable reason.
+    """
+    at = start_at(start, inclusive=inclusive)
+    partition = NO_PARTITION if topic.partition is None else topic.partition
+
+    async def ask(again: bool) -> FindIndexAnswer:
+        route = await network.route(topic, fresh=again, create=create)
+        if (
+            isinstance(start, MessageId)
+            and start.topic_id
+            and (start.topic_id, start.partition)
+            != (
+                route.topic_id,
+                partition,
+            )
+        ):
+            message = f"start: message id {start} belongs to another topic than {topic}"
+            raise InvalidArgument(message, field="start")
+        seen = network.epochs.highest(route.topic_id)
+        request = FindIndexRequest(start=start_to_wire(ReaderStart(str(topic), route.topic_id, at, seen)))
+        async with network.channel(route) as channel:
+            found = await channel.call(FIND_INDEX, request, timeout_ms=_CALL_TIMEOUT_MS)
+        network.epochs.believe(route.topic_id, OwnerEpoch(found.owner_epoch))
+        return found
+
+    return await persist(ask, timeout_ms=timeout_ms, what=f"the place of {start} in {topic}")

@@ -1,0 +1,1 @@
+"""Producers: from a value to a durable result."""

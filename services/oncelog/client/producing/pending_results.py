@@ -1,0 +1,265 @@
+"""The results of batches that are not answered yet: futures of messages and of lists, and tasks that wait for a flush.
+
+A monotonic sequence id below everything that the owner remembers of its producer is answered as a success that is not
+verified. That is right for a producer that repeats what it sent long ago. For a producer whose ids started again below
+that point it means the loss of every message. Unverified messages are therefore counted, and the first ones of a
+producer are logged as a warning.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import Protocol
+
+from oncelog.client.producing.receivers import fail, report
+from oncelog.client.producing.send_buffer import PackedBatch
+from oncelog.client.values.results import AnsweredBatch, AnsweredRange, BatchResult, SendResult, TopicPartition
+from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
+from oncelog.core.formats.outcome import ResultKind
+from oncelog.core.sdk.producer.events import Complete
+from oncelog.core.sdk.producer.sequence_ids import BatchIds, ids_of
+
+#: Documented name: applications filter or silence the warning by it.
+logger = logging.getLogger("oncelog.client.unverified")
+_IDS_SHOWN_MAX = 5
+_UNVERIFIED = (
+    "the sequence id is older than all ids that the log remembers of this producer: the message was not stored now, it "
+    "is unknown whether it was ever stored, and sending it again gives the same answer; if the message is new, send it "
+    "with a sequence id above last_sequence_id or under another producer name"
+)
+
+
+class OnUnverified(StrEnum):
+    """ACCEPT: an unverified message is a success with verified=False. RAISE: it fails with UnverifiedSequence."""
+
+    ACCEPT = "accept"
+    RAISE = "raise"
+
+
+class PendingResult(Protocol):
+    """Receives the result of one batch, exactly once."""
+
+    def completed(self, topic: TopicPartition, ids: BatchIds, ranges: list[AnsweredRange]) -> None: ...
+    def failed(self, error: OncelogError) -> None: ...
+
+
+class PendingMessages:
+    """A batch of single messages, each with its own future or callback."""
+
+    __slots__ = ("_ids", "_receivers")
+
+    def __init__(self, packed: PackedBatch) -> None:
+        self._receivers = packed.receivers
+        self._ids = packed.ids
+
+    def completed(self, topic: TopicPartition, ids: BatchIds, ranges: list[AnsweredRange]) -> None:
+        given: Sequence[int] = self._ids if self._ids is not None else range(ids.first, ids.last + 1)
+        rows = zip(self._receivers, given, strict=True)
+        for size, stored, resent, error in ranges:
+            for index, (receiver, sequence_id) in enumerate(islice(rows, size)):
+                if stored is None:
+                    if error is not None:
+                        fail(receiver, error)
+                elif not isinstance(receiver, asyncio.Future):
+                    try:
+                        receiver(SendResult(topic, stored, index, sequence_id, resent=resent), None)
+                    except Exception as raised:  # noqa: BLE001  # the application's
+                        report(receiver, raised)
+                elif not receiver.done():
+                    receiver.set_result(SendResult(topic, stored, index, sequence_id, resent=resent))
+
+    def failed(self, error: OncelogError) -> None:
+        for receiver in self._receivers:
+            fail(receiver, error)
+
+
+class PendingList:
+    """All batches of one list, with one future for the list."""
+
+    def __init__(self) -> None:
+        #: why the rest of the list cannot be sent
+        self.error: OncelogError | None = None
+        #: one item for each batch that was sent; None: not answered yet
+        self._batches: list[AnsweredBatch | None] = []
+        self._unanswered = 0
+        self._done: asyncio.Future[None] | None = None
+
+    def batch(self, count: int) -> "PendingListBatch":
+        """The pending result of the list's next batch, which has `count` messages."""
+        self._batches.append(None)
+        self._unanswered += 1
+        return PendingListBatch(self, len(self._batches) - 1, count)
+
+    def answered(self, number: int, batch: AnsweredBatch) -> None:
+        self._batches[number] = batch
+        self._unanswered -= 1
+        if not self._unanswered and self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    async def result(self, topic: Callable[[], TopicPartition], *, unsent: int) -> BatchResult:
+        """Wait for all batches that were sent. Returns the result when all messages are stored.
+
+        unsent: messages of the list that were not sent, because of `error`. Raises the first error, which carries the
+        result.
+        """
+        if self._unanswered:
+            self._done = asyncio.get_running_loop().create_future()
+            await self._done
+        batches = [batch for batch in self._batches if batch is not None]
+        if unsent and self.error is not None:
+            error = self.error.of_send(stored=False)
+            batches.append(AnsweredBatch(unsent, None, [AnsweredRange(unsent, None, error=error)]))
+        return without_errors(BatchResult(topic(), batches))
+
+
+def without_errors(result: BatchResult) -> BatchResult:
+    """Raises the first error of a message, which carries the result."""
+    failed = [answered for answered in result.ranges if answered.error is not None]
+    if failed:
+        raise _error_of_list(failed, result)
+    return result
+
+
+def _error_of_list(failed: Sequence[AnsweredRange], result: BatchResult) -> OncelogError:
+    """The first error, stated for the whole list. Its `stored` is False when no message of the list is stored."""
+    first = failed[0].error
+    assert first is not None, "failed ranges have an error"
+    count = sum(answered.size for answered in failed)
+    if count == result.count and all(answered.error and answered.error.stored is False for answered in failed):
+        whole = first.of_send(stored=False)
+    else:
+        # Some messages may be stored, whatever is known of the first failed one.
+        message = f"{count} of {result.count} messages failed; the first: {first.cause}"
+        whole = type(first)(message, **first.details)
+        whole.stored = None
+        whole.__cause__ = first
+    whole.result = result
+    return whole
+
+
+class PendingListBatch:
+    """One batch of a list."""
+
+    __slots__ = ("_count", "_list", "_number")
+
+    def __init__(self, whole: PendingList, number: int, count: int) -> None:
+        self._list = whole
+        self._number = number
+        self._count = count
+
+    def completed(self, _topic: TopicPartition, ids: BatchIds, ranges: list[AnsweredRange]) -> None:
+        self._list.answered(self._number, AnsweredBatch(self._count, ids, ranges))
+
+    def failed(self, error: OncelogError) -> None:
+        if not isinstance(error, StaleSequence):
+            self._list.error = self._list.error or error
+        failed = AnsweredBatch(self._count, None, [AnsweredRange(self._count, None, error=error)])
+        self._list.answered(self._number, failed)
+
+
+class PendingResults:
+    """All pending results of one producer: {request: its pending result}; the requests ascend."""
+
+    def __init__(self, topic: str, on_unverified: OnUnverified) -> None:
+        #: messages that were answered as unverified so far
+        self.unverified_count = 0
+        self._topic = topic
+        self._on_unverified = on_unverified
+        self._results: dict[int, PendingResult] = {}
+        self._last_request = 0
+        #: (request, done when everything up to the request is answered)
+        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def add(self, result: PendingResult) -> int:
+        """Returns the batch's request number."""
+        self._last_request += 1
+        self._results[self._last_request] = result
+        return self._last_request
+
+    def complete(self, answer: Complete, topic: TopicPartition, producer_name: str) -> None:
+        """A batch was answered: give each of its messages its result."""
+        outcome = answer.outcome
+        if len(outcome) == 1 and outcome[0].kind is ResultKind.STORED:  # nearly every answer
+            ranges = [AnsweredRange(outcome[0].count, outcome[0])]
+        else:
+            self._count_unverified(answer, producer_name)
+            ranges = _answered_ranges(answer, self._on_unverified)
+        self._take(answer.request).completed(topic, answer.ids, ranges)
+
+    def fail(self, request: int, error: OncelogError) -> None:
+        self._take(request).failed(error)
+
+    def _take(self, request: int) -> PendingResult:
+        result = self._results.pop(request)
+        if self._flushes:
+            oldest = next(iter(self._results), self._last_request + 1)
+            while self._flushes and self._flushes[0][0] < oldest:
+                flushed = self._flushes.popleft()[1]
+                if not flushed.done():
+                    flushed.set_result(None)
+        return result
+
+    async def all_answered(self) -> None:
+        """Return when everything sent until now is answered, with a success or an error."""
+        if self._results:
+            flushed = asyncio.get_running_loop().create_future()
+            self._flushes.append((self._last_request, flushed))
+            await flushed
+
+    def _count_unverified(self, answer: Complete, producer_name: str) -> None:
+        count = sum(result.count for result in answer.outcome if result.kind is ResultKind.BELOW_MARK)
+        if count and not self.unverified_count:
+            # The unverified ids are the lowest of their batch.
+            ids = ids_of(answer.ids, sum(result.count for result in answer.outcome))[:count]
+            logger.warning(
+                "producer %r on %s: %d messages were not stored, because their sequence ids are older than all ids "
+                "that the log remembers of this producer: %s. It is unknown whether they were ever stored; if they are "
+                "new, they are lost: send them with sequence ids above last_sequence_id or under another producer "
+                "name. This warning is logged once per producer; unverified_count has the current count, and "
+                "on_unverified='raise' makes such messages fail",
+                producer_name, self._topic, count, _shown(ids),
+            )  # fmt: skip
+        self.unverified_count += count
+
+
+def _shown(ids: Sequence[int]) -> str:
+    shown = ", ".join(map(str, islice(ids, _IDS_SHOWN_MAX)))
+    return shown if len(ids) <= _IDS_SHOWN_MAX else f"{shown} … {ids[-1]}"
+
+
+def _answered_ranges(answer: Complete, on_unverified: OnUnverified) -> list[AnsweredRange]:
+    """The results of an answered batch, in order."""
+    ranges: list[AnsweredRange] = []
+    at = 0
+    #: index of the first message that only this send can have stored
+    own_from = None
+    if answer.own_above is not None:
+        ids = ids_of(answer.ids, sum(result.count for result in answer.outcome))
+        own_from = bisect_right(ids, answer.own_above)
+    for result in answer.outcome:
+        if result.kind is ResultKind.STALE_SEQUENCE:
+            ranges.append(AnsweredRange(result.count, None, error=_stale(answer)))
+        elif result.kind is ResultKind.BELOW_MARK and on_unverified is OnUnverified.RAISE:
+            ranges.append(AnsweredRange(result.count, None, error=UnverifiedSequence(_UNVERIFIED)))
+        elif own_from is None or result.kind is not ResultKind.DUPLICATE:
+            ranges.append(AnsweredRange(result.count, result))
+        else:
+            before = min(max(own_from - at, 0), result.count)
+            if before:
+                ranges.append(AnsweredRange(before, result._replace(count=before)))
+            if before < result.count:
+                own = result._replace(count=result.count - before, offset=result.offset + before)
+                ranges.append(AnsweredRange(own.count, own, resent=True))
+        at += result.count
+    return ranges
+
+
+def _stale(answer: Complete) -> StaleSequence:
+    mark = answer.high_water
+    below = f"the sequence id is below {mark}, the highest id of this producer"
+    message = f"{below}, and was never stored: use an id above {mark}"
+    return StaleSequence(message, high_water=answer.high_water).of_send(stored=False)

@@ -1,0 +1,1 @@
+"""Readers: the messages of a topic in order, without a subscription."""

@@ -1,0 +1,1 @@
+"""What the SDK takes and returns: arguments, messages, results."""

@@ -1,0 +1,349 @@
+"""What a reader or consumer returns: batches of columns, and single messages as views of them.
+
+A batch is one entry of the log, as one producer sent it. Its values are slices of the received bytes; columns are
+decoded and values copied on access.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, chain
+from typing import NamedTuple, TypeVar, overload
+
+from oncelog.client.values.results import TopicPartition
+from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
+from oncelog.core.formats.columns import Columns, Values, decode_columns, expand_payload
+from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
+from oncelog.core.formats.message_id import MessageId
+from oncelog.core.ids import Generation, SeekEpoch
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_PROPERTIES: Mapping[str, str] = {}
+ColumnT = TypeVar("ColumnT")
+
+
+class ConsumerDelivery(NamedTuple):
+    """How a consumer got messages. source: its subscription of one topic or partition. delivery_counts: {index: how
+    often it was delivered, this time included}, of those above 1."""
+
+    source: object
+    seek_epoch: SeekEpoch
+    generation: Generation
+    delivery_counts: Mapping[int, int]
+
+
+#: Of messages that no consumer got, but a reader.
+NOT_DELIVERED = ConsumerDelivery(None, SeekEpoch(0), Generation(0), {})
+
+
+class StoredBatch(NamedTuple):
+    """One entry of messages as it was read; its bytes are checked."""
+
+    entry: EntryHeader
+    batch: BatchHeader
+    body: memoryview
+
+
+def open_entry(data: Buffer, checksum: Checksum) -> StoredBatch:
+    """Check one entry of messages. Raises CorruptEntry when the bytes are damaged or hold no messages."""
+    peeked = peek_header(data)
+    entry = decode_entry(data, ledger_id=peeked.ledger_id, entry_id=peeked.entry_id, checksum=checksum)
+    return open_verified(entry, data)
+
+
+def open_verified(entry: EntryHeader, data: Buffer) -> StoredBatch:
+    """As `open_entry`, of an entry whose checksum was compared. Raises CorruptEntry when it holds no messages."""
+    body = body_of(data)
+    try:
+        batch = peek_batch(body)
+    except InvalidBatch as error:
+        raise CorruptEntry(f"entry {entry.position} holds no batch: {error}") from error
+    if entry.kind != EntryKind.MESSAGES or batch.bytes_total != len(body) or entry.skip_first > batch.count:
+        raise CorruptEntry(f"entry {entry.position} contradicts its batch")
+    return StoredBatch(entry, batch, body)
+
+
+def decode_stored(stored: StoredBatch) -> Columns:
+    """Raises CorruptEntry when the payload contradicts its header."""
+    try:
+        payload = expand_payload(stored.batch, payload_of(stored.batch, stored.body))
+        return decode_columns(payload, stored.batch.count)
+    except InvalidBatch as error:
+        raise CorruptEntry(f"entry {stored.entry.position} cannot be read: {error}") from error
+
+
+class MessageBatch:
+    """Consecutive messages of one producer, in columns of equal length; a sequence of `Message`.
+
+    Attributes:
+        values: the messages' values, a sequence of slices of one buffer.
+        keys, event_times_ms, properties: one item for each message, or None when no message of the entry has one.
+        sequence_ids: the messages' sequence ids; a range when they are dense.
+        first_index: index in the topic of the first message; the others follow.
+        producer_name: None for messages that were stored without deduplication.
+        producer_id: the number that stands for the producer's name in the topic.
+        publish_time_ms, append_time_ms: the producer's and the topic owner's clock, ms since 1970 UTC.
+        count: number of messages, also `len(batch)`.
+        partition: the partition's number; -1 for a topic that is not partitioned.
+    """
+
+    def __init__(
+        self,
+        stored: StoredBatch,
+        topic: TopicPartition,
+        producer_name: str | None,
+        *,
+        first_batch_index: int,
+        end_batch_index: int | None = None,
+        columns: Columns | None = None,
+        delivery: ConsumerDelivery = NOT_DELIVERED,
+    ) -> None:
+        """end_batch_index: behind the last wanted message; None: all are wanted. columns: those of `stored`, if they
+        are decoded already."""
+        self.producer_name = producer_name
+        #: index in the entry of this batch's first message; the messages before it are skipped or not wanted
+        self.first_batch_index = max(first_batch_index, stored.entry.skip_first)
+        self.delivery = delivery
+        self._end_batch_index = end_batch_index
+        self._stored = stored
+        self._topic = topic
+        self._columns = decode_stored(stored) if columns is None else columns
+        self._ids: Sequence[int] | None = None
+        values = self._columns.values
+        self._whole = self.first_batch_index == 0 and end_batch_index in (None, stored.batch.count)
+        self.values: Values = values if self._whole else values[self.first_batch_index : end_batch_index]
+        #: messages of this batch
+        self.count = len(self.values)
+        #: the values' bytes and each value's offset, after a single value was accessed
+        self.copied: tuple[bytes, list[int]] | None = None
+
+    def _cut(self, column: Sequence[ColumnT] | None) -> Sequence[ColumnT] | None:
+        if column is None or self._whole:
+            return column
+        return column[self.first_batch_index : self._end_batch_index]
+
+    @property
+    def sequence_ids(self) -> Sequence[int]:
+        if self._ids is None:
+            batch = self._stored.batch
+            ids = decode_ids(batch, deltas_of(batch, self._stored.body))
+            self._ids = ids[self.first_batch_index : self._end_batch_index]
+        return self._ids
+
+    @property
+    def first_index(self) -> int:
+        entry = self._stored.entry
+        return entry.base_index + self.first_batch_index - entry.skip_first
+
+    @property
+    def producer_id(self) -> int:
+        return self._stored.batch.producer_id
+
+    @property
+    def publish_time_ms(self) -> int:
+        return self._stored.batch.publish_time_ms
+
+    @property
+    def append_time_ms(self) -> int:
+        return self._stored.entry.append_time_ms
+
+    @property
+    def keys(self) -> Sequence[bytes | None] | None:
+        return self._cut(self._columns.keys)
+
+    @property
+    def event_times_ms(self) -> Sequence[int | None] | None:
+        return self._cut(self._columns.event_times_ms)
+
+    @property
+    def properties(self) -> Sequence[Mapping[str, str]] | None:
+        return self._cut(self._columns.properties)
+
+    @property
+    def partition(self) -> int:
+        return self._topic.partition
+
+    def message_id(self, index: int) -> MessageId:
+        """The id of the message at `index`; negative indexes count from the end."""
+        entry = self._stored.entry
+        batch_index = self.first_batch_index + range(len(self))[index]
+        return MessageId(self._topic.topic_id, self._topic.partition, entry.ledger_id, entry.entry_id, batch_index)
+
+    def after(self, count: int) -> "MessageBatch":
+        """This batch without its first `count` messages."""
+        return MessageBatch(
+            self._stored,
+            self._topic,
+            self.producer_name,
+            first_batch_index=self.first_batch_index + count,
+            end_batch_index=self._end_batch_index,
+            columns=self._columns,
+            delivery=self.delivery,
+        )
+
+    def copy_values(self) -> tuple[bytes, list[int]]:
+        """Copy all values at once: slicing bytes costs half of copying slices of a memoryview."""
+        data, offsets = self.values.data, self.values.offsets
+        base = offsets[0]
+        if base == 0 and offsets[-1] == len(data):
+            self.copied = (bytes(data), list(offsets))
+        else:
+            self.copied = (bytes(data[base : offsets[-1]]), [offset - base for offset in offsets])
+        return self.copied
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> "Message":
+        return Message(self, range(self.count)[index])
+
+    def __iter__(self) -> "Iterator[Message]":
+        for index in range(self.count):
+            yield Message(self, index)
+
+
+class Message:
+    """One message: a view of its batch, which it keeps in memory.
+
+    Attributes:
+        value: bytes.
+        message_id: the message's position in the topic, as a MessageId.
+        sequence_id: the producer's id of the message.
+        producer_name: None for a message that was stored without deduplication.
+        index: the message's number in its topic: 0, 1, 2 …, without gaps.
+        key: bytes, or None.
+        properties: text to text; empty when the message has none.
+        publish_time, publish_time_ms: the producer's clock, as an aware datetime in UTC and in ms since 1970.
+        event_time, event_time_ms: the time that the producer gave, or None. `event_time` raises OverflowError for times
+            that datetime cannot express.
+        partition: the partition's number; -1 for a topic that is not partitioned.
+        delivery_count: of a consumer: how often the message was delivered to its subscription, this time included, as
+            far as that is counted; 1 for the first delivery.
+        generation: of a consumer of an exclusive or failover subscription: the number of its grant, which ascends each
+            time that another consumer becomes the active one. Otherwise 0.
+        seek_epoch: of a consumer: how often the subscription had been sought when the message was delivered.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: MessageBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def value(self) -> bytes:
+        index = self._index
+        data, offsets = self._batch.copied or self._batch.copy_values()
+        return data[offsets[index] : offsets[index + 1]]
+
+    @property
+    def message_id(self) -> MessageId:
+        return self._batch.message_id(self._index)
+
+    @property
+    def sequence_id(self) -> int:
+        return self._batch.sequence_ids[self._index]
+
+    @property
+    def producer_name(self) -> str | None:
+        return self._batch.producer_name
+
+    @property
+    def index(self) -> int:
+        return self._batch.first_index + self._index
+
+    @property
+    def key(self) -> bytes | None:
+        keys = self._batch.keys
+        return None if keys is None else keys[self._index]
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        properties = self._batch.properties
+        return _NO_PROPERTIES if properties is None else properties[self._index]
+
+    @property
+    def partition(self) -> int:
+        return self._batch.partition
+
+    @property
+    def delivery(self) -> ConsumerDelivery:
+        return self._batch.delivery
+
+    @property
+    def delivery_count(self) -> int:
+        counts = self._batch.delivery.delivery_counts
+        return counts.get(self.index, 1) if counts else 1
+
+    @property
+    def generation(self) -> int:
+        return self._batch.delivery.generation
+
+    @property
+    def seek_epoch(self) -> int:
+        return self._batch.delivery.seek_epoch
+
+    @property
+    def publish_time_ms(self) -> int:
+        return self._batch.publish_time_ms
+
+    @property
+    def publish_time(self) -> datetime:
+        return _EPOCH + timedelta(milliseconds=self.publish_time_ms)
+
+    @property
+    def event_time_ms(self) -> int | None:
+        times = self._batch.event_times_ms
+        return None if times is None else times[self._index]
+
+    @property
+    def event_time(self) -> datetime | None:
+        time_ms = self.event_time_ms
+        return None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
+
+    def __repr__(self) -> str:
+        value = self.value
+        shown = value if len(value) <= 60 else value[:60] + b"..."
+        return f"Message({self.message_id}, producer={self.producer_name!r}, id={self.sequence_id}, value={shown!r})"
+
+
+class ConsumerBatch(Sequence[Message]):
+    """What `receive_batch` returns: messages in the order of delivery, perhaps of several entries and partitions.
+
+    Attributes:
+        batches: the messages in columns, one MessageBatch for each run of consecutive messages of one entry.
+        values: the messages' values.
+    """
+
+    __slots__ = ("_ends", "batches")
+
+    def __init__(self, batches: Sequence[MessageBatch]) -> None:
+        self.batches = tuple(batches)
+        self._ends = list(accumulate(batch.count for batch in self.batches))
+
+    @property
+    def values(self) -> Sequence[memoryview]:
+        if len(self.batches) == 1:
+            return self.batches[0].values
+        return [value for batch in self.batches for value in batch.values]
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        at = bisect_right(self._ends, index)
+        return self.batches[at][index - (self._ends[at - 1] if at else 0)]
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain.from_iterable(self.batches)
+
+    def __repr__(self) -> str:
+        return f"ConsumerBatch({len(self)} messages)"

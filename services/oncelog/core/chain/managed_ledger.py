@@ -1,0 +1,323 @@
+"""A managed ledger: a list of ledgers under one record in ZooKeeper, at most the last of them open.
+
+A topic's log is one, its dedup cursor is another.
+
+    IDLE --open--> OPENING (until the next ledger is ready) -> LINKING (into the list, by compare-and-set) -> OPEN
+    OPEN --roll--> OPEN (until the next ledger is ready) -> ROLLING
+    OPEN --finish--> ROLLING (sealed; the last answers come in) -> CLOSING -> IDLE
+    OPEN | ROLLING --ack quorum out of reach--> CLOSING (failed) -> IDLE
+    any --an answer other than OK where another owner may be the cause--> LOST
+
+Rules
+- The next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set (pulsar#7490).
+  It is prepared before that (`next_ledger`), so that a roll costs only the close and the link.
+- Once LOST, nothing is acknowledged. The topic reads its record before it does anything else.
+- A managed ledger performs no I/O. It emits effects, and calls its user for what concerns the record.
+Source: Pulsar's managed ledger, without its cursors.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from oncelog.core.chain.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextEffect, NextLedger
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.writer import Add, LedgerWriter, WriterState
+from oncelog.core.records.status import WriteStatus
+
+#: The version of a record that was just created.
+CREATED_VERSION = 0
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCloseAnswered:
+    """The response to CloseLedger."""
+
+    purpose: LedgerPurpose
+    ledger_id: LedgerId
+    status: WriteStatus
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesAnswered:
+    """The response of one member for entries of one ledger. OK means durable there."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+    entry_ids: list[EntryId]
+    status: AppendStatus
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLost:
+    """The stream to a member broke, or its queue is full: the member gets no more entries of this ledger."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLedger:
+    """Compare-and-set of the writer's own ledger, from `version`."""
+
+    purpose: LedgerPurpose
+    metadata: LedgerMetadata
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendAdds:
+    """Send the same entries in one frame to each of `members`."""
+
+    purpose: LedgerPurpose
+    ledger_id: LedgerId
+    members: tuple[Incarnation, ...]
+    adds: tuple[Add, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AckQuorumLost:
+    """For logs and counters: the ack quorum of this ledger is out of reach, so it is closed."""
+
+    purpose: LedgerPurpose
+    ledger_id: LedgerId
+
+
+LedgerEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
+LedgerEffect = NextEffect | CloseLedger | SendAdds | AckQuorumLost
+Emit = Callable[[LedgerEffect], None]
+
+
+class LedgerUser(Protocol):
+    """The part of the topic that a managed ledger works for."""
+
+    def link_ledger(self, ledger_id: LedgerId) -> None:
+        """The ledger exists: write it into the record, then call `linked`."""
+
+    def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
+        """last_add_confirmed moved."""
+
+    def ledger_closed(self, *, failed: bool) -> None:
+        """The ledger is CLOSED. failed: entries above its end were dropped."""
+
+    def ledger_lost(self) -> None:
+        """Another owner may have this managed ledger."""
+
+
+class ManagedLedgerState(Enum):
+    IDLE = "idle"
+    OPENING = "opening"
+    LINKING = "linking"
+    OPEN = "open"
+    ROLLING = "rolling"
+    CLOSING = "closing"
+    LOST = "lost"
+
+
+#: Answers to an add that only another owner explains. ERASED: a copy is erased only once the ledger is CLOSED.
+_ANOTHER_OWNER = (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING, AppendStatus.ERASED)
+
+
+class ManagedLedger:
+    """Opens, writes and closes the ledgers of one list, one after the other."""
+
+    def __init__(self, next_ledger: NextLedger, user: LedgerUser, emit: Emit) -> None:
+        """next_ledger: its preparation may have begun."""
+        self.settings = next_ledger.settings
+        self.next = next_ledger
+        self.state = ManagedLedgerState.IDLE
+        #: the writer of the open ledger, kept until the next ledger opens
+        self.writer: LedgerWriter | None = None
+        self._user = user
+        self._emit = emit
+        self._linking: LedgerMetadata | None = None
+        self._failed = False
+        #: roll as soon as the next ledger is ready
+        self.rolling = False
+        #: the open ledger is the last one
+        self._finishing = False
+
+    @property
+    def open(self) -> bool:
+        return self.state is ManagedLedgerState.OPEN
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def open_next(self) -> None:
+        """Begin to open the next ledger. The one before it must be CLOSED."""
+        if self.state is not ManagedLedgerState.IDLE:
+            raise InvariantViolated(f"cannot open a ledger: the managed ledger is {self.state.value}")
+        self.state = ManagedLedgerState.OPENING
+        self.next.prepare()
+        self._go_on()
+
+    def id_claimed(self, event: LedgerIdClaimed) -> None:
+        self.next.id_claimed(event)
+        self._next_changed()
+
+    def created(self, event: LedgerCreated) -> None:
+        self.next.created(event)
+        self._next_changed()
+
+    def _next_changed(self) -> None:
+        if self._finishing:
+            self.next.drop()
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Continue what waits for the next ledger, once that is ready."""
+        if not self.next.ready:
+            return
+        if self.state is ManagedLedgerState.OPENING:
+            self.state = ManagedLedgerState.LINKING
+            self._linking = self.next.take()
+            self._user.link_ledger(self._linking.ledger_id)
+        elif self.rolling and self.state is ManagedLedgerState.OPEN:
+            self._seal()
+
+    def linked(self) -> None:
+        """The record names the new ledger: open it for entries, unless too many of its members have left meanwhile."""
+        if self.state is not ManagedLedgerState.LINKING or self._linking is None:
+            raise InvariantViolated(f"a ledger was linked, but the managed ledger is {self.state.value}")
+        self.state = ManagedLedgerState.OPEN
+        self._failed = False
+        self.writer = LedgerWriter(
+            self._linking, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
+        )
+        for member in self._linking.members:
+            if member not in self.next.nodes.live:
+                self.writer.member_lost(member)
+        if not self.writer.reachable:
+            self.fail()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append(
+        self, kind: EntryKind, body: Buffer, *, base_index: int, skip_first: int, count: int, now_ms: int
+    ) -> Add:
+        if self.writer is None or self.state is not ManagedLedgerState.OPEN:
+            raise InvariantViolated(f"cannot append: the managed ledger is {self.state.value}")
+        return self.writer.append(kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=now_ms)
+
+    def send(self, adds: list[Add]) -> None:
+        """Send what one event appended, as one frame."""
+        writer = self.writer
+        assert writer is not None
+        self._emit(SendAdds(self.settings.purpose, writer.ledger_id, tuple(writer.present), tuple(adds)))
+
+    def entries_answered(self, event: EntriesAnswered) -> None:
+        """Take a member's answer; the answers of an earlier ledger are late."""
+        writer = self.writer
+        if writer is None or event.ledger_id != writer.ledger_id:
+            return
+        if event.status is AppendStatus.OK:
+            if writer.added(event.member, event.entry_ids):
+                self._user.confirmed(event.ledger_id, writer.last_add_confirmed)
+                if self.state is ManagedLedgerState.ROLLING:
+                    self._close_when_drained()
+        elif event.status in _ANOTHER_OWNER:
+            if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
+                self.lose()
+        else:
+            self._member_lost(event.member)
+
+    def member_lost(self, event: MemberLost) -> None:
+        if self.writer is not None and event.ledger_id == self.writer.ledger_id:
+            self._member_lost(event.member)
+
+    def update_nodes(self, nodes: StorageNodesUpdated) -> None:
+        """A newer view of the storage nodes."""
+        self.next.update_nodes(nodes)
+        if self.writer is not None:
+            for member in [m for m in self.writer.present if m in nodes.superseded]:
+                self._member_lost(member)
+
+    def _member_lost(self, member: Incarnation) -> None:
+        if self.writer is None or self.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
+            return
+        if not self.writer.member_lost(member):
+            self.fail()
+
+    def fail(self) -> None:
+        """Close at last_add_confirmed, because the ack quorum is out of reach."""
+        assert self.writer is not None
+        self._failed = not self.writer.idle
+        self._emit(AckQuorumLost(self.settings.purpose, self.writer.ledger_id))
+        self._close()
+
+    # --- closing -----------------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Planned: once the next ledger is ready, stop admitting entries, wait for the last response, and close.
+
+        Does nothing unless OPEN.
+        """
+        if not self.open or self._finishing:
+            return
+        self.rolling = True
+        self.next.prepare()
+        self._go_on()
+
+    def finish(self) -> None:
+        """Planned: close, and open no further ledger. Does nothing unless OPEN."""
+        if not self.open:
+            return
+        self._finishing = True
+        self.next.drop()
+        self._seal()
+
+    def _seal(self) -> None:
+        assert self.writer is not None
+        self.state = ManagedLedgerState.ROLLING
+        self.writer.seal()
+        self._close_when_drained()
+
+    def _close_when_drained(self) -> None:
+        if self.state is ManagedLedgerState.ROLLING and self.writer is not None and self.writer.idle:
+            self._close()
+
+    def _close(self) -> None:
+        assert self.writer is not None
+        self.state = ManagedLedgerState.CLOSING
+        self.rolling = False
+        self._emit(CloseLedger(self.settings.purpose, self.writer.close(), CREATED_VERSION))
+
+    def close_answered(self, event: LedgerCloseAnswered) -> None:
+        writer = self.writer
+        if self.state is not ManagedLedgerState.CLOSING or writer is None or event.ledger_id != writer.ledger_id:
+            return
+        if event.status is not WriteStatus.OK:
+            self.lose()
+            return
+        writer.closed()
+        self.state = ManagedLedgerState.IDLE
+        self._user.ledger_closed(failed=self._failed)
+
+    def lose(self) -> None:
+        """Stop acknowledging at once; the topic reads its record."""
+        if self.state is ManagedLedgerState.LOST:
+            return
+        self.state = ManagedLedgerState.LOST
+        if self.writer is not None:
+            self.writer.lose()
+        self._user.ledger_lost()
+
+    def check_invariants(self) -> None:
+        if self.writer is not None:
+            self.writer.check_invariants()
+            if self.state is ManagedLedgerState.OPEN and self.writer.state is not WriterState.OPEN:
+                raise InvariantViolated("the managed ledger is open, but its writer is not")

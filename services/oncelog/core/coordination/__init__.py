@@ -1,1 +1,0 @@
-"""Decisions through ZooKeeper: which owner serves a topic, who owns its record, and how ids are claimed."""

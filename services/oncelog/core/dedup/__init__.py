@@ -1,1 +1,0 @@
-"""Which batches a topic has stored: the table, its snapshot and its cursor."""

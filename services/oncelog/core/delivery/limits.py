@@ -1,0 +1,50 @@
+"""What limits the subscriptions of a topic: how many there are, and their ack state, as delivery asks for it."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from oncelog.core.acks.ack_state import SubscriptionsState, SubscriptionState
+from oncelog.core.errors import LimitReached
+
+#: Each subscription keeps its messages for ever, and its state is in every snapshot.
+SUBSCRIPTIONS_MAX = 1_000
+#: Of these, the ones that one role has created: the others stay for other roles.
+ROLE_SUBSCRIPTIONS_MAX = 500
+
+
+def refuse_creation(creators: Iterable[str], role: str) -> LimitReached | None:
+    """Why `role` cannot create another subscription; None: it can. creators: the role that created each of the topic's
+    subscriptions. A role is empty without authentication."""
+    roles = list(creators)
+    if len(roles) >= SUBSCRIPTIONS_MAX:
+        message = f"the topic has {len(roles)} subscriptions, and at most {SUBSCRIPTIONS_MAX} are allowed"
+        limit = SUBSCRIPTIONS_MAX
+    elif role and (own := roles.count(role)) >= ROLE_SUBSCRIPTIONS_MAX:
+        message = f"role {role} has {own} subscriptions of this topic, and at most {ROLE_SUBSCRIPTIONS_MAX} are allowed"
+        limit = ROLE_SUBSCRIPTIONS_MAX
+    else:
+        return None
+    return LimitReached(f"{message}: delete one that is not needed", field="subscription", limit=limit)
+
+
+class Judge(Protocol):
+    """Decides whether new messages of a subscription are withheld (PIP-299), and whether the ack state is full."""
+
+    def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
+        """Why; empty: they are not. paused: whether they are withheld now."""
+
+    def full(self, state: SubscriptionsState) -> bool:
+        """Whether the ack state of the topic is at its hard limit."""
+
+
+class NoLimits:
+    """A Judge that withholds nothing."""
+
+    def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
+        return ""
+
+    def full(self, state: SubscriptionsState) -> bool:
+        return False
+
+
+NO_LIMITS = NoLimits()

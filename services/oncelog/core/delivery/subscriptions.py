@@ -1,0 +1,492 @@
+"""All subscriptions of one topic at its owner: found by name, by number and by consumer, created and deleted.
+
+    name unknown, start given --> SubscriptionCreated in flight; requests to attach wait
+        durable -> attached        dropped -> answered with a retriable error
+    DeleteRequested --> SubscriptionDeleted in flight; requests to attach wait
+        durable -> consumers get SubscriptionGone        both -> waiting requests are looked at again
+
+A reconnecting consumer names the id of its subscription: it is never created again, and never gets another one of the
+same name (hazard 30).
+
+A step back, which is a creation or a seek, and a trim exclude each other (hazard 29): while a trim is in flight, places
+below its target wait; while a step back is in flight, `steps_back_to` names its place, and no trim begins above it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.changes import (
+    Change,
+    EvictionReason,
+    IndexRange,
+    SubscriptionCreated,
+    SubscriptionDeleted,
+    SubscriptionType,
+)
+from oncelog.core.delivery.activity import Activity
+from oncelog.core.delivery.context import Append, outcome_unknown
+from oncelog.core.delivery.deliverable import LogRange
+from oncelog.core.delivery.events import (
+    AckRequested,
+    AnswerAck,
+    AnswerAdmin,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerDetached,
+    ConsumerEvent,
+    ConsumerOpening,
+    ConsumerOpeningAbandoned,
+    CreateRequested,
+    DeadLetterEvent,
+    DeadLetterStored,
+    DeadLettersWaiting,
+    DeadLetterTopicReplaced,
+    DeadLetterTopicResolved,
+    DeleteRequested,
+    FlowReported,
+    MessagesRead,
+    NackRequested,
+    PropertiesRequested,
+    RoomReturned,
+    SeekRequested,
+    SkipRequested,
+    SubscriptionStep,
+)
+from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed
+from oncelog.core.delivery.limits import NO_LIMITS, Judge, refuse_creation
+from oncelog.core.delivery.subscription import Subscription
+from oncelog.core.errors import (
+    Conflict,
+    NotOwner,
+    OncelogError,
+    ServiceUnavailable,
+    SubscriptionGone,
+    SubscriptionNotFound,
+    TooManyRequests,
+)
+from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
+
+
+class Subscriptions:
+    """Routes events to subscriptions, and the ack chain's answers."""
+
+    def __init__(
+        self,
+        step: SubscriptionStep,
+        state: SubscriptionsState,
+        append: Append,
+        *,
+        first_index: int,
+        next_index: int,
+        first_consumer: ConsumerNumber,
+        new_id: Callable[[], str],
+        partition: int = 0,
+        taken_over: bool = True,
+        judge: Judge = NO_LIMITS,
+        has_room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """state: the durable fold of the ack chain. append: to the ack chain; its token comes back in `settled` or
+        `dropped`. first_index, next_index: the messages that the topic has durably. new_id: a UUID hex. partition: of
+        the topic, for failover. has_room: whether more acknowledgements may wait for the ack chain."""
+        self._step = step
+        self._state = state
+        self._append = append
+        self._has_room = has_room
+        self._new_id = new_id
+        self._partition = partition
+        self.log = LogRange(first_index, next_index)
+        self.next_consumer = first_consumer
+        self._subscriptions: dict[SubscriptionNumber, Subscription] = {}
+        #: connected consumers
+        self._of_consumer: dict[ConsumerNumber, Subscription] = {}
+        self.activity = Activity()
+        self._creating: dict[str, CreateToken] = {}
+        self._deleting: dict[SubscriptionNumber, DeleteToken] = {}
+        #: numbers given to creations in flight
+        self._next_number = state.next_number
+        #: the target of a trim in flight, and what waits for it
+        self._trimming: int | None = None
+        self._behind_trim: list[ConsumerOpening | CreateRequested | SeekRequested] = []
+        self._draining = False
+        self._judge = judge
+        self._full = False
+        for number in state.subscriptions:
+            self._touch(self._add(number, taken_over=taken_over))
+        self.judge_all()
+
+    def _add(self, number: SubscriptionNumber, *, taken_over: bool) -> Subscription:
+        def append(change: Change, token: object) -> None:
+            self._append(change, None if token is None else Routed(number, token))
+
+        subscription = self._subscriptions[number] = Subscription(
+            self._step, self._state.subscriptions[number], append, self.log,
+            partition=self._partition, taken_over=taken_over, registry=self._of_consumer,
+        )  # fmt: skip
+        return subscription
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._subscriptions.values())
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def handle(self, event: ConsumerEvent) -> None:
+        """One event of a consumer or an administrator. `end_step` delivers what became possible."""
+        match event:
+            case AckRequested() | NackRequested() | FlowReported() | RoomReturned() | ConsumerDetached():
+                self._of_a_consumer(event)
+            case ConsumerOpening():
+                self._open(event)
+            case ConsumerOpeningAbandoned():
+                self._abandon(event.call)
+            case CreateRequested():
+                self._create_for_admin(event)
+            case SeekRequested() | PropertiesRequested() | SkipRequested() | DeleteRequested():
+                self._administer(event)
+            case MessagesRead() | DeadLetterTopicResolved() | DeadLetterStored() | DeadLettersWaiting():
+                self._of_a_subscription(event)
+            case DeadLetterTopicReplaced():
+                self._of_a_subscription(event)
+
+    def _of_a_consumer(
+        self, event: AckRequested | NackRequested | FlowReported | RoomReturned | ConsumerDetached
+    ) -> None:
+        subscription = self._of_consumer.get(event.consumer)
+        if subscription is None:
+            return
+        self._touch(subscription)
+        match event:
+            case FlowReported():
+                subscription.flow(event)
+            case RoomReturned():
+                subscription.room_returned(event.consumer)
+            case ConsumerDetached():
+                subscription.attachments.detach(event.consumer, lost=event.lost)
+            case AckRequested() | NackRequested():
+                if self._draining:
+                    self._step.emit(AnswerAck(event.consumer, event.request, _moved()))
+                elif not self._has_room() or subscription.is_full:
+                    self._step.emit(AnswerAck(event.consumer, event.request, _no_room()))
+                else:
+                    subscription.request(event)
+
+    def _of_a_subscription(self, event: MessagesRead | DeadLetterEvent) -> None:
+        subscription = self._subscriptions.get(event.number)
+        if subscription is None:
+            return
+        if not isinstance(event, MessagesRead):
+            subscription.dead_letters.handle(event)
+        elif not subscription.messages_read(event):
+            return  # nothing could be read yet: the next event asks again
+        self._touch(subscription)
+
+    def _touch(self, subscription: Subscription) -> None:
+        self.activity.touch(subscription)
+
+    # --- attaching ----------------------------------------------------------------------------------------------------
+
+    def _open(self, opening: ConsumerOpening) -> None:
+        number = self._state.names.get(opening.subscription)
+        subscription = None if number is None else self._subscriptions.get(number)
+        deleting = None if number is None else self._deleting.get(number)
+        creating = self._creating.get(opening.subscription)
+        error: OncelogError | None = None
+        if self._draining:
+            error = _moved()
+        elif deleting is not None:
+            deleting.openings.append(opening)
+        elif opening.resume is not None and (
+            subscription is None or subscription.state.subscription_id != opening.resume.subscription_id
+        ):
+            error = SubscriptionGone(
+                f"subscription {opening.subscription} was deleted since: subscribe again to begin a new one"
+            )
+        elif subscription is not None:
+            self._touch(subscription)
+            consumer, self.next_consumer = self.next_consumer, ConsumerNumber(self.next_consumer + 1)
+            error = subscription.attachments.open(opening, consumer)
+            self.activity.served(subscription)
+        elif creating is not None:
+            creating.openings.append(opening)
+        elif opening.first_index is None:
+            error = SubscriptionNotFound(f"the topic has no subscription {opening.subscription}: create it first")
+        elif (full := self._refuse_creation(opening.role)) is not None:
+            error = full
+        elif self._trimming is not None and opening.first_index < self._trimming:
+            self._behind_trim.append(opening)
+        else:
+            self._create(opening, opening.first_index, opening.type).openings.append(opening)
+        if error is not None:
+            self._step.emit(AnswerSubscribe(opening.call, error))
+
+    def _create(
+        self, request: ConsumerOpening | CreateRequested, first_index: int, type_: SubscriptionType
+    ) -> CreateToken:
+        first_index = max(self.log.first_index, min(first_index, self.log.next_index))
+        number, self._next_number = self._next_number, SubscriptionNumber(self._next_number + 1)
+        change = SubscriptionCreated(
+            number, self._new_id(), request.subscription, type_, first_index, request.role, request.properties
+        )
+        token = self._creating[request.subscription] = CreateToken(change)
+        self._append(change, token)
+        return token
+
+    def _refuse_creation(self, role: str) -> OncelogError | None:
+        existing = (subscription.state.role for subscription in self._subscriptions.values())
+        return refuse_creation([*existing, *(token.change.role for token in self._creating.values())], role)
+
+    def _create_for_admin(self, event: CreateRequested) -> None:
+        number = self._state.names.get(event.subscription)
+        error: OncelogError | None = None
+        if self._draining:
+            error = _moved()
+        elif number is not None and number in self._deleting:
+            error = ServiceUnavailable("a subscription of this name is being deleted: try again")
+        elif number is not None or event.subscription in self._creating:
+            error = Conflict(f"subscription {event.subscription} exists already")
+        elif (full := self._refuse_creation(event.role)) is not None:
+            error = full
+        elif self._trimming is not None and event.first_index < self._trimming:
+            self._behind_trim.append(event)
+        else:
+            self._create(event, event.first_index, SubscriptionType.EXCLUSIVE).call = event.call
+        if error is not None:
+            self._step.emit(AnswerAdmin(event.call, error))
+
+    def _abandon(self, call: int) -> None:
+        for openings in self._waiting_openings():
+            openings[:] = [opening for opening in openings if opening.call != call]
+        self._behind_trim = [e for e in self._behind_trim if not isinstance(e, ConsumerOpening) or e.call != call]
+        for subscription in self._subscriptions.values():
+            subscription.attachments.abandon(call)
+
+    def _waiting_openings(self) -> list[list[ConsumerOpening]]:
+        """The requests that wait for a creation or a deletion."""
+        creating = [token.openings for token in self._creating.values()]
+        return creating + [token.openings for token in self._deleting.values()]
+
+    # --- administration -----------------------------------------------------------------------------------------------
+
+    def _administer(self, event: SeekRequested | PropertiesRequested | SkipRequested | DeleteRequested) -> None:
+        number = self._state.names.get(event.subscription) if isinstance(event, DeleteRequested) else event.number
+        subscription = None if number is None else self._subscriptions.get(number)
+        error: OncelogError | None = None
+        if self._draining:
+            error = _moved()
+        elif subscription is None:
+            error = SubscriptionNotFound("the topic has no such subscription")
+        elif subscription.state.number in self._deleting:
+            error = SubscriptionGone("the subscription is being deleted")
+        if error is not None or subscription is None:
+            self._step.emit(AnswerSeek(event.call, error or _moved()) if isinstance(event, SeekRequested)
+                            else AnswerAdmin(event.call, error))  # fmt: skip
+            return
+        self._touch(subscription)
+        match event:
+            case SeekRequested():
+                if self._trimming is not None and event.index < self._trimming:
+                    self._behind_trim.append(event)
+                else:
+                    subscription.seek(event)
+            case PropertiesRequested():
+                subscription.set_properties(event)
+            case SkipRequested():
+                subscription.skip(event)
+            case DeleteRequested():
+                self._delete(subscription, event)
+
+    def _delete(self, subscription: Subscription, event: DeleteRequested) -> None:
+        if subscription.has_consumers and not event.force:
+            error = Conflict("the subscription has connected consumers: close them, or use force")
+            self._step.emit(AnswerAdmin(event.call, error))
+            return
+        number = subscription.state.number
+        token = self._deleting[number] = DeleteToken(number, event.call)
+        self._append(SubscriptionDeleted(number), token)
+
+    def evict(self, number: SubscriptionNumber, ranges: tuple[IndexRange, ...], reason: EvictionReason) -> None:
+        """Messages are acknowledged because of their age or of a backlog quota."""
+        subscription = self._subscriptions.get(number)
+        if subscription is not None and number not in self._deleting:
+            self._touch(subscription)
+            subscription.evict(ranges, reason)
+
+    def skip_below(self, index: int) -> None:
+        """Messages below an index are acknowledged in every subscription. Asked again until that is durable."""
+        for number, subscription in self._subscriptions.items():
+            if number not in self._deleting and subscription.state.acks.mark_delete < index:
+                self._touch(subscription)
+                subscription.skip_below(index)
+
+    # --- the ack chain's answers --------------------------------------------------------------------------------------
+
+    def settled(self, tokens: list[object]) -> None:
+        """These changes are durable and folded, in this order."""
+        judged: dict[SubscriptionNumber, Subscription] = {}
+        for each in tokens:
+            match each:
+                case CreateToken():
+                    self._created(each)
+                case DeleteToken():
+                    self._deleted(each)
+                case Routed(number, token):
+                    subscription = self._subscriptions.get(number)
+                    if subscription is not None:
+                        self._touch(subscription)
+                        subscription.settled(token)
+                        judged[number] = subscription
+        for subscription in judged.values():
+            subscription.all_settled()
+            self._pause(subscription)
+        self._look_for_room()
+
+    def _created(self, token: CreateToken) -> None:
+        del self._creating[token.change.name]
+        if token.change.number in self._state.subscriptions:
+            self._add(token.change.number, taken_over=False)
+        if token.call is not None:
+            self._step.emit(AnswerAdmin(token.call))
+        for opening in token.openings:
+            self._open(opening)
+
+    def _deleted(self, token: DeleteToken) -> None:
+        del self._deleting[token.number]
+        subscription = self._subscriptions.pop(token.number)
+        self.activity.forget(token.number)
+        subscription.end(SubscriptionGone("the subscription was deleted"))
+        self._step.emit(AnswerAdmin(token.call))
+        for opening in token.openings:
+            self._open(opening)
+
+    def dropped(self, tokens: list[object]) -> None:
+        """These changes were not written, and nothing that was appended after them was."""
+        error = ServiceUnavailable("the change was not written: try again")
+        of_subscriptions: dict[SubscriptionNumber, list[object]] = {}
+        again: list[ConsumerOpening] = []
+        for each in tokens:
+            match each:
+                case CreateToken():
+                    del self._creating[each.change.name]
+                    for opening in each.openings:
+                        self._step.emit(AnswerSubscribe(opening.call, error))
+                    if each.call is not None:
+                        self._step.emit(AnswerAdmin(each.call, error))
+                case DeleteToken():
+                    del self._deleting[each.number]
+                    self._step.emit(AnswerAdmin(each.call, error))
+                    again += each.openings
+                case Routed(number, token):
+                    of_subscriptions.setdefault(number, []).append(token)
+        self._next_number = self._state.next_number
+        for number, dropped in of_subscriptions.items():
+            subscription = self._subscriptions.get(number)
+            if subscription is not None:
+                self._touch(subscription)
+                subscription.dropped(dropped)
+        for opening in again:
+            self._open(opening)
+
+    # --- limits of the ack state --------------------------------------------------------------------------------------
+
+    def set_judge(self, judge: Judge) -> None:
+        """The policy has changed."""
+        self._judge = judge
+        self.judge_all()
+
+    def judge_all(self) -> None:
+        """Decide for each subscription whether new messages are withheld: at load, when the policy changes, and when
+        the ack chain cannot be written, or can be again."""
+        for subscription in self._subscriptions.values():
+            self._touch(subscription)
+            self._pause(subscription)
+        self._look_for_room()
+
+    def _pause(self, subscription: Subscription) -> None:
+        subscription.pause(self._judge.pause_reason(subscription.state, paused=bool(subscription.pause_reason)))
+
+    def _look_for_room(self) -> None:
+        full = self._judge.full(self._state)
+        if full or self._full:
+            self._full = full
+            for subscription in self._subscriptions.values():
+                subscription.set_full(full)
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def messages_end(self, next_index: int) -> None:
+        """The durable end of the log moved."""
+        self.log.next_index = next_index
+        self.activity.messages_arrived()
+
+    def steps_back_to(self) -> int | None:
+        """The lowest place of a creation or a seek in flight: no trim begins above it. None: there is none."""
+        places = [token.change.first_index for token in self._creating.values()]
+        places += [s.seeking.index for s in self._subscriptions.values() if s.seeking is not None]
+        return min(places, default=None)
+
+    def trim_began(self, below: int) -> None:
+        """A trim of messages below an index is in flight: steps back below it wait."""
+        self._trimming = below
+
+    def trim_ended(self, first_index: int) -> None:
+        """The trim is over; the topic begins at `first_index`."""
+        self._trimming = None
+        self.log.first_index = first_index
+        waiting, self._behind_trim = self._behind_trim, []
+        for event in waiting:
+            self.handle(event)
+
+    # --- of each step -------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Time has passed. Costs nothing for subscriptions that wait for nothing."""
+        self.activity.tick()
+
+    def end_step(self) -> None:
+        """Deliver what this step has made possible."""
+        for subscription in self.activity.take_touched():
+            subscription.deliver()
+
+    def drain(self) -> None:
+        """Nothing new is taken or delivered; what is in flight will be answered."""
+        self._draining = True
+        for subscription in self._subscriptions.values():
+            subscription.close()
+
+    def end(self, error: OncelogError) -> None:
+        """The topic is not served here any more: every consumer's stream ends. What waits was not written."""
+        self._draining = True
+        for openings in self._waiting_openings():
+            for opening in openings:
+                self._step.emit(AnswerSubscribe(opening.call, error))
+        for deleting in self._deleting.values():
+            self._step.emit(AnswerAdmin(deleting.call, outcome_unknown()))
+        for creating in self._creating.values():
+            if creating.call is not None:
+                self._step.emit(AnswerAdmin(creating.call, outcome_unknown()))
+        for event in self._behind_trim:
+            match event:
+                case SeekRequested():
+                    self._step.emit(AnswerSeek(event.call, error))
+                case CreateRequested():
+                    self._step.emit(AnswerAdmin(event.call, error))
+                case ConsumerOpening():
+                    self._step.emit(AnswerSubscribe(event.call, error))
+        self._creating.clear()
+        self._deleting.clear()
+        self._behind_trim.clear()
+        for subscription in self._subscriptions.values():
+            subscription.end(error)
+
+    def check_invariants(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.check_invariants()
+
+
+def _moved() -> NotOwner:
+    return NotOwner("the topic is being moved: look it up again")
+
+
+def _no_room() -> TooManyRequests:
+    return TooManyRequests(
+        "too many acknowledgements wait for the ack chain, which cannot be written fast enough: send it again"
+    )

@@ -1,1 +1,0 @@
-"""The client's half: sessions, sequence ids, pending batches, routing."""

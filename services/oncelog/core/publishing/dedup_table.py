@@ -1,0 +1,389 @@
+"""Checking a batch: which messages are new, which are duplicates, and what must be refused.
+
+There are two layers. `state` is the fold of the durable log. `pending` lies on top and holds only what was handed to
+the ledger and is not durable yet: accepted marks, in-flight batches, in-flight grants. A failed write drops the whole
+upper layer, and the durable state remains (Pulsar #5218 advanced its mark before the write and lost the retry). Entries
+become durable in log order, so the upper layer drains from its front.
+
+    first > accepted mark          new (contiguous: exactly the next id, else SequenceGap)
+    an id that is in a batch       duplicate, or joins that batch's write in flight
+    an id below recent_floor       contiguous: duplicate, position unknown; monotonic: below the mark, not verified
+    an id between, never stored    stale. A check by ranges would call it a duplicate and lose it. Only this message is
+                                   refused; the whole batch when the producer is contiguous, or when the batch has no
+                                   duplicate and no new message
+    a known prefix, then new ids   stored verbatim with skip_first = the prefix's length, which includes stale ids
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oncelog.core.errors import (
+    InvalidBatch,
+    InvariantViolated,
+    NotOwner,
+    OncelogError,
+    ProducerFenced,
+    SequenceGap,
+    StaleSequence,
+    UnknownProducer,
+)
+from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
+from oncelog.core.formats.entry import EntryHeader, ProducerOpened, SequenceMode
+from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultKind, ResultRange, refuses
+from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
+from oncelog.core.publishing.dedup_state import DedupState, highest_unnamed, recent_batch_of
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.recent_batches import RecentBatch, ids_of_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Append the batch. The first `skip_first` messages are not new; `known` has their results."""
+
+    skip_first: int = 0
+    known: tuple[ResultRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingNew:
+    """No message is new: answer `known` as soon as everything up to `settles_at` is durable."""
+
+    known: tuple[ResultRange, ...]
+    settles_at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The batch is refused and ends its session; nothing of it is stored. suspect: this owner may be deposed."""
+
+    error: OncelogError
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NeedIds:
+    """The check needs ids of a batch with holes, which only its entry holds: read it, `learn_deltas`, check again."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The verdict depends on a grant that is not durable yet: check again when it is."""
+
+
+BatchVerdict = Accept | NothingNew | Refused | NeedIds | Wait
+ACCEPT = Accept()
+WAIT = Wait()
+
+
+@dataclass(slots=True)
+class PendingProducer:
+    """The in-flight state of one producer. accepted: highest id handed to the ledger. batches: ascending, above the
+    persisted mark."""
+
+    accepted: SequenceId
+    batches: list[RecentBatch] = field(default_factory=list)
+    #: the newest in-flight grant
+    grant: ProducerOpened | None = None
+    position: Position = BEFORE_ALL
+    #: ids at or below it may be in an in-flight entry that was written with dedup disabled, and in no batch
+    floor: SequenceId = NO_SEQUENCE
+
+
+class DedupTable:
+    """Checks the batches of one topic; used by the one task that owns the topic."""
+
+    def __init__(self, state: DedupState, *, dedup_enabled: bool = True) -> None:
+        self.state = state
+        #: False: batches are stored without a check of their sequence ids; grants, fencing and the fold go on
+        self.dedup_enabled = dedup_enabled
+        #: {producer id: its in-flight state}
+        self._pending: dict[ProducerId, PendingProducer] = {}
+        #: {name: producer id} of in-flight grants for new names
+        self._pending_names: dict[str, ProducerId] = {}
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def producer_id_of(self, name: str) -> ProducerId | None:
+        known = self.state.producers.id_of(name)
+        return self._pending_names.get(name) if known is None else known
+
+    def knows(self, producer_id: ProducerId) -> bool:
+        return producer_id in self.state.producers or producer_id in self._pending
+
+    def generation_of(self, producer_id: ProducerId) -> tuple[Generation, bool]:
+        """Return (newest generation, whether its grant is durable). The producer must be known."""
+        pending = self._pending.get(producer_id)
+        if pending is not None and pending.grant is not None:
+            return pending.grant.generation, False
+        return self.state.producers[producer_id].generation, True
+
+    def settled(self, producer_id: ProducerId) -> bool:
+        """Whether nothing of this producer is in flight."""
+        return producer_id not in self._pending
+
+    def mode_of(self, producer_id: ProducerId) -> SequenceMode:
+        producer = self.state.producers.get(producer_id)
+        if producer is not None:
+            return producer.mode
+        grant = self._pending[producer_id].grant
+        if grant is None:
+            raise InvariantViolated(f"producer {producer_id} is in flight without a grant")
+        return grant.mode
+
+    def role_of(self, producer_id: ProducerId) -> str:
+        """The role that owns the producer's name; empty: none."""
+        producer = self.state.producers.get(producer_id)
+        if producer is not None and producer.role:
+            return producer.role
+        pending = self._pending.get(producer_id)
+        return pending.grant.role if pending is not None and pending.grant is not None else ""
+
+    def accepted_of(self, producer_id: ProducerId) -> SequenceId:
+        pending = self._pending.get(producer_id)
+        return pending.accepted if pending is not None else self.state.producers[producer_id].persisted
+
+    # --- checking -----------------------------------------------------------------------------------------------------
+
+    def check(self, batch: BatchHeader, deltas: Buffer) -> BatchVerdict:
+        """Decide on one batch; changes nothing. A producer's error is a verdict, not an exception."""
+        pid = batch.producer_id
+        if pid == NOT_DEDUPLICATED:
+            return ACCEPT
+        if not self.knows(pid):
+            return Refused(
+                UnknownProducer(f"producer id {pid} is unknown to this owner: open the producer by name again")
+            )
+        generation, durable = self.generation_of(pid)
+        if batch.generation != generation or not durable:
+            return self._check_generation(batch, generation, durable)
+        producer = self.state.producers[pid]
+        contiguous = producer.mode is SequenceMode.CONTIGUOUS
+        if contiguous and not batch.dense:
+            return Refused(
+                InvalidBatch("the ids of a contiguous producer's batch must have no holes", field="sequence_ids")
+            )
+        accepted = self.accepted_of(pid)
+        if not self.dedup_enabled:
+            return ACCEPT
+        if batch.first > accepted:
+            if contiguous and batch.first != accepted + 1:
+                return Refused(
+                    SequenceGap(
+                        f"expected sequence id {accepted + 1}, got {batch.first}: resend from id {accepted + 1}",
+                        expected=accepted + 1,
+                    )
+                )
+            return ACCEPT
+        return self._check_known(producer, batch, deltas, accepted)
+
+    def _check_generation(self, batch: BatchHeader, current: Generation, durable: bool) -> BatchVerdict:
+        if batch.generation > current:
+            error = NotOwner(
+                f"generation {batch.generation} of producer {batch.producer_id} was granted by another owner"
+            )
+            return Refused(error, suspect=True)
+        if not durable:
+            return WAIT
+        return Refused(
+            ProducerFenced(
+                f"a newer instance has this producer name (generation {current}): stop this one", current=current
+            )
+        )
+
+    def _check_known(
+        self, producer: ProducerState, batch: BatchHeader, deltas: Buffer, accepted: SequenceId
+    ) -> BatchVerdict:
+        ids = decode_ids(batch, deltas)
+        split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
+        pending = self._pending.get(producer.producer_id)
+        recent_batches = [*producer.recent_batches, *(pending.batches if pending is not None else ())]
+        floor, settles_at = producer.recent_floor, self.state.position
+        if pending is not None and pending.floor > floor:
+            floor, settles_at = pending.floor, pending.position
+        located = locate(ids[:split], recent_batches, floor=floor, mode=producer.mode)
+        if isinstance(located, NeedIds):
+            return located
+        if refuses(located):
+            nothing_else = len(located) == 1 and split == batch.count
+            if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > RESULT_RANGES_MAX:
+                return Refused(_stale(batch, accepted, whole=nothing_else))
+            if pending is not None:
+                # A message that is stale because of an in-flight write is answered when that write is durable.
+                return NothingNew(located, pending.position) if split == batch.count else Accept(split, located)
+        if split == batch.count:
+            return NothingNew(located, max((p.position for p in located if p.position), default=settles_at))
+        return Accept(split, located)
+
+    # --- events ----------------------------------------------------------------------------------------------------
+
+    def accepted(self, batch: BatchHeader, deltas: Buffer, *, position: Position, skip_first: int) -> None:
+        """The batch was handed to the ledger at `position`."""
+        pid = batch.producer_id
+        if pid == NOT_DEDUPLICATED:
+            return
+        pending = self._pending_of(pid)
+        if not self.dedup_enabled:
+            recent_batches = [*self.state.producers[pid].recent_batches, *pending.batches]
+            unnamed = highest_unnamed(batch, deltas, recent_batches, above=pending.accepted, skip=skip_first)
+            pending.floor = max(pending.floor, unnamed)
+        recent = recent_batch_of(batch, deltas, position=position, above=pending.accepted, skip=skip_first)
+        if recent is not None:
+            pending.batches.append(recent)
+            pending.accepted = recent.last
+        pending.position = position
+
+    def granting(self, grant: ProducerOpened, *, position: Position) -> None:
+        """A grant was handed to the ledger at `position`. Raises InvariantViolated for a pid bound to another name."""
+        known = self.state.producers.id_of(grant.name)
+        if known != grant.producer_id and (known is not None or self.knows(grant.producer_id)):
+            raise InvariantViolated(
+                f"producer id {grant.producer_id} is bound already and cannot stand for {grant.name!r}"
+            )
+        if known is None:
+            self._pending_names[grant.name] = grant.producer_id
+            self._pending[grant.producer_id] = PendingProducer(grant.persisted)
+        pending = self._pending_of(grant.producer_id)
+        pending.grant = grant
+        pending.position = position
+
+    def _pending_of(self, pid: ProducerId) -> PendingProducer:
+        pending = self._pending.get(pid)
+        if pending is None:
+            pending = self._pending[pid] = PendingProducer(self.state.producers[pid].persisted)
+        return pending
+
+    def persisted_batch(self, header: EntryHeader, batch: BatchHeader, deltas: Buffer) -> None:
+        """An entry of messages became durable; entries come in log order."""
+        self.state.fold_messages(header, batch, deltas)
+        pending = self._pending.get(batch.producer_id)
+        if pending is not None:
+            if pending.batches and pending.batches[0].position == header.position:
+                del pending.batches[0]
+            self._settle(batch.producer_id, pending)
+
+    def persisted_grant(self, header: EntryHeader, grant: ProducerOpened) -> None:
+        """A grant became durable: from here on it fences every older generation."""
+        self.state.fold_opened(header, grant)
+        self._pending_names.pop(grant.name, None)
+        pending = self._pending[grant.producer_id]
+        if pending.grant == grant:
+            pending.grant = None
+        self._settle(grant.producer_id, pending)
+
+    def _settle(self, pid: ProducerId, pending: PendingProducer) -> None:
+        if pending.position <= self.state.position:
+            del self._pending[pid]
+
+    def rollback(self) -> None:
+        """A write failed: drop everything in flight. The durable state remains."""
+        self._pending.clear()
+        self._pending_names.clear()
+
+    def check_invariants(self) -> None:
+        for pid, pending in self._pending.items():
+            mark = self.state.producers[pid].persisted if pid in self.state.producers else pending.accepted
+            if pending.accepted < mark:
+                raise InvariantViolated(f"producer {pid}: accepted {pending.accepted} is below persisted {mark}")
+            for recent in pending.batches:
+                if recent.position <= self.state.position:
+                    raise InvariantViolated(f"producer {pid}: batch at {recent.position} is durable and in flight")
+
+
+def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
+    below = f"below {accepted}, the highest id of this producer"
+    if batch.first == batch.last:
+        message = f"sequence id {batch.first} is {below}, and was never stored: use an id above {accepted}"
+    else:
+        which = f"{'all' if whole else 'some'} of the sequence ids {batch.first}..{batch.last}"
+        message = f"{which} are {below}, and were never stored: use ids above {accepted}"
+    return StaleSequence(message, high_water=accepted)
+
+
+def locate(
+    ids: Sequence[int], recent_batches: Sequence[RecentBatch], *, floor: SequenceId, mode: SequenceMode
+) -> tuple[ResultRange, ...] | NeedIds:
+    """Find each id (ascending) in the recent batches (ascending). Ids that were never stored are stale.
+
+    Ids at or below `floor` are older than the recent batches: exact duplicates for a contiguous producer, not verified
+    for a monotonic one.
+    """
+    ranges: list[ResultRange] = []
+    i = bisect_right(ids, floor)
+    if i:
+        kind = ResultKind.DUPLICATE if mode is SequenceMode.CONTIGUOUS else ResultKind.BELOW_MARK
+        ranges.append(ResultRange(kind, i, None, 0))
+    while i < len(ids):
+        at = bisect_left(recent_batches, ids[i], key=lambda recent: recent.last)
+        begin = bisect_left(ids, recent_batches[at].first, i) if at < len(recent_batches) else len(ids)
+        if begin > i:
+            ranges.append(_stale_range(begin - i))
+        else:
+            begin = bisect_right(ids, recent_batches[at].last, i)
+            found = _ranges_in(ids[i:begin], recent_batches[at])
+            if isinstance(found, NeedIds):
+                return found
+            ranges += found
+        i = begin
+    return _merged(ranges)
+
+
+def _stale_range(count: int) -> ResultRange:
+    return ResultRange(ResultKind.STALE_SEQUENCE, count, None, 0)
+
+
+def _merged(ranges: list[ResultRange]) -> tuple[ResultRange, ...]:
+    """Join adjacent stale ranges."""
+    merged: list[ResultRange] = []
+    for range_ in ranges:
+        if merged and merged[-1].kind is range_.kind is ResultKind.STALE_SEQUENCE:
+            merged[-1] = _stale_range(merged[-1].count + range_.count)
+        else:
+            merged.append(range_)
+    return tuple(merged)
+
+
+def _ranges_in(ids: Sequence[int], recent: RecentBatch) -> list[ResultRange] | NeedIds:
+    """The results of ids within the batch's span; ids in its holes are stale."""
+    if recent.dense:
+        if isinstance(ids, range):
+            return _ranges_of(range(ids[0] - recent.first, ids[-1] - recent.first + 1), recent)
+        return _ranges_of([i - recent.first for i in ids], recent)
+    if recent.deltas is None:
+        return NeedIds(recent.position)
+    stored = ids_of_batch(recent)
+    if len(ids) > recent.count:
+        # Bounded also for a hostile count: only the ids of the stored batch are looked up.
+        positions = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
+        found = [(at, index) for at, index in positions if at < len(ids) and ids[at] == stored[index]]
+        return _ranges_between(len(ids), found, recent)
+    indexes = [bisect_left(stored, i) for i in ids]
+    found = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
+    return _ranges_of(indexes, recent) if len(found) == len(ids) else _ranges_between(len(ids), found, recent)
+
+
+def _ranges_between(count: int, found: Sequence[tuple[int, int]], recent: RecentBatch) -> list[ResultRange]:
+    """Results of `count` ids. found: (index among the ids, index in the batch) of those that are in the batch."""
+    ranges: list[ResultRange] = []
+    done = 0
+    for at, index in found:
+        if at > done:
+            ranges.append(_stale_range(at - done))
+        last = ranges[-1] if ranges else None
+        if last is not None and last.kind is ResultKind.DUPLICATE and last.offset + last.count == recent.offset + index:
+            ranges[-1] = last._replace(count=last.count + 1)
+        else:
+            ranges.append(ResultRange(ResultKind.DUPLICATE, 1, recent.position, recent.offset + index))
+        done = at + 1
+    if done < count:
+        ranges.append(_stale_range(count - done))
+    return ranges
+
+
+def _ranges_of(indexes: Sequence[int], recent: RecentBatch) -> list[ResultRange]:
+    """One range for each sequence of consecutive indexes; every id is in the batch."""
+    if indexes[-1] - indexes[0] == len(indexes) - 1:
+        return [ResultRange(ResultKind.DUPLICATE, len(indexes), recent.position, recent.offset + indexes[0])]
+    return _ranges_between(len(indexes), list(enumerate(indexes)), recent)

@@ -1,0 +1,356 @@
+"""Opening producers on one topic: names, generations, and refusals.
+
+    by name          an entry of the log grants the next generation; the answer follows when that entry is durable
+    by a new name    a producer id is allocated first, from blocks that never repeat an id
+    resume, present  the same instance continues, if its generation is still the current one
+    a repeat         by the instance that holds the current generation: the same grant, with a new session
+
+A request waits while no ledger is open, while a grant for its producer is in flight, and, before it is refused, until
+the topic record was read again, because a deposed owner must not refuse a request. A request that fences no other
+instance also waits while the holder of the name may still come back after a takeover (see `returning`). A repeat
+replaces the earlier request of its instance, or becomes the recipient of the grant in flight that the earlier request
+led to, so no instance ever fences itself. A request that its client withdrew grants nothing.
+
+Each request that needs a producer id allocates one. Ids go to the waiting requests in order; an id whose request has
+gone is kept for the next request.
+"""
+
+from collections import deque
+from itertools import islice
+
+from oncelog.core.errors import (
+    InvalidArgument,
+    InvariantViolated,
+    ModeMismatch,
+    OncelogError,
+    PermissionDenied,
+    ProducerBusy,
+    ProducerExpired,
+    ProducerFenced,
+    SessionEnded,
+    UnknownProducer,
+)
+from oncelog.core.formats.entry import ProducerOpened, SequenceMode
+from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
+from oncelog.core.ids import GENERATION_MAX, NO_SEQUENCE, Generation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.publishing.dedup_state import assigned_name
+from oncelog.core.publishing.dedup_table import DedupTable
+from oncelog.core.publishing.log import InFlight, TopicLog
+from oncelog.core.publishing.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
+from oncelog.core.publishing.reconnect_grace import ReconnectGrace
+from oncelog.core.publishing.sessions import BlockedOn, Sessions
+from oncelog.core.topic_events.effects import AllocateProducerId, AnswerOpen, Step
+from oncelog.core.topic_events.events import OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
+
+#: So many of the requests that need an id are tried when one arrives. The first one takes it, unless it waits for
+#: something else meanwhile.
+_TRIED_MAX = 64
+
+
+class Openings:
+    """The requests to open that have no answer yet, and the grants that they lead to."""
+
+    def __init__(self, step: Step, topic_id: TopicId, owner_epoch: OwnerEpoch, sessions: Sessions) -> None:
+        self._step = step
+        self.topic_id = topic_id
+        self.owner_epoch = owner_epoch
+        self.sessions = sessions
+        self.waiting = OpeningQueue()
+        self.granting = GrantsInFlight()
+        self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
+        #: {place: opening} of those that wait for a producer id, in order
+        self._needing: dict[int, Opening] = {}
+        #: ids that no request needed when they arrived
+        self._free: deque[ProducerId] = deque()
+        #: numbers of the allocations without an answer; how many there were
+        self._allocating: dict[int, None] = {}
+        self._allocations = 0
+
+    @property
+    def log(self) -> TopicLog:
+        return self.sessions.log
+
+    @property
+    def table(self) -> DedupTable:
+        return self.sessions.log.table
+
+    def open(self, event: ProducerOpening) -> None:
+        """Answer, grant, or leave the request waiting."""
+        adopted, former = self.granting.adopt(event)
+        opening = None
+        if not adopted:
+            opening, former = self.waiting.add(event)
+        if former is not None:
+            self._step.emit(AnswerOpen(former, superseded()))
+        if opening is not None:
+            self._open(opening)
+            self._holder_is_back()
+
+    def abandoned(self, event: OpeningAbandoned) -> None:
+        """The client withdrew this request, or is gone."""
+        self._leave(event.call)
+        self.granting.abandon(event.call)
+
+    def _open(self, opening: Opening) -> None:
+        """Answer, grant, or leave it waiting. A refusal is sent only after the topic record was read."""
+        if not self.log.open:
+            return
+        event = opening.event
+        if event.owner_epoch_seen > self.owner_epoch and not opening.confirmed:
+            self._step.reads_ownership = True
+            return
+        error = self._resume(event) if event.resume is not None else self._open_by_name(opening)
+        if error is None:
+            return
+        if not opening.confirmed:
+            self._step.reads_ownership = True
+            return
+        self._leave(event.call)
+        self._step.emit(AnswerOpen(event.call, error))
+
+    def _leave(self, call: int) -> None:
+        """Remove the request from those that wait."""
+        opening = self.waiting.remove(call)
+        if opening is not None:
+            self._needing.pop(opening.place, None)
+
+    # --- the same instance again --------------------------------------------------------------------------------------
+
+    def _resume(self, event: ProducerOpening) -> OncelogError | None:
+        """Returns why it is refused; None: it is answered, or waits."""
+        pid, generation = event.resume or event.present or ProducerInstance(ProducerId(0), Generation(0))
+        if not self.table.knows(pid) or (event.name is not None and self.table.producer_id_of(event.name) != pid):
+            return UnknownProducer(f"producer id {pid} is not known under this name: open by name again")
+        current, durable = self.table.generation_of(pid)
+        if generation > current:
+            return InvalidArgument(f"generation {generation} was never granted", field="generation", limit=current)
+        if not durable:
+            return None
+        foreign = self._foreign(event, pid)
+        if foreign is not None:
+            return foreign
+        if generation < current:
+            return ProducerFenced(_fenced_by(current), current=current)
+        producer = self.table.state.producers[pid]
+        if producer.instance_id != event.instance_id:
+            return ProducerFenced(_fenced_by(current), current=current)
+        if producer.mode is not event.mode:
+            return _mode_mismatch(producer.name, producer.mode)
+        self._go_on(event, pid, final=False)
+        return None
+
+    def _go_on(self, event: ProducerOpening, pid: ProducerId, *, final: bool) -> None:
+        """A new session of the instance that holds the current generation."""
+        self._leave(event.call)
+        producer = self.table.state.producers[pid]
+        instance = ProducerInstance(pid, producer.generation)
+        replaced = SessionEnded("the same instance opened another session")
+        self._grant_session(event.call, producer.name, instance, replaced, final=final)
+
+    def _holds(self, event: ProducerOpening, pid: ProducerId) -> bool:
+        """Whether this instance has the current generation by a durable grant."""
+        _, durable = self.table.generation_of(pid)
+        return durable and bool(event.instance_id) and self.table.state.producers[pid].instance_id == event.instance_id
+
+    # --- by name ------------------------------------------------------------------------------------------------------
+
+    def _open_by_name(self, opening: Opening) -> OncelogError | None:
+        """Returns why it is refused; None: it is answered, granted, or waits."""
+        event = opening.event
+        pid = self._producer_id_of(event)
+        if event.present is not None:
+            if pid != event.present.producer_id:
+                return ProducerExpired(
+                    "the log has forgotten this producer, so its pending batches cannot be checked: open a new producer"
+                )
+            return self._resume(event)
+        if pid is None:
+            self._bind(opening)
+            return None
+        self._needing.pop(opening.place, None)
+        foreign = self._foreign(event, pid)
+        if foreign is not None:
+            return foreign
+        if self.table.mode_of(pid) is not event.mode:
+            return _mode_mismatch(event.name, self.table.mode_of(pid))
+        if self._holds(event, pid):
+            # A durable grant means that no older batch is in flight, and this generation has sent none.
+            self._go_on(event, pid, final=self.table.settled(pid))
+            return None
+        if event.on_conflict is OnConflict.REFUSE:
+            if self.sessions.connected(pid):
+                message = f"another instance of {event.name!r} is connected"
+                return ProducerBusy(f"{message}: wait until it ends, or open with on_conflict='fence'")
+            if self.returning.awaits(pid):
+                return None
+        generation, durable = self.table.generation_of(pid)
+        if not durable:
+            return None
+        if generation >= GENERATION_MAX:
+            return InvalidArgument(f"producer {event.name!r} has used up its generations", field="generation")
+        self._grant(opening, str(event.name), pid, Generation(generation + 1))
+        return None
+
+    def _foreign(self, event: ProducerOpening, pid: ProducerId) -> PermissionDenied | None:
+        """The refusal for a name that belongs to another role: it belongs to the first role that opened it."""
+        owner = self.table.role_of(pid)
+        if not owner or owner == event.role or event.takes_any_name:
+            return None
+        message = (
+            f"producer name {event.name!r} belongs to role {owner}: choose another name, or have role {event.role} "
+            "granted the right admin in the namespace"
+        )
+        return PermissionDenied(message, role=owner)
+
+    def _producer_id_of(self, event: ProducerOpening) -> ProducerId | None:
+        if event.name is not None:
+            return self.table.producer_id_of(event.name)
+        return self.table.state.unnamed.get(event.instance_id)
+
+    def _bind(self, opening: Opening) -> None:
+        """Bind a new name to a free producer id, or allocate one."""
+        while self._free:
+            pid = self._free.popleft()
+            if self.table.knows(pid):
+                raise InvariantViolated(f"producer id {pid} was issued twice")
+            name = opening.event.name if opening.event.name is not None else assigned_name(pid)
+            if self.table.producer_id_of(name) is None:
+                self._grant(opening, name, pid, Generation(1))
+                return
+            # A producer chose the name that this id would get, so the id is not used.
+        self._needing[opening.place] = opening
+        if len(self._allocating) < len(self._needing):
+            self._allocations += 1
+            self._allocating[self._allocations] = None
+            self._step.emit(AllocateProducerId(self._allocations))
+
+    def allocated(self, event: ProducerIdAllocated) -> None:
+        """A new id, for the first opening that needs one."""
+        if event.allocation not in self._allocating:
+            return
+        del self._allocating[event.allocation]
+        self._free.append(event.producer_id)
+        for opening in list(islice(self._needing.values(), _TRIED_MAX)):
+            if not self._free:
+                break
+            self._open(opening)
+
+    def refused(self, event: ProducerIdRefused) -> None:
+        """No id is available: the first opening that needs one fails, and nothing else does."""
+        if event.allocation not in self._allocating:
+            return
+        del self._allocating[event.allocation]
+        opening = next(iter(self._needing.values()), None)
+        if opening is not None:
+            self._leave(opening.event.call)
+            self._step.emit(AnswerOpen(opening.event.call, event.error))
+
+    # --- grants -------------------------------------------------------------------------------------------------------
+
+    def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation) -> None:
+        event = opening.event
+        mark, growths = NO_SEQUENCE, event.growths
+        if self.table.knows(pid):
+            mark, growths = self.table.accepted_of(pid), self.table.state.producers[pid].growths
+        grant = ProducerOpened(
+            self.topic_id, name, pid, generation, event.mode, mark, event.instance_id, event.role, growths
+        )
+        self._leave(event.call)
+        self.granting.add(self.log.append_grant(grant, call=event.call), event)
+
+    def settle(self, entries: list[InFlight]) -> None:
+        """Grants among these durable entries are answered; from here on they fence the older generations."""
+        grants = []
+        for entry in entries:
+            if entry.grant is not None:
+                grants.append(entry.grant)
+                self.granting.settled(entry, entry.grant)
+                self._granted(entry.grant, entry.call)
+        if grants:
+            self._retry_after(grants)
+
+    def _retry_after(self, grants: list[ProducerOpened]) -> None:
+        """Try again what waits for one of these grants: not every request, because those of other producers wait for
+        something else, and may be thousands."""
+        names = {grant.name for grant in grants}
+        pids = {grant.producer_id for grant in grants}
+        instances = {grant.instance_id for grant in grants}
+        for opening in self.waiting:
+            event = opening.event
+            held = event.resume or event.present
+            if (
+                event.name in names
+                or (held is not None and held.producer_id in pids)
+                or (event.name is None and event.instance_id in instances)
+            ):
+                self._open(opening)
+        self._holder_is_back()
+        for pid in pids:
+            self.sessions.retry_producer(pid, BlockedOn.GRANT)
+
+    def _granted(self, grant: ProducerOpened, call: int | None) -> None:
+        instance = ProducerInstance(grant.producer_id, grant.generation)
+        fenced = ProducerFenced(_fenced_by(grant.generation), current=grant.generation)
+        if call is None:
+            self.sessions.fence(instance, fenced)
+        else:
+            self._grant_session(call, grant.name, instance, fenced, final=True)
+
+    def _grant_session(
+        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool
+    ) -> None:
+        """Open a session. ended: for the producer's session before it."""
+        pid = instance.producer_id
+        self.returning.came_back(pid)
+        session = self.sessions.start(name, instance, ended=ended)
+        producer = self.table.state.producers[pid]
+        granted = Granted(session.number, name, instance, producer.persisted, final, producer.growths)
+        self._step.emit(AnswerOpen(call, granted))
+
+    # --- all of them --------------------------------------------------------------------------------------------------
+
+    def ownership_read_begun(self) -> None:
+        """A read of the topic record begins. It answers for the requests that wait now, not for later ones."""
+        for opening in self.waiting:
+            opening.read_begun = True
+        self.sessions.ownership_read_begun()
+
+    def ownership_confirmed(self) -> None:
+        """The topic record still names this owner: the requests that it was read for may be refused."""
+        for opening in self.waiting:
+            opening.confirmed = opening.confirmed or opening.read_begun
+        self.retry()
+        self.sessions.ownership_confirmed()
+
+    def retry(self) -> None:
+        """Try everything that waits again."""
+        for opening in self.waiting:
+            self._open(opening)
+        self._holder_is_back()
+
+    def _holder_is_back(self) -> None:
+        if self.returning.take_came_back():
+            self.retry()
+
+    def ledger_failed(self, entries: list[InFlight], error: OncelogError) -> None:
+        """Grants in flight are dropped with their ledger: their requests are answered with this error."""
+        for entry in entries:
+            if entry.grant is not None:
+                self.granting.settled(entry, entry.grant)
+                if entry.call is not None:
+                    self._step.emit(AnswerOpen(entry.call, error))
+
+    def refuse_all(self, error: OncelogError) -> None:
+        """Answer every opening that is still waiting."""
+        self._needing.clear()
+        for event in self.waiting.take_all():
+            self._step.emit(AnswerOpen(event.call, error))
+
+
+def _fenced_by(current: Generation) -> str:
+    return f"a newer instance has this producer name (generation {current}): stop this one"
+
+
+def _mode_mismatch(name: str | None, mode: SequenceMode) -> ModeMismatch:
+    own = mode.name.lower()
+    return ModeMismatch(f"producer {name!r} is {own}: open it with sequence_mode={own!r}, or use another name")

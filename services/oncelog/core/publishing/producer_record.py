@@ -1,0 +1,106 @@
+"""The bytes of one producer: its record in a snapshot, and its row while it is idle.
+
+Record: producer id 8, generation 4, mode 1, growths 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
+instance id 16 (zeros: none), role bytes 2, packed batches bytes 2, name, role, packed batches (see `recent_batches`;
+ids of batches with holes stay in their entries). A row is a record without the name.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from sys import intern
+from typing import NamedTuple
+
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import SequenceMode, instance_from_bytes, instance_to_bytes
+from oncelog.core.ids import InstanceId, ProducerId
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.recent_batches import RecentBatches, check_packed
+
+_HEAD = Struct("<QIBBHqqq16sHH")
+_PRODUCER_ID = Struct("<Q")
+_INSTANCE = slice(40, 56)
+#: role bytes, packed batches bytes
+_TAIL_SIZES = Struct("<HH")
+_TAIL_SIZES_AT = 56
+_MODES = frozenset(SequenceMode)
+
+
+class ProducerRow(NamedTuple):
+    """One producer of a snapshot."""
+
+    producer_id: ProducerId
+    name: str
+    row: bytes
+
+
+def encode_row(p: ProducerState) -> bytes:
+    role = p.role.encode()
+    recent_batches = p.recent_batches.packed()
+    head = _HEAD.pack(
+        p.producer_id, p.generation, p.mode, p.growths, len(p.name.encode()), p.persisted, p.recent_floor,
+        p.last_activity_ms, instance_to_bytes(p.instance_id), len(role), len(recent_batches),
+    )  # fmt: skip
+    return head + role + recent_batches
+
+
+def decode_row(name: str, row: bytes) -> ProducerState:
+    pid, generation, mode, growths, _, persisted, floor, activity, _, role_bytes, _ = _HEAD.unpack_from(row)
+    batches_at = _HEAD.size + role_bytes
+    return ProducerState(
+        name,
+        pid,
+        generation,
+        SequenceMode(mode),
+        persisted,
+        RecentBatches.unpack(row[batches_at:]),
+        floor,
+        activity,
+        instance_from_bytes(row[_INSTANCE]),
+        # Interned, because the rows of all producers share a few roles.
+        intern(row[_HEAD.size : batches_at].decode()),
+        growths,
+    )
+
+
+def record_of(name: str, row: bytes) -> bytes:
+    """The record of a snapshot."""
+    return b"".join((row[: _HEAD.size], name.encode(), row[_HEAD.size :]))
+
+
+def encode_record(p: ProducerState) -> bytes:
+    return record_of(p.name, encode_row(p))
+
+
+def read_record(body: Buffer, at: int) -> tuple[ProducerRow, int]:
+    """The producer whose record begins at `at`, and where the next record begins. Raises CorruptEntry unless the bytes
+    are a record; its row can be decoded then."""
+    try:
+        pid, _, mode, _, name_bytes, _, _, _, _, role_bytes, batches_bytes = _HEAD.unpack_from(body, at)
+        name_at = at + _HEAD.size
+        role_at = name_at + name_bytes
+        batches_at = role_at + role_bytes
+        end = batches_at + batches_bytes
+        if end > len(body) or mode not in _MODES:
+            raise CorruptEntry(f"the record of producer {pid} cannot be read")
+        check_packed(bytes(body[batches_at:end]))
+        if role_bytes:
+            str(body[role_at:batches_at], "utf-8")
+        name, row = str(body[name_at:role_at], "utf-8"), b"".join((body[at:name_at], body[role_at:end]))
+        return ProducerRow(pid, name, row), end
+    except (struct_error, ValueError) as error:
+        raise CorruptEntry(f"the record of a producer cannot be read: {error}") from error
+
+
+def id_of(row: bytes) -> ProducerId:
+    return ProducerId(_PRODUCER_ID.unpack_from(row)[0])
+
+
+def instance_of(row: bytes) -> InstanceId:
+    return instance_from_bytes(row[_INSTANCE])
+
+
+def batches_bytes_of(row: bytes) -> int:
+    """Bytes of the packed recent batches; 0: there are none."""
+    size: int = _TAIL_SIZES.unpack_from(row, _TAIL_SIZES_AT)[1]
+    return size if size > 1 else 0

@@ -1,0 +1,288 @@
+"""Producer sessions on one topic: the order within a session, and the answers.
+
+A session checks its batches in order. A batch that cannot be checked yet blocks the session, with everything behind it:
+
+    ROLL       no ledger is open for entries                     until the next one opens
+    GRANT      the verdict depends on a grant not yet durable    until the grant is durable
+    IDS        a stored batch's ids must be read from its entry  until they were read
+    QUOTA      a backlog quota holds publishing             until a subscription has acknowledged enough
+    OWNERSHIP  a verdict refuses the batch, or some of it        until the topic record was read again
+
+The first refused batch ends its session and no other; the batches behind it are dropped, and the client resends them
+in order. A batch of which single messages are refused (stale ids beside stored or new ones) does not end the session:
+those messages are never sent again, so nothing can overtake them.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, OncelogError
+from oncelog.core.formats.batch import deltas_of
+from oncelog.core.formats.opening import ProducerInstance
+from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
+from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
+from oncelog.core.policies.retention_rules import QuotaVerdict
+from oncelog.core.publishing.dedup_table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
+from oncelog.core.publishing.log import InFlight, PendingBatchAnswer, TopicLog
+from oncelog.core.topic_events.effects import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds, Step
+from oncelog.core.topic_events.events import BatchesReceived, EntryIdsRead, ReceivedBatch, SessionClosed
+
+QUOTA_EXCEEDED = (
+    "a subscription leaves more unacknowledged than the topic's backlog quota allows: let its consumers catch up, or "
+    "delete it"
+)
+
+
+class BlockedOn(Enum):
+    ROLL = "roll"
+    GRANT = "grant"
+    IDS = "ids"
+    QUOTA = "quota"
+    OWNERSHIP = "ownership"
+
+
+@dataclass(slots=True)
+class TopicSession:
+    """received: batches not checked yet, in order; blocked_on: what the first of them waits for.
+
+    read_begun: a read of the topic record began after this session was blocked. confirmed: that read named this owner.
+    """
+
+    number: SessionNumber
+    name: str
+    instance: ProducerInstance
+    received: deque[ReceivedBatch] = field(default_factory=deque)
+    blocked_on: BlockedOn | None = None
+    read_begun: bool = False
+    confirmed: bool = False
+
+
+class Sessions:
+    """All producer sessions of one topic at its owner."""
+
+    def __init__(self, step: Step, log: TopicLog, *, first_session: SessionNumber) -> None:
+        self._step = step
+        self.log = log
+        #: messages by verdict, since this process took the topic over
+        self.counters: Counter[str] = Counter()
+        #: {session number: session}
+        self.open_sessions: dict[SessionNumber, TopicSession] = {}
+        #: session numbers go up for as long as this process lives
+        self.next_session = first_session
+        #: {producer id: its session}
+        self._by_producer: dict[ProducerId, SessionNumber] = {}
+        #: of the topic's backlog quota
+        self._quota = QuotaVerdict()
+        #: answers that became due in this step
+        self.due: list[BatchAnswer] = []
+
+    @property
+    def table(self) -> DedupTable:
+        return self.log.table
+
+    def connected(self, pid: ProducerId) -> bool:
+        return pid in self._by_producer
+
+    @property
+    def producer_ids(self) -> list[ProducerId]:
+        """Of the producers that are connected."""
+        return list(self._by_producer)
+
+    def start(self, name: str, instance: ProducerInstance, *, ended: OncelogError) -> TopicSession:
+        """Open the one session of a producer; the one before it ends with the error `ended`."""
+        session = TopicSession(self.next_session, name, instance)
+        self.next_session = SessionNumber(self.next_session + 1)
+        old = self._by_producer.get(instance.producer_id)
+        if old is not None:
+            self._end(old, ended)
+        self.open_sessions[session.number] = session
+        self._by_producer[instance.producer_id] = session.number
+        return session
+
+    def fence(self, instance: ProducerInstance, error: OncelogError) -> None:
+        """End the session of an older instance than this one, which opens none itself."""
+        number = self._by_producer.get(instance.producer_id)
+        if number is not None and self.open_sessions[number].instance.generation < instance.generation:
+            self._end(number, error)
+
+    # --- receive, check, append ---------------------------------------------------------------------------------------
+
+    def receive(self, event: BatchesReceived) -> None:
+        """Take batches of several sessions, in order."""
+        for number, batches in event.runs:
+            session = self.open_sessions.get(number)
+            if session is not None:
+                session.received.extend(batches)
+                if session.blocked_on is None:
+                    self._check(session)
+
+    def _check(self, session: TopicSession) -> None:
+        """Check the received batches in order, up to the first one that blocks or is refused."""
+        session.blocked_on = None
+        received, instance = session.received, session.instance
+        while received:
+            if not self.log.open:
+                session.blocked_on = BlockedOn.ROLL
+                return
+            batch = received[0]
+            # Before deduplication judges it (hazard 47).
+            if self._quota.hold:
+                session.blocked_on = BlockedOn.QUOTA
+                return
+            if self._quota.refuse:
+                self._refuse(session, batch, BacklogQuotaExceeded(QUOTA_EXCEEDED))
+                return
+            header = batch.header
+            pid = header.producer_id
+            if pid != NOT_DEDUPLICATED and (pid, header.generation) != instance:
+                error = InvalidArgument("the batch is of another producer than its session", field="producer_id")
+                self._refuse(session, batch, error)
+                return
+            verdict = self.table.check(header, deltas_of(header, batch.data))
+            match verdict:
+                case Accept(known=()):
+                    self._accept(session, batch, verdict)
+                case Accept() | NothingNew():
+                    if refuses(verdict.known):
+                        if not session.confirmed:
+                            self._block_on_ownership(session)
+                            return
+                        session.confirmed = session.read_begun = False  # the next refusal needs another read
+                    if isinstance(verdict, Accept):
+                        self._accept(session, batch, verdict)
+                    else:
+                        self._known(session, batch, verdict)
+                case NeedIds():
+                    session.blocked_on = BlockedOn.IDS
+                    self._step.emit(ReadEntryIds(verdict.position))
+                    return
+                case Wait():
+                    session.blocked_on = BlockedOn.GRANT
+                    return
+                case Refused():
+                    self._refuse(session, batch, verdict.error)
+                    return
+            received.popleft()
+
+    def _block_on_ownership(self, session: TopicSession) -> None:
+        session.blocked_on = BlockedOn.OWNERSHIP
+        self._step.reads_ownership = True
+
+    def _accept(self, session: TopicSession, batch: ReceivedBatch, verdict: Accept) -> None:
+        skip = verdict.skip_first
+        entry = self.log.append_batch(batch, skip_first=skip)
+        stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.position, skip)
+        entry.waiting.append(PendingBatchAnswer(session.number, batch.request, (*verdict.known, stored)))
+        if verdict.known:
+            self._count_results(verdict.known)
+
+    def _known(self, session: TopicSession, batch: ReceivedBatch, verdict: NothingNew) -> None:
+        self._count_results(verdict.known)
+        if verdict.settles_at > self.table.state.position:
+            entry = self.log.at(verdict.settles_at)
+            entry.waiting.append(PendingBatchAnswer(session.number, batch.request, verdict.known))
+        else:
+            self.due.append(BatchAnswer(session.number, batch.request, verdict.known))
+
+    def _refuse(self, session: TopicSession, batch: ReceivedBatch, error: OncelogError) -> None:
+        if not session.confirmed:
+            self._block_on_ownership(session)
+            return
+        self.counters[error.code] += batch.header.count
+        self.due.append(BatchAnswer(session.number, batch.request, error))
+        self._end(session.number, error)
+
+    def _count_results(self, outcome: Outcome) -> None:
+        for result in outcome:
+            self.counters[result.kind.name.lower()] += result.count
+
+    # --- confirm, answer ----------------------------------------------------------------------------------------------
+
+    def settle(self, entries: list[InFlight]) -> None:
+        """Entries became durable: the answers that waited for them are due."""
+        for entry in entries:
+            for waiting in entry.waiting:
+                if waiting.session in self.open_sessions:
+                    self.due.append(BatchAnswer(*waiting))
+            if entry.batch is not None:
+                self.counters["stored"] += entry.header.count
+
+    def flush(self) -> None:
+        """Give the answers that are due, as one effect."""
+        due, self.due = self.due, []
+        self._step.emit(AnswerBatches(tuple(due)))
+
+    def quota_judged(self, verdict: QuotaVerdict) -> None:
+        """The verdict of the backlog quota has changed."""
+        self._quota = verdict
+        self.retry(BlockedOn.QUOTA)
+
+    # --- what unblocks ------------------------------------------------------------------------------------------------
+
+    def entry_ids_read(self, event: EntryIdsRead) -> None:
+        """The ids of an entry were read: the session of its producer goes on. Others wait for other entries."""
+        if event.header is None:
+            self._entry_trimmed(event.position)
+            return
+        self.table.state.learn_deltas(event.position, event.header, event.deltas)
+        number = self._by_producer.get(event.header.producer_id)
+        session = self.open_sessions[number] if number is not None else None
+        if session is not None and session.blocked_on is BlockedOn.IDS:
+            self._check(session)
+
+    def _entry_trimmed(self, position: Position) -> None:
+        """The entry that a session waits for was trimmed: its ids are from now on older than the recent batches."""
+        for session in list(self.open_sessions.values()):
+            pid = session.instance.producer_id
+            if session.blocked_on is BlockedOn.IDS:
+                if any(recent.position == position for recent in self.table.state.producers[pid].recent_batches):
+                    self.table.state.forget_until(pid, position)
+                # Also where the batch was forgotten meanwhile. A session that waits for another entry asks again.
+                self._check(session)
+
+    def ownership_read_begun(self) -> None:
+        """A read of the topic record begins: it answers for the sessions blocked by now, not for later ones."""
+        for session in self.open_sessions.values():
+            session.read_begun = session.read_begun or session.blocked_on is BlockedOn.OWNERSHIP
+
+    def ownership_confirmed(self) -> None:
+        """The topic record still names this owner and epoch: the sessions that it was read for may be refused."""
+        for session in self.open_sessions.values():
+            session.confirmed = session.confirmed or session.read_begun
+        self.retry(BlockedOn.OWNERSHIP)
+
+    def retry(self, blocked_on: BlockedOn) -> None:
+        """Check the sessions again that were blocked by this."""
+        for session in list(self.open_sessions.values()):
+            if session.blocked_on is blocked_on:
+                self._check(session)
+
+    def retry_producer(self, pid: ProducerId, blocked_on: BlockedOn) -> None:
+        """Check the session of this producer again, if it was blocked by this."""
+        number = self._by_producer.get(pid)
+        if number is not None and self.open_sessions[number].blocked_on is blocked_on:
+            self._check(self.open_sessions[number])
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def _end(self, number: SessionNumber, error: OncelogError) -> None:
+        """Answers come before the end of their session."""
+        if self.due:
+            self.flush()
+        self._close(number)
+        self._step.emit(EndSession(number, error))
+
+    def close(self, event: SessionClosed) -> None:
+        """The client closed the session, or its stream broke."""
+        self._close(event.session)
+
+    def _close(self, number: SessionNumber) -> None:
+        session = self.open_sessions.pop(number, None)
+        if session is not None and self._by_producer.get(session.instance.producer_id) == number:
+            del self._by_producer[session.instance.producer_id]
+
+    def end_all(self, error: OncelogError) -> None:
+        """The ledger failed or the topic is lost: every session ends."""
+        for number in list(self.open_sessions):
+            self._end(number, error)

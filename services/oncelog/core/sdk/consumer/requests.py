@@ -1,0 +1,171 @@
+"""What the application has asked for and the owner has not settled: acknowledgements, negative ones and seeks.
+
+Acknowledgements are repeated on every new stream, in their order, until they are settled: a repeated one harms nothing.
+A seek is sent once, because a second one would void what was acknowledged after the first. If its answer is lost, its
+outcome is unknown, and the application decides. A seek that an owner refused is sent again: it was not written.
+"""
+
+from dataclasses import replace
+
+from oncelog.core import errors
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.delivery.events import AckRequested, NackRequested, SeekRequested
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.ids import ConsumerNumber, SeekEpoch, SubscriptionNumber
+from oncelog.core.sdk.consumer.events import AckSettled, AckWanted, NackWanted, SeekSettled, SeekWanted
+from oncelog.core.sdk.consumer.index_set import IndexSet
+
+Repeatable = AckWanted | NackWanted
+
+
+class PendingRequests:
+    """Ordered by request number."""
+
+    def __init__(self) -> None:
+        #: {request: acknowledgement}
+        self.acks: dict[int, Repeatable] = {}
+        #: {request: (seek, whether it was sent)}
+        self.seeks: dict[int, tuple[SeekWanted, bool]] = {}
+        #: the requests of `acks` that the present stream has carried and that are unanswered on it
+        self.sent: dict[int, None] = {}
+        #: covered by single acknowledgements in flight, and by cumulative ones
+        self._acked = IndexSet()
+        self._below = 0
+
+    def __len__(self) -> int:
+        return len(self.acks) + len(self.seeks)
+
+    def add(self, request: Repeatable) -> None:
+        self.acks[request.request] = request
+        self._cover(request)
+
+    def _cover(self, request: Repeatable) -> None:
+        if isinstance(request, AckWanted):
+            for first, last in request.ranges:
+                self._acked.add(first, last)
+            self._below = max(self._below, request.below or 0)
+
+    def covered(self, first: int, last: int) -> list[IndexRange]:
+        """The parts of this range whose acknowledgement is in flight."""
+        if self._below <= first:
+            return self._acked.overlap(first, last)
+        covered = IndexSet(self._acked.overlap(first, last))
+        covered.add(first, min(last, self._below - 1))
+        return list(covered)
+
+    def unsent(
+        self, consumer: ConsumerNumber, number: SubscriptionNumber
+    ) -> list[AckRequested | NackRequested | SeekRequested]:
+        """What the present stream has not carried, in order. It counts as sent from now on."""
+        messages: dict[int, AckRequested | NackRequested | SeekRequested] = {}
+        for request, ack in self.acks.items():
+            if request not in self.sent:
+                self.sent[request] = None
+                messages[request] = _message(ack, consumer)
+        for request, (seek, sent) in self.seeks.items():
+            if not sent:
+                self.seeks[request] = (seek, True)
+                messages[request] = SeekRequested(request, number, seek.index, seek.redo)
+        return [messages[request] for request in sorted(messages)]
+
+    def stream_lost(self) -> list[SeekSettled]:
+        """Acknowledgements are sent again on the next stream. The outcome of seeks is unknown."""
+        self.sent.clear()
+        unknown = errors.DeadlineExceeded("the connection was lost, and the outcome of the seek is unknown")
+        lost = [request for request, (_, sent) in self.seeks.items() if sent]
+        for request in lost:
+            del self.seeks[request]
+        return [SeekSettled(request, unknown) for request in lost]
+
+    def settle(self, request: int) -> Repeatable | None:
+        """The acknowledgement was answered on the present stream. None: it is not pending."""
+        if request not in self.sent:
+            return None
+        del self.sent[request]
+        settled = self.acks.pop(request)
+        if isinstance(settled, AckWanted):
+            # Another request may cover the same messages; then they may be handed out while it is in flight.
+            for first, last in settled.ranges:
+                self._acked.remove(first, last)
+            if settled.below is not None and settled.below == self._below:
+                belows = (ack.below or 0 for ack in self.acks.values() if isinstance(ack, AckWanted))
+                self._below = max(belows, default=0)
+        return settled
+
+    def repeat_later(self, request: int) -> bool:
+        """The owner could not make it durable. Returns whether it is pending."""
+        return self.sent.pop(request, 0) is None
+
+    def seek_later(self, request: int) -> bool:
+        """The owner refused the seek. Returns whether it is pending."""
+        if request not in self.seeks:
+            return False
+        self.seeks[request] = (self.seeks[request][0], False)
+        return True
+
+    def _cover_anew(self) -> None:
+        self._acked.clear()
+        self._below = 0
+        for ack in self.acks.values():
+            self._cover(ack)
+
+    def sought(self, seek_epoch: SeekEpoch) -> list[AckSettled]:
+        """Acknowledgements of lower epochs are void."""
+        void = [request for request, ack in self.acks.items() if ack.seek_epoch < seek_epoch]
+        for request in void:
+            del self.acks[request]
+            self.sent.pop(request, None)
+        self._cover_anew()
+        return [AckSettled(request, stale(seek_epoch)) for request in void]
+
+    def drain(self, error: OncelogError) -> list[AckSettled | SeekSettled]:
+        """The consumer is over."""
+        settled: list[AckSettled | SeekSettled] = [AckSettled(request, error) for request in self.acks]
+        settled += [SeekSettled(request, error) for request in self.seeks]
+        self.acks.clear()
+        self.seeks.clear()
+        self.sent.clear()
+        self._cover_anew()
+        return sorted(settled, key=lambda each: each.request)
+
+    def check_invariants(self) -> None:
+        if any(request not in self.acks for request in self.sent):
+            raise InvariantViolated("an acknowledgement was sent and is not pending")
+
+
+def stale(seek_epoch: SeekEpoch) -> errors.StaleSeekEpoch:
+    message = "the subscription was sought since this message was delivered, so the acknowledgement is void"
+    return errors.StaleSeekEpoch(message, seek_epoch=seek_epoch)
+
+
+def unreadable_messages(error: OncelogError) -> IndexRange | None:
+    """The messages that an owner could not read, and no owner will; None: another error."""
+    first, count = error.details.get("first_index"), error.details.get("count")
+    if isinstance(error, errors.UnreadableEntry | errors.EntriesLost) and isinstance(first, int):
+        return IndexRange(first, first + count - 1) if isinstance(count, int) and count > 0 else None
+    return None
+
+
+def refuse_cumulative(kind: SubscriptionType) -> errors.InvalidArgument | None:
+    """Whether a subscription of this type has no cumulative acknowledgements."""
+    if kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+        return None
+    message = "a cumulative acknowledgement needs an exclusive or failover subscription"
+    return errors.InvalidArgument(message, field="below")
+
+
+def up_to_nacked(request: AckWanted, nacked: IndexSet) -> AckWanted:
+    """A cumulative acknowledgement ends before the first message in `nacked`: those that were negatively acknowledged
+    here, and neither received again nor acknowledged otherwise since (hazard 33)."""
+    over = nacked.overlap(0, (request.below or 0) - 1)
+    return replace(request, below=over[0].first, complete=False) if over else request
+
+
+def _message(request: Repeatable, consumer: ConsumerNumber) -> AckRequested | NackRequested:
+    if isinstance(request, NackWanted):
+        return NackRequested(
+            consumer, request.request, request.seek_epoch, request.ranges, request.delay_ms, request.delivery_counts
+        )
+    return AckRequested(
+        consumer, request.request, request.seek_epoch, request.ranges, request.below, request.generation
+    )

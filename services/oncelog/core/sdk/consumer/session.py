@@ -1,0 +1,504 @@
+"""One consumer of one topic's subscription: attached, what it holds, acknowledgements until they are durable. Pure.
+
+    OPENING --Subscribed--> ATTACHED --stream lost, deposed owner, retriable end--> RECONNECTING
+       |                       ^ |                                                       |
+       |                       +-|---------------------Subscribed------------------------+
+       +------ final error ------+---------------------- final error --------------------+--> CLOSED
+
+`owner_attempts` looks up and asks owners, `messages` has what was delivered, `requests` what is not settled.
+
+Rules
+- Completions and reports name their attempt and the consumer number; others, also those of a former stream of this
+  consumer, are ignored.
+- Whatever a lower owner_epoch than the highest seen reports is refused, and the owner is looked up again; a lower
+  generation or seek_epoch is dropped (hazards 28 and 31).
+- Credit is absolute: messages of the present stream that have left the waiting ones, and a window (hazard 35).
+- A reconnection presents the subscription's id, seek_epoch, generation and exactly what is held and begun, and keeps
+  what the owner leaves here (hazard 27). It never creates: SubscriptionGone is final (hazard 30).
+- An acknowledgement is sent again, on every stream, until an owner settles it. It carries the seek_epoch and the
+  generation of the message, never newer ones (hazards 28 and 33).
+- A cumulative acknowledgement ends before an own negative one, until the application has received its message again, or
+  the owner reports that everything up to there is acknowledged, as when it has become a dead letter. Neither a new
+  grant nor a count of deliveries proves that it was processed or stored elsewhere (hazard 33).
+- Recalled messages are dropped unless the application has received them (hazard 34); then they are not held any more.
+"""
+
+from enum import Enum
+from typing import assert_never
+
+from oncelog.core import errors
+from oncelog.core.acks.changes import IndexRange
+from oncelog.core.delivery.events import (
+    AnswerAck,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerActive,
+    ConsumerDetached,
+    DeliverMessages,
+    EndConsumer,
+    FlowReported,
+    HeldMessages,
+    RecallMessages,
+    Subscribed,
+    SubscriptionSought,
+)
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
+from oncelog.core.sdk.consumer.attachment import Attachment, opening_request
+from oncelog.core.sdk.consumer.events import (
+    AckSettled,
+    AckWanted,
+    ConsumerCloseWanted,
+    ConsumerEffect,
+    ConsumerEvent,
+    ConsumerSettings,
+    FailConsumer,
+    HandOut,
+    MessagesReady,
+    MessagesWanted,
+    NackWanted,
+    OwnerReport,
+    OwnerReported,
+    OwnerRequest,
+    ReportActive,
+    ReportAttached,
+    ReportSought,
+    SeekSettled,
+    SeekWanted,
+    SendToOwner,
+    SkipUnreadable,
+    SubscribeWanted,
+)
+from oncelog.core.sdk.consumer.messages import ReceivedMessages
+from oncelog.core.sdk.consumer.requests import (
+    PendingRequests,
+    refuse_cumulative,
+    stale,
+    unreadable_messages,
+    up_to_nacked,
+)
+from oncelog.core.sdk.owner_attempts import (
+    EpochSeen,
+    LookUpFailed,
+    OpeningPhase,
+    OwnerAttempts,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+    TimerKey,
+    TimerKind,
+    retry_pause_ms,
+)
+
+#: Ranges of begun messages in a report: beyond that the owner counts the oldest ones, which is all that it needs.
+BEGUN_RANGES_MAX = 1_000
+
+
+class ConsumerSessionState(Enum):
+    OPENING = "opening"
+    ATTACHED = "attached"
+    RECONNECTING = "reconnecting"
+    CLOSED = "closed"
+
+
+class ConsumerSession:
+    """One `subscribe` of an application, from its first opening to its end."""
+
+    def __init__(self, settings: ConsumerSettings, instance_id: InstanceId) -> None:
+        """instance_id: 16 random bytes, of this consumer alone."""
+        self.settings = settings
+        self.instance_id = instance_id
+        self.state = ConsumerSessionState.OPENING
+        #: the error that ended the consumer
+        self.error: OncelogError | None = None
+        self.attempts = OwnerAttempts()
+        self.messages = ReceivedMessages(settings.receive_window)
+        self.requests = PendingRequests()
+        #: None until the first attachment
+        self.attachment: Attachment | None = None
+        #: whether the application found fewer messages than it wanted
+        self._hungry = True
+        #: answers since the attachment, and what they were when the deadline was set; None: no deadline is set
+        self._answers = 0
+        self._answers_before: int | None = None
+        #: acknowledgements in a row that the owner could not make durable, and whether a timer repeats them
+        self._repeats = 0
+        self._repeats_later = False
+
+    def handle(self, event: ConsumerEvent) -> list[ConsumerEffect]:
+        match event:
+            case AckWanted() | NackWanted():
+                return self._ack_wanted(event)
+            case SeekWanted():
+                return self._seek_wanted(event)
+            case MessagesWanted():
+                return self._hand_out(event.count_max)
+        if self.state is ConsumerSessionState.CLOSED:
+            return self._late(event) if isinstance(event, OwnerReported) else []
+        match event:
+            case OwnerReported():
+                return self._reported(event)
+            case SubscribeWanted():
+                return [*self.attempts.begin(fresh=False)]
+            case OwnerFound():
+                return self._owner_found(event)
+            case LookUpFailed():
+                return self._refused(event.error) if self.attempts.looks_up(event.attempt) else []
+            case StreamLost():
+                return self._reconnect() if self.attempts.has_stream(event.attempt) else []
+            case EpochSeen():
+                return self._epoch_seen(event.owner_epoch)
+            case SessionTimerFired():
+                return self._timer_fired(event.key)
+            case ConsumerCloseWanted():
+                return self._end(errors.ConsumerClosed("the consumer was closed"))
+            case _:
+                assert_never(event)
+
+    # --- attaching ----------------------------------------------------------------------------------------------------
+
+    def _owner_found(self, event: OwnerFound) -> list[ConsumerEffect]:
+        if not self.attempts.looks_up(event.attempt):
+            return []
+        if event.another_topic:
+            if self.attachment is not None:
+                return self._fail(errors.SubscriptionGone("the topic was deleted and created again"))
+            self.attempts.owner_epoch = OwnerEpoch(0)
+        if not self.attempts.believes(event.owner_epoch):
+            return [*self.attempts.again()]
+        self.attempts.phase = OpeningPhase.ASKING
+        opening = opening_request(
+            self.settings, self.instance_id, event.attempt, self.attempts.owner_epoch, self._held()
+        )
+        return [SendToOwner(event.attempt, opening)]
+
+    def _held(self) -> HeldMessages | None:
+        """What a reconnection presents. None: the consumer was never attached."""
+        if self.attachment is None:
+            return None
+        messages = self.messages
+        return self.attachment.presents(messages.held(), tuple(messages.begun), messages.held_counts())
+
+    def _late(self, event: OwnerReported) -> list[ConsumerEffect]:
+        """An attachment that is not wanted any more: end it, so that the owner does not deliver to it."""
+        match event.report:
+            case AnswerSubscribe(result=Subscribed(consumer=consumer)):
+                return [SendToOwner(event.attempt, ConsumerDetached(consumer, lost=False))]
+        return []
+
+    def _reported(self, event: OwnerReported) -> list[ConsumerEffect]:
+        report = event.report
+        if isinstance(report, AnswerSubscribe):
+            return self._answered(event, report)
+        known = self.attachment
+        if event.attempt != self.attempts.attempt or known is None or known.consumer is None:
+            return []
+        if not isinstance(report, AnswerSeek) and report.consumer != known.consumer:
+            return []
+        if not self.attempts.believes(event.owner_epoch):
+            return self._reconnect()
+        return self._take_report(known, report)
+
+    def _answered(self, event: OwnerReported, answer: AnswerSubscribe) -> list[ConsumerEffect]:
+        if not self.attempts.asks(event.attempt):
+            return self._late(event)
+        believed = self.attempts.believes(event.owner_epoch)
+        if isinstance(answer.result, OncelogError):
+            return self._refused(answer.result) if believed else [*self.attempts.again()]
+        if not believed or not event.owner_epoch:
+            return [*self._late(event), *self.attempts.again()]
+        return self._attached(answer.result)
+
+    def _attached(self, answer: Subscribed) -> list[ConsumerEffect]:
+        former, settled = self.attachment, list[AckSettled]()
+        if former is not None and former.subscription_id != answer.subscription_id:
+            return self._fail(errors.SubscriptionGone("the subscription was deleted and created again"))
+        floor = answer.generation
+        if former is not None:
+            floor = max(floor, former.generation_floor)
+            if answer.seek_epoch > former.seek_epoch:
+                self.messages.sought()
+                settled = self.requests.sought(answer.seek_epoch)
+        self.messages.restart(answer.kept)
+        self.attachment = Attachment(
+            answer.subscription_id, answer.number, answer.seek_epoch, answer.generation, answer.consumer, floor
+        )
+        self.state, self.attempts.phase = ConsumerSessionState.ATTACHED, OpeningPhase.GRANTED
+        self._answers, self._answers_before, self._repeats_later = 0, None, False
+        effects: list[ConsumerEffect] = [ReportAttached(answer.seek_epoch, answer.generation), *settled]
+        if former is not None and answer.seek_epoch > former.seek_epoch:
+            effects.append(ReportSought(answer.seek_epoch))
+        # Acknowledgements first: credit has the owner read on, and it may end the stream at what they acknowledge.
+        return [*effects, *self._send(), *self._flow()]
+
+    def _refused(self, error: OncelogError) -> list[ConsumerEffect]:
+        """The owner refused the opening, or the look-up failed."""
+        if not error.retriable or (isinstance(error, errors.ConsumerBusy) and self.attachment is None):
+            return self._fail(error)
+        return [*self.attempts.again()]
+
+    def _reconnect(self, *, fresh: bool = True) -> list[ConsumerEffect]:
+        """The stream is of no use any more; what is held stays held."""
+        effects: list[ConsumerEffect] = []
+        known = self.attachment
+        if known is not None:
+            if known.consumer is not None:
+                effects.append(self._to_owner(ConsumerDetached(known.consumer, lost=True)))
+            known.consumer = None
+            self.state = ConsumerSessionState.RECONNECTING
+            effects += self.requests.stream_lost()
+        return [*effects, *self.attempts.again(fresh=fresh)]
+
+    def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ConsumerEffect]:
+        """A higher epoch means that this consumer's owner was deposed."""
+        newer = owner_epoch > self.attempts.owner_epoch
+        self.attempts.believes(owner_epoch)
+        return self._reconnect() if newer and self.state is ConsumerSessionState.ATTACHED else []
+
+    # --- reports of the owner -----------------------------------------------------------------------------------------
+
+    def _take_report(self, known: Attachment, report: OwnerReport) -> list[ConsumerEffect]:
+        match report:
+            case DeliverMessages():
+                return self._delivered(known, report)
+            case AnswerAck():
+                return self._ack_answered(report)
+            case RecallMessages():
+                self.messages.drop(report.ranges)
+                return self._flow()
+            case ConsumerActive():
+                return self._activated(known, report.generation)
+            case SubscriptionSought():
+                return self._sought(known, report.seek_epoch)
+            case AnswerSeek():
+                return self._seek_answered(report)
+            case EndConsumer():
+                known.consumer = None
+                return self._ended(known, report.error)
+            case AnswerSubscribe():
+                raise InvariantViolated("an answer to an opening is no report of an attached consumer")
+            case _:
+                assert_never(report)
+
+    def _delivered(self, known: Attachment, frame: DeliverMessages) -> list[ConsumerEffect]:
+        self.attempts.succeeded()
+        if frame.seek_epoch < known.seek_epoch or frame.generation < known.generation_floor:
+            self.messages.refused(frame)
+            return self._flow()
+        effects = self._sought(known, frame.seek_epoch) if frame.seek_epoch > known.seek_epoch else []
+        if frame.generation > known.generation:
+            effects += self._activated(known, frame.generation)
+        credit = self.messages.credit
+        self.messages.delivered(frame)
+        if self.messages.credit != credit:
+            effects += self._flow()
+        return [*effects, *self._ready()]
+
+    def _activated(self, known: Attachment, generation: Generation) -> list[ConsumerEffect]:
+        """Another consumer gets what waits here, unless this one is the active one."""
+        if generation and generation < known.generation_floor:
+            return []
+        if generation == known.generation:
+            return []
+        self.messages.drop_all()
+        known.generation_floor = generation or Generation(max(known.generation, known.generation_floor) + 1)
+        known.generation = generation
+        return [ReportActive(generation), *self._flow()]
+
+    def _sought(self, known: Attachment, seek_epoch: SeekEpoch) -> list[ConsumerEffect]:
+        if seek_epoch <= known.seek_epoch:
+            return []
+        known.seek_epoch = seek_epoch
+        self.messages.sought()
+        return [*self.requests.sought(seek_epoch), ReportSought(seek_epoch), *self._flow()]
+
+    def _ended(self, known: Attachment, error: OncelogError) -> list[ConsumerEffect]:
+        unreadable = unreadable_messages(error) if self.settings.skips_unreadable else None
+        if unreadable is not None:
+            # Until the acknowledgement is durable, an owner may end each new attachment in the same way.
+            effects = self._reconnect(fresh=False)
+            if self.requests.covered(*unreadable) != [unreadable]:
+                effects.append(SkipUnreadable(known.seek_epoch, unreadable, error))
+            return effects
+        if not error.retriable:
+            return self._fail(error)
+        return self._reconnect(fresh=isinstance(error, errors.NotOwner | errors.ServiceUnavailable))
+
+    def _ready(self) -> list[ConsumerEffect]:
+        if not self._hungry or not self.messages.waiting:
+            return []
+        self._hungry = False
+        return [MessagesReady()]
+
+    @property
+    def available(self) -> int:
+        """How many messages wait for the application. One whose acknowledgement is in flight is withheld, and does not
+        count: a caller that waits for messages would be woken for ever by what it cannot get (hazard 90)."""
+        withheld = (part for first, last in self.messages.waiting for part in self.requests.covered(first, last))
+        return self.messages.waiting.count - sum(part.last - part.first + 1 for part in withheld)
+
+    # --- handing out --------------------------------------------------------------------------------------------------
+
+    def _hand_out(self, count_max: int) -> list[ConsumerEffect]:
+        if self.state is ConsumerSessionState.CLOSED:
+            return [HandOut(())]
+        runs = self.messages.take(count_max, self.requests.covered)
+        self._hungry = sum(run.count for run in runs) < count_max
+        return [HandOut(runs), *(self._flow() if runs else [])]
+
+    def _flow(self) -> list[ConsumerEffect]:
+        known = self.attachment
+        if known is None or known.consumer is None:
+            return []
+        messages = self.messages
+        begun = tuple(part for part, _ in zip(messages.begun, range(BEGUN_RANGES_MAX), strict=False))
+        report = FlowReported(known.consumer, *messages.credit, begun, messages.received, known.seek_epoch)
+        return [self._to_owner(report)]
+
+    def _to_owner(self, request: OwnerRequest) -> SendToOwner:
+        return SendToOwner(self.attempts.attempt, request)
+
+    # --- acknowledging ------------------------------------------------------------------------------------------------
+
+    def _ack_wanted(self, event: AckWanted | NackWanted) -> list[ConsumerEffect]:
+        refused = self._refuse_ack(event)
+        if refused is not None:
+            return [AckSettled(event.request, refused)]
+        if isinstance(event, NackWanted):
+            self.messages.nack(event.ranges, event.delivery_counts)
+        elif event.below is not None:
+            event = up_to_nacked(event, self.messages.nacked)
+        self.requests.add(event)
+        return self._send()
+
+    def _refuse_ack(self, event: AckWanted | NackWanted) -> OncelogError | None:
+        known, limit = self.attachment, self.settings.requests_max
+        if self.error is not None:
+            return self.error
+        if known is None:
+            raise InvariantViolated("an acknowledgement before the consumer was reported attached")
+        if event.seek_epoch < known.seek_epoch:
+            return stale(known.seek_epoch)
+        if len(self.requests) >= limit:
+            message = f"{limit} acknowledgements are pending: wait for their results"
+            return errors.TooManyRequests(message, field="requests_max", limit=limit)
+        if isinstance(event, AckWanted) and event.below is not None:
+            return refuse_cumulative(self.settings.type)
+        return None
+
+    def _ack_answered(self, answer: AnswerAck) -> list[ConsumerEffect]:
+        self._answers += 1
+        if answer.error is not None and answer.error.retriable:
+            return self._repeat_later() if self.requests.repeat_later(answer.request) else []
+        settled = self.requests.settle(answer.request)
+        if settled is None:
+            return []
+        self._repeats = 0
+        self.attempts.succeeded()
+        if answer.error is not None:
+            return [AckSettled(answer.request, answer.error), *self._ready()]
+        credit, complete = self.messages.credit, True
+        match settled:
+            case AckWanted(below=None, ranges=ranges):
+                self.messages.drop(ranges)
+            case AckWanted(below=below):
+                assert below is not None
+                self.messages.drop((IndexRange(0, below - 1),) if below else ())
+                complete = settled.complete
+            case NackWanted(ranges=ranges, delivery_counts=counts):
+                self.messages.nack_settled(ranges, counts)
+        self.messages.acknowledged_below(answer.acked_below)
+        flow = self._flow() if self.messages.credit != credit else []
+        return [AckSettled(answer.request, None, answer.durable, complete), *flow]
+
+    def _repeat_later(self) -> list[ConsumerEffect]:
+        if self._repeats_later:
+            return []
+        self._repeats += 1
+        self._repeats_later = True
+        key = TimerKey(TimerKind.REPEAT, self.attempts.attempt)
+        return [StartSessionTimer(key, retry_pause_ms(self._repeats + 1), jitter=True)]
+
+    def _seek_wanted(self, event: SeekWanted) -> list[ConsumerEffect]:
+        limit = self.settings.requests_max
+        if self.error is not None:
+            return [SeekSettled(event.request, self.error)]
+        if len(self.requests) >= limit:
+            error = errors.TooManyRequests(
+                f"{limit} acknowledgements are pending: wait for their results", field="requests_max", limit=limit
+            )
+            return [SeekSettled(event.request, error)]
+        self.requests.seeks[event.request] = (event, False)
+        return self._send()
+
+    def _seek_answered(self, answer: AnswerSeek) -> list[ConsumerEffect]:
+        self._answers += 1
+        if isinstance(answer.result, errors.NotOwner | errors.TopicLoading):  # refused: nothing was written
+            return self._repeat_later() if self.requests.seek_later(answer.call) else []
+        if self.requests.seeks.pop(answer.call, None) is None:
+            return []
+        return [SeekSettled(answer.call, answer.result)]
+
+    def _send(self) -> list[ConsumerEffect]:
+        """Send what the present stream has not carried, and set a deadline for its answers."""
+        known = self.attachment
+        if known is None or known.consumer is None or self._repeats_later:
+            return []
+        effects: list[ConsumerEffect] = [
+            self._to_owner(request) for request in self.requests.unsent(known.consumer, known.number)
+        ]
+        if effects and self._answers_before is None:
+            effects.append(self._watch())
+        return effects
+
+    def _watch(self) -> StartSessionTimer:
+        self._answers_before = self._answers
+        return StartSessionTimer(TimerKey(TimerKind.ANSWER, self.attempts.attempt), self.settings.answer_timeout_ms)
+
+    def _timer_fired(self, key: TimerKey) -> list[ConsumerEffect]:
+        if self.attempts.retries(key):
+            return [*self.attempts.begin(fresh=True)]
+        if self.attempts.is_over(key):
+            return [*self.attempts.again()]
+        if key.number != self.attempts.attempt or self.state is not ConsumerSessionState.ATTACHED:
+            return []
+        if key.kind is TimerKind.REPEAT:
+            self._repeats_later = False
+            return self._send()
+        if key.kind is not TimerKind.ANSWER:
+            return []
+        if not self.requests.sent and not any(sent for _, sent in self.requests.seeks.values()):
+            self._answers_before = None
+            return []
+        return [self._watch()] if self._answers != self._answers_before else self._reconnect()
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: OncelogError) -> list[ConsumerEffect]:
+        return [FailConsumer(error), *self._end(error)]
+
+    def _end(self, error: OncelogError) -> list[ConsumerEffect]:
+        effects: list[ConsumerEffect] = []
+        if self.attachment is not None and self.attachment.consumer is not None:
+            effects.append(self._to_owner(ConsumerDetached(self.attachment.consumer, lost=False)))
+            self.attachment.consumer = None
+        self.state, self.error = ConsumerSessionState.CLOSED, error
+        self.messages.drop_all()
+        return [*effects, *self.requests.drain(error)]
+
+    def check_invariants(self) -> None:
+        """Called after every step of the simulation."""
+        self.messages.check_invariants()
+        self.requests.check_invariants()
+        attached = self.attachment is not None and self.attachment.consumer is not None
+        if attached != (self.state is ConsumerSessionState.ATTACHED):
+            raise InvariantViolated(f"{self.state.value} with {self.attachment}")
+        if (self.error is not None) != (self.state is ConsumerSessionState.CLOSED):
+            raise InvariantViolated(f"{self.state.value} with error {self.error!r}")
+        if self.state is ConsumerSessionState.CLOSED and (len(self.requests) or self.messages.held()):
+            raise InvariantViolated("a consumer that is over holds something")
+        if not attached and self.requests.sent:
+            raise InvariantViolated("something is in flight without a stream")
+        if self.messages.received > self.messages.left + self.settings.receive_window:
+            raise InvariantViolated("the owner has sent more than the window allows")

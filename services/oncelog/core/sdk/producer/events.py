@@ -1,0 +1,107 @@
+"""Events and effects of a producer session, besides those of `opening` and `pending_batches`."""
+
+from dataclasses import dataclass
+
+from oncelog.core.errors import OncelogError
+from oncelog.core.formats.outcome import Outcome
+from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
+from oncelog.core.sdk.owner_attempts import (
+    EpochSeen,
+    LookUpFailed,
+    OwnerFound,
+    SessionTimerFired,
+    StreamLost,
+)
+from oncelog.core.sdk.producer.opening import OpeningEffect, OpenRefused, ProducerGranted
+from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
+from oncelog.core.sdk.producer.sequence_ids import BatchIds
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWanted:
+    """The application opens the producer; the first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesAnswered:
+    """A frame of answers, in any order."""
+
+    session: SessionNumber
+    answers: list[tuple[int, Outcome | OncelogError]]
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosedByOwner:
+    """The owner ended the session; unanswered batches are undecided. owner_epoch 0: unknown."""
+
+    session: SessionNumber
+    error: OncelogError
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDedupToggled:
+    """Deduplication was switched on or off for the session's topic."""
+
+    session: SessionNumber
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CloseWanted:
+    """The application closes the producer. Pending batches fail, so it flushes first."""
+
+
+ProducerEvent = (
+    BatchReady | BatchesAnswered | OpenWanted | OwnerFound | LookUpFailed | ProducerGranted | OpenRefused
+    | SessionClosedByOwner | SessionDedupToggled | StreamLost | EpochSeen | SessionTimerFired | CloseWanted
+)  # fmt: skip
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOpen:
+    """The first grant: the producer is open. last_sequence_id: -1 when nothing is stored."""
+
+    name: str
+    last_sequence_id: SequenceId
+    message_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The batch was answered: its ids, and the results of its messages.
+
+    own_above: set when the batch was also sent in an earlier session and some message is a duplicate: only this
+    batch can have stored ids above it. high_water: set when a message is stale: the highest id known to be stored.
+    """
+
+    request: int
+    ids: BatchIds
+    outcome: Outcome
+    own_above: SequenceId | None = None
+    high_water: SequenceId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The batch failed. stored False: this send stored nothing of it and never will; None: unknown."""
+
+    request: int
+    error: OncelogError
+    stored: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailProducer:
+    """The producer has failed; each pending batch gets a Fail of its own."""
+
+    error: OncelogError
+
+
+ProducerEffect = OpeningEffect | ReportOpen | SendBatches | Complete | Fail | FailProducer

@@ -1,0 +1,89 @@
+"""The sequence ids of a producer's next batch: assigned, or checked.
+
+Ids are all automatic or all explicit. Automatic ids continue after the last id in the log, or after the id that the
+application gives as its last. Explicit ids of a contiguous producer that leave a gap are refused here, before they
+would end the session.
+"""
+
+from dataclasses import dataclass
+
+from oncelog.core.errors import InvalidSequenceId, OncelogError, SequenceGap, SequenceIdRequired
+from oncelog.core.ids import NO_SEQUENCE, SEQUENCE_ID_MAX, SequenceId
+from oncelog.core.sdk.producer.sequence_ids import BatchIds
+
+
+def check_initial(initial: int | None) -> None:
+    """Raises InvalidSequenceId unless `initial` can be the last id used."""
+    if initial is not None and (isinstance(initial, bool) or not NO_SEQUENCE <= initial < SEQUENCE_ID_MAX):
+        message = f"initial_sequence_id must be the last id used, -1 to 2**63 - 2, not {initial!r}"
+        raise InvalidSequenceId(message, field="initial_sequence_id")
+
+
+@dataclass(slots=True)
+class SequenceAssignment:
+    """highest: the highest id assigned or accepted. stored: the highest id known to be stored.
+
+    stored_before: the highest id stored before this instance's first grant; ids above it were stored by this instance.
+    known: the first grant has arrived, so the end of the log is known. explicit: None before the first batch.
+    """
+
+    contiguous: bool
+    initial: int | None
+    highest: int = NO_SEQUENCE
+    stored: SequenceId = NO_SEQUENCE
+    stored_before: SequenceId = NO_SEQUENCE
+    known: bool = False
+    explicit: bool | None = None
+
+    @property
+    def own_above(self) -> SequenceId:
+        """Ids above it were stored by no earlier instance and in no earlier batch of this one."""
+        return SequenceId(max(self.stored_before, self.highest))
+
+    def refuse_grant(self, last: SequenceId) -> OncelogError | None:
+        """The error when this producer cannot continue at the end of the log, or None."""
+        if self.known or self.initial is None or not self.contiguous or self.initial <= last:
+            return None
+        message = f"a contiguous producer must continue at {last + 1}, initial_sequence_id asks for {self.initial + 1}"
+        return SequenceGap(message, expected=last + 1)
+
+    def learn(self, last: SequenceId, *, final: bool) -> bool:
+        """Take over a grant's last sequence id; returns whether it is the first grant. Never lowers the counter."""
+        if final:
+            self.stored = max(self.stored, last)
+        if self.known:
+            self.highest = max(self.highest, self.stored)
+            return False
+        self.stored_before = self.stored
+        self.highest = self.stored if self.initial is None else self.initial
+        self.known = True
+        return True
+
+    def refuse(self, ids: BatchIds | None, count: int) -> OncelogError | None:
+        """The error when a batch cannot have these ids (None: automatic ids), or None."""
+        expected = self.highest + 1
+        if self.explicit is not None and self.explicit != (ids is not None):
+            given = "explicit" if self.explicit else "automatic"
+            message = f"this producer uses {given} sequence ids: give an id with every message or with none"
+            return SequenceIdRequired(message, field="sequence_id")
+        if ids is None:
+            if expected + count - 1 > SEQUENCE_ID_MAX:
+                return InvalidSequenceId(
+                    "the sequence ids of this producer are used up", field="sequence_id", limit=SEQUENCE_ID_MAX
+                )
+        elif self.contiguous and ids.deltas:
+            return InvalidSequenceId("the ids of a contiguous producer must have no holes", field="sequence_ids")
+        elif self.contiguous and ids.first > expected:
+            return SequenceGap(
+                f"expected sequence id {expected}, got {ids.first}: resend from id {expected}", expected=expected
+            )
+        return None
+
+    def assign(self, ids: BatchIds | None, count: int) -> BatchIds:
+        """The ids of a batch that `refuse` accepted."""
+        self.explicit = ids is not None
+        if ids is None:
+            first = self.highest + 1
+            ids = BatchIds(SequenceId(first), SequenceId(first + count - 1))
+        self.highest = max(self.highest, ids.last)
+        return ids

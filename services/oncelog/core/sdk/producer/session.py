@@ -1,0 +1,408 @@
+"""The client's half of the write path: one producer on one topic.
+
+    OPENING -> OPEN -> OPENING -> …      OPENING: see `opening`
+       |         |
+       +---------+--> FAILED | CLOSED    final
+
+Rules
+- An error answer is retriable (the session has ended: open again and resend all pending batches in order), final for
+  its batch (the batch fails and is not resent; a monotonic producer continues, a contiguous one cannot) or final for
+  the producer (hazard 14).
+- Answers of another session number are ignored (hazard 10). Answers with an owner_epoch below the highest one that this
+  client has seen are rejected, and the owner is looked up again (hazard 6).
+- ProducerExpired is final when any pending batch was ever sent (hazard 11).
+- last_sequence_id is used only when final, and resuming never lowers the counter of automatic ids (hazard 6).
+- A send deadline fails the caller's result with DeadlineExceeded, which names the latest reason why there is no
+  session: the outcome is unknown. The batch itself stays
+  pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
+  pending_bytes_max, and its later answer is dropped.
+- A Fail has `stored=False` only when that is certain: the batch was never sent; or its first and only sending was
+  refused, or followed a refused batch of the same session; or its ids are stale. A batch that an earlier sending may
+  have stored, or that is unanswered, has `stored=None`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from oncelog.core import errors
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.formats.batch import HEADER_BYTES, Checksum
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
+from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
+from oncelog.core.sdk.owner_attempts import (
+    EpochSeen,
+    LookUpFailed,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+    TimerKey,
+    TimerKind,
+)
+from oncelog.core.sdk.producer.events import (
+    BatchesAnswered,
+    CloseWanted,
+    Complete,
+    Fail,
+    FailProducer,
+    OpenWanted,
+    ProducerEffect,
+    ProducerEvent,
+    ReportOpen,
+    SessionClosedByOwner,
+    SessionDedupToggled,
+)
+from oncelog.core.sdk.producer.opening import (
+    BATCH_OVERHEAD_BYTES,
+    MESSAGE_BYTES_MAX,
+    CloseSession,
+    OpenRefused,
+    ProducerGranted,
+    ProducerSettings,
+    SessionOpening,
+)
+from oncelog.core.sdk.producer.pending_batches import BatchReady, PendingBatch, PendingBatches, SendBatches
+from oncelog.core.sdk.producer.sequence_assignment import SequenceAssignment, check_initial
+
+
+class ProducerSessionState(Enum):
+    OPENING = "opening"
+    OPEN = "open"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class AnswerProgress:
+    """count: answers of this session. before: the count when the answer deadline was set; None: no deadline is set."""
+
+    count: int = 0
+    before: int | None = None
+
+
+#: Errors that fail only their batch; every other fatal error ends the producer.
+FINAL_FOR_BATCH = (errors.StaleSequence, errors.InvalidArgument)
+
+
+class ProducerSession:
+    """One producer on one topic, from its first open to its end."""
+
+    def __init__(self, settings: ProducerSettings, checksum: Checksum, instance_id: InstanceId) -> None:
+        check_initial(settings.initial_sequence_id)
+        self.settings = settings
+        self.state = ProducerSessionState.OPENING
+        #: set while OPEN
+        self.session: SessionNumber | None = None
+        #: the error that ended the producer
+        self.error: OncelogError | None = None
+        #: the latest reason why there is no session; None while there is one
+        self.trouble: OncelogError | None = None
+        self.message_bytes_max = MESSAGE_BYTES_MAX
+        #: whether deduplication is enabled for the topic, as the owner last reported
+        self.deduplication = True
+        self.numbers = SequenceAssignment(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
+        self.opening = SessionOpening(settings, instance_id)
+        self.pending = PendingBatches(
+            checksum,
+            in_flight_count_max=settings.in_flight_count_max,
+            in_flight_bytes_max=settings.in_flight_bytes_max,
+        )
+        self._answered = AnswerProgress()
+
+    def handle(self, event: ProducerEvent) -> list[ProducerEffect]:
+        if isinstance(event, BatchReady):
+            return self._batch_ready(event)
+        if self.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED):
+            # A late grant: close its session, so that it does not stay open at the owner.
+            return [CloseSession(event.attempt, event.session)] if isinstance(event, ProducerGranted) else []
+        match event:
+            case BatchesAnswered():
+                return self._batches_answered(event)
+            case OpenWanted():
+                return [*self.opening.begin(fresh=False)]
+            case OwnerFound():
+                return [*self.opening.owner_found(event)]
+            case LookUpFailed():
+                return self._refused(event.error) if self.opening.looks_up(event.attempt) else []
+            case ProducerGranted():
+                return self._granted(event)
+            case OpenRefused():
+                return self._open_refused(event)
+            case SessionClosedByOwner():
+                return self._session_ended(event)
+            case StreamLost():
+                return self._stream_lost(event)
+            case SessionDedupToggled():
+                self.deduplication = event.on if event.session == self.session else self.deduplication
+                return []
+            case EpochSeen():
+                return self._epoch_seen(event.owner_epoch)
+            case SessionTimerFired():
+                return self._timer_fired(event.key)
+            case CloseWanted():
+                error = errors.ProducerClosed("the producer was closed")
+                return [*self.opening.withdraw(), *self._end(ProducerSessionState.CLOSED, error)]
+            case _:
+                assert_never(event)
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _granted(self, event: ProducerGranted) -> list[ProducerEffect]:
+        unwanted = CloseSession(event.attempt, event.session)
+        if not self.opening.asks(event.attempt):
+            return [unwanted]
+        instance = self.opening.instance
+        believed = event.owner_epoch and self.opening.believes(event.owner_epoch)
+        if not believed or (instance is None and not event.final):
+            return [unwanted, *self.opening.again()]
+        if instance is not None and instance.producer_id != event.producer_id:
+            return [unwanted, *self._fail(errors.ProducerExpired("the owner has another producer id for this name"))]
+        impossible = self.numbers.refuse_grant(event.last_sequence_id)
+        if impossible is not None:
+            return [unwanted, *self._fail(impossible)]
+        self.opening.granted(event)
+        self.state, self.session, self.trouble = ProducerSessionState.OPEN, event.session, None
+        self.message_bytes_max = event.message_bytes_max
+        self.deduplication = event.deduplication
+        self._answered = AnswerProgress()
+        effects: list[ProducerEffect] = []
+        if self.numbers.learn(event.last_sequence_id, final=event.final):
+            effects.append(ReportOpen(event.name, self.numbers.stored, event.message_bytes_max))
+        return effects + self._send()
+
+    def _open_refused(self, event: OpenRefused) -> list[ProducerEffect]:
+        if not self.opening.asks(event.attempt):
+            return []
+        return self._refused(event.error) if self.opening.believes(event.owner_epoch) else [*self.opening.again()]
+
+    def _refused(self, error: OncelogError) -> list[ProducerEffect]:
+        """The owner refused the opening, or the look-up failed."""
+        self.trouble = error
+        if isinstance(error, errors.ProducerExpired) and not self.numbers.contiguous and not self.pending.any_sent:
+            # No pending batch can be a duplicate: a new instance may send them.
+            self.opening.instance, self.opening.id_unknown = None, False
+            return [*self.opening.again()]
+        if not error.retriable or (isinstance(error, errors.ProducerBusy) and not self.numbers.known):
+            return self._fail(error)
+        if isinstance(error, errors.UnknownProducer):
+            self.opening.id_unknown = True
+        return [*self.opening.again()]
+
+    def _stream_lost(self, event: StreamLost) -> list[ProducerEffect]:
+        if event.attempt != self.opening.attempt:
+            return []
+        self.trouble = event.reason or self.trouble
+        return self._reopen()
+
+    def _reopen(self, *, fresh: bool = True) -> list[ProducerEffect]:
+        """The session has ended; the next one gets all pending batches, oldest first."""
+        self.state, self.session = ProducerSessionState.OPENING, None
+        self.pending.restart()
+        return [*self.opening.again(fresh=fresh)]
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def _batch_ready(self, event: BatchReady) -> list[ProducerEffect]:
+        if self.error is not None:
+            return [Fail(event.request, self.error, stored=False)]
+        if not self.numbers.known:
+            raise InvariantViolated("a batch before the producer was reported open")
+        size_bytes = HEADER_BYTES + len(event.payload) + (len(event.ids.deltas) if event.ids is not None else 0)
+        refused = self._too_much(size_bytes) or self.numbers.refuse(event.ids, event.count)
+        if refused is not None:
+            return [Fail(event.request, refused, stored=False)]
+        own_above = self.numbers.own_above
+        ids = self.numbers.assign(event.ids, event.count)
+        raw_bytes = len(event.payload) if event.payload_raw_bytes is None else event.payload_raw_bytes
+        self.pending.add(
+            PendingBatch(
+                event.request,
+                ids,
+                event.count,
+                event.payload,
+                raw_bytes,
+                event.compression,
+                event.now_ms,
+                size_bytes,
+                own_above,
+            )
+        )
+        effects = self._send()
+        if self.settings.send_timeout_ms is not None:
+            effects.append(StartSessionTimer(TimerKey(TimerKind.SEND, event.request), self.settings.send_timeout_ms))
+        return effects
+
+    def _too_much(self, size_bytes: int) -> OncelogError | None:
+        limit = self.message_bytes_max + BATCH_OVERHEAD_BYTES
+        if size_bytes > limit:
+            message = f"a batch of {size_bytes} bytes exceeds the limit of {limit}"
+            return errors.MessageTooLarge(message, field="value", limit=limit)
+        limit = self.settings.pending_bytes_max
+        if len(self.pending) and self.pending.bytes_total + size_bytes > limit:
+            return errors.TooManyRequests(
+                f"pending_bytes_max ({limit}) is reached: wait for results of earlier messages",
+                field="pending_bytes_max",
+                limit=limit,
+            )
+        return None
+
+    def _send(self) -> list[ProducerEffect]:
+        """Send the batches that the window allows, and set a deadline for the owner's answers."""
+        if self.session is None or self.opening.instance is None:
+            return []
+        effects: list[ProducerEffect] = []
+        batches = self.pending.take(*self.opening.instance)
+        if batches:
+            effects.append(SendBatches(self.opening.attempt, self.session, batches))
+            if self._answered.before is None:
+                effects.append(self._watch())
+        return effects
+
+    def _watch(self) -> StartSessionTimer:
+        self._answered.before = self._answered.count
+        return StartSessionTimer(TimerKey(TimerKind.ANSWER, self.opening.attempt), self.settings.answer_timeout_ms)
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _batches_answered(self, event: BatchesAnswered) -> list[ProducerEffect]:
+        if event.session != self.session:
+            return []
+        if not self.opening.believes(event.owner_epoch):
+            return [CloseSession(self.opening.attempt, event.session), *self._reopen()]
+        effects: list[ProducerEffect] = []
+        over: OncelogError | None = None
+        fatal: OncelogError | None = None
+        refused: int | None = None
+        for request, result in event.answers:
+            batch = self.pending.get(request)
+            if batch is None or not batch.in_flight:
+                continue
+            if not isinstance(result, OncelogError):
+                if batch.count == (result[0].count if len(result) == 1 else sum(part.count for part in result)):
+                    effects += self._complete(batch, result)
+                else:
+                    over = over or errors.ServiceUnavailable(
+                        "the owner's answer has another number of messages than the batch"
+                    )
+            elif isinstance(result, FINAL_FOR_BATCH):
+                effects += self._fail_batch(batch, result)
+                over = over or errors.SessionEnded("a refused batch ended the session")
+                fatal, refused = fatal or (result if self.numbers.contiguous else None), request
+            elif result.retriable:
+                over = over or result
+            else:
+                fatal, refused = fatal or result, request
+        self._answered.count += len(event.answers)
+        if fatal is not None:
+            return effects + self._fail(fatal, refused)
+        return effects + (self._send() if over is None else self._over(over))
+
+    def _complete(self, batch: PendingBatch, outcome: Outcome) -> list[ProducerEffect]:
+        self.pending.answered(batch.request)
+        self.opening.succeeded()
+        if outcome[-1].kind is not ResultKind.STALE_SEQUENCE:
+            self.numbers.stored = max(self.numbers.stored, batch.ids.last)
+        if batch.given_up:
+            return []
+        if len(outcome) == 1 and outcome[0].kind is ResultKind.STORED:  # nearly every answer
+            return [Complete(batch.request, batch.ids, outcome)]
+        high_water = self.numbers.stored if refuses(outcome) else None
+        repeated = batch.resent and any(part.kind is ResultKind.DUPLICATE for part in outcome)
+        own_above = batch.own_above if repeated else None
+        return [Complete(batch.request, batch.ids, outcome, own_above, high_water)]
+
+    def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[ProducerEffect]:
+        self.pending.answered(batch.request)
+        # A message that an earlier sending stored is never stale; other refusals do not exclude an earlier sending.
+        stored = None if batch.resent and not isinstance(error, errors.StaleSequence) else False
+        return [] if batch.given_up else [Fail(batch.request, error, stored)]
+
+    def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ProducerEffect]:
+        """A higher epoch means that this session's owner was deposed: its answers are outdated."""
+        newer = owner_epoch > self.opening.owner_epoch
+        self.opening.believes(owner_epoch)
+        if not newer or self.session is None:
+            return []
+        return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
+
+    def _session_ended(self, event: SessionClosedByOwner) -> list[ProducerEffect]:
+        if event.session != self.session:
+            return []
+        if not self.opening.believes(event.owner_epoch):
+            return self._reopen()
+        return self._over(event.error) if event.error.retriable else self._fail(event.error)
+
+    def _over(self, error: OncelogError) -> list[ProducerEffect]:
+        """A retriable error ended the session."""
+        self.trouble = error
+        oldest, expected = self.pending.oldest, error.details.get("expected")
+        if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
+            if expected < oldest.ids.first:
+                # No pending batch closes this gap: resending would be refused for ever (hazard 14).
+                return self._fail(error)
+        elif isinstance(error, errors.UnknownProducer):
+            self.opening.id_unknown = True
+        return self._reopen(fresh=isinstance(error, errors.NotOwner | errors.ServiceUnavailable))
+
+    def _timer_fired(self, key: TimerKey) -> list[ProducerEffect]:
+        if key.kind is TimerKind.SEND:
+            batch = self.pending.get(key.number)
+            if batch is None or batch.given_up:
+                return []
+            batch.given_up = True
+            # Also for a batch that was never sent: it stays in its place and will be sent.
+            return [Fail(key.number, self._late(), stored=None)]
+        if key.kind is not TimerKind.ANSWER:
+            return [*self.opening.timer_fired(key)]
+        if key.number != self.opening.attempt or self.session is None:
+            return []
+        if self.pending.in_flight_count == 0:
+            self._answered.before = None
+            return []
+        if self._answered.count != self._answered.before:
+            return [self._watch()]
+        return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
+
+    def _late(self) -> errors.DeadlineExceeded:
+        """For a batch without an answer. It names what the producer waits for, such as a full disk."""
+        trouble = self.trouble
+        if trouble is None:
+            return errors.DeadlineExceeded("no answer within send_timeout")
+        late = errors.DeadlineExceeded(f"no answer within send_timeout: {trouble.message}", reason=trouble.code)
+        late.__cause__ = trouble
+        return late
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: OncelogError, refused: int | None = None) -> list[ProducerEffect]:
+        return [FailProducer(error), *self._end(ProducerSessionState.FAILED, error, refused)]
+
+    def _end(
+        self, state: ProducerSessionState, error: OncelogError, refused: int | None = None
+    ) -> list[ProducerEffect]:
+        """refused: the batch that the owner refused, if any; the owner dropped all later batches of the session."""
+        effects: list[ProducerEffect] = []
+        if self.session is not None:
+            effects.append(CloseSession(self.opening.attempt, self.session))
+        self.state, self.session, self.error = state, None, error
+        for batch in self.pending.drain():
+            dropped = refused is not None and batch.request >= refused and not batch.resent
+            if not batch.given_up:
+                effects.append(Fail(batch.request, error, stored=None if batch.sent and not dropped else False))
+        return effects
+
+    def check_invariants(self) -> None:
+        """Called after every step of the simulation."""
+        self.pending.check_invariants()
+        if (self.session is not None) != (self.state is ProducerSessionState.OPEN):
+            raise InvariantViolated(f"{self.state.value} with session {self.session}")
+        if (self.error is not None) != (self.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED)):
+            raise InvariantViolated(f"{self.state.value} with error {self.error!r}")
+        if self.session is None and self.pending.in_flight_count:
+            raise InvariantViolated("something is in flight without a session")
+        if self.error is not None and len(self.pending):
+            raise InvariantViolated("a producer that is over holds batches")
+        if self.numbers.explicit is not None and not self.numbers.known:
+            raise InvariantViolated("a batch was numbered before the end of the log was known")

@@ -1,1 +1,0 @@
-"""Subscriptions at the topic's owner: the ack chain and its fold, delivery, and what retention may trim."""

@@ -1,0 +1,251 @@
+"""The events that a topic's core accepts from its shell: one union."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oncelog.core.chain.managed_ledger import LedgerEvent
+from oncelog.core.chain.ownership import TopicRecordRead, TopicRecordWritten
+from oncelog.core.delivery.events import ConsumerEvent
+from oncelog.core.errors import OncelogError, Retriable, UnreadableEntry
+from oncelog.core.formats.batch import BatchHeader, Buffer
+from oncelog.core.formats.ledger_page import ListPage
+from oncelog.core.formats.opening import ProducerOpening
+from oncelog.core.formats.topic_record import CursorRecord
+from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.ledger.recovery import (
+    LedgerRead,
+    LedgerWritten,
+    MemberErased,
+    MemberFenced,
+    RecoveryAdded,
+    RecoveryReadAnswered,
+)
+from oncelog.core.ledger.recovery_range import MemberAnswers
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.records.status import WriteStatus
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+class ReceivedBatch(NamedTuple):
+    """One batch as it arrived, its checksum verified; `data` is stored verbatim."""
+
+    request: int
+    header: BatchHeader
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesReceived:
+    """What one frame has for the topic: the batches of each session, in order, checksums verified."""
+
+    runs: list[tuple[SessionNumber, list[ReceivedBatch]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The client closed the session, or its stream broke."""
+
+    session: SessionNumber
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningAbandoned:
+    """The client withdrew its request to open a producer, or its stream broke: `call` needs no answer."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningsDelayed:
+    """The response to ExplainDelay: answer the requests to open that wait with this error, which names the cause."""
+
+    error: Retriable
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAllocated:
+    """The answer to AllocateProducerId."""
+
+    allocation: int
+    producer_id: ProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdRefused:
+    """The other answer to AllocateProducerId: no id is available."""
+
+    allocation: int
+    error: OncelogError
+
+
+@dataclass(frozen=True, slots=True)
+class EntryIdsRead:
+    """The batch header and id deltas of the entry of ReadEntryIds. header None: the entry was trimmed."""
+
+    position: Position
+    header: BatchHeader | None
+    deltas: Buffer
+
+
+# --- the topic --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssigned:
+    """A metadata service has assigned the topic to this owner; the topic record decides.
+
+    given_up: the epoch at which this owner has closed the topic a moment ago, 0: none. The metadata service that
+    requested the close assigns the topic at a higher epoch.
+    """
+
+    given_up: OwnerEpoch = OwnerEpoch(0)
+
+
+@dataclass(frozen=True, slots=True)
+class HigherEpochReported:
+    """A client or a storage node showed an owner_epoch above this one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DedupToggled:
+    """Deduplication was enabled or disabled for this topic."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PoliciesChanged:
+    """The policies of the topic, at the start and at each change."""
+
+    policies: TopicPolicies
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateRequested:
+    """Delete all messages up to the present end."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimRequested:
+    """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
+
+    before: Position
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """Close cleanly: write a snapshot, answer what is in flight, close both ledgers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTimerFired:
+    """The timer of the StartTopicTimer with this key has expired."""
+
+    key: str
+
+
+# --- answers of ZooKeeper and storage nodes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRecordRead:
+    """The dedup cursor's record after a sync; None: there is none. version: of the znode."""
+
+    record: CursorRecord | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRecordWritten:
+    status: WriteStatus
+    version: int
+
+
+class EndOfLedger(NamedTuple):
+    """The end of a CLOSED ledger. length: body bytes. appended_ms: append time of the last entry; 0 without one."""
+
+    ledger_id: LedgerId
+    end: EntryId
+    length: int
+    appended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEndsRead:
+    """Some of the response to ReadLedgerEnds. A ledger that was deleted meanwhile is left out."""
+
+    ends: tuple[EndOfLedger, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPageRead:
+    """The response to ReadLedgerPage, after a sync. None: there is no such record."""
+
+    name: LedgerId
+    page: ListPage | None
+
+
+@dataclass(frozen=True, slots=True)
+class PageSupportChecked:
+    """The response to CheckPageSupport. known: every registered process reads pages."""
+
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChecked:
+    """The response to CheckClock: this process has written a record. answered_ms: own clock at the response.
+    modified_ms: the record's mtime."""
+
+    answered_ms: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesRead:
+    """Consecutive entries of a CLOSED ledger, in order, whole or cut behind the id deltas (as requested)."""
+
+    ledger_id: LedgerId
+    entries: list[tuple[EntryId, Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryUnreadable:
+    """No member will give this entry; `reason` and `members` name the answer of each. code: of the error. last: of the
+    entries in a row that are lost."""
+
+    ledger_id: LedgerId
+    entry_id: EntryId
+    reason: str
+    members: MemberAnswers = ()
+    code: str = UnreadableEntry.code
+    last: EntryId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesUnavailable:
+    """No member gives the entries first..last now. waiting_for: the members that may give them later."""
+
+    ledger_id: LedgerId
+    first: EntryId
+    last: EntryId
+    reason: str
+    waiting_for: tuple[str, ...]
+
+
+TakeoverEvent = (
+    CursorRecordRead | CursorRecordWritten | EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerRead
+    | LedgerPageRead | LedgerWritten | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded
+    | TopicTimerFired
+)  # fmt: skip
+
+TopicEvent = (
+    BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
+    | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordRead | TopicRecordWritten | HigherEpochReported
+    | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | PageSupportChecked | ClockChecked
+    | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
+)  # fmt: skip

@@ -1,0 +1,90 @@
+"""What the records without an entry state, and which of them compaction must copy.
+
+Rules (hazards 63-65)
+- The last tombstone of a ledger stays. That of a deleted ledger goes when no other file holds a record of the ledger.
+- The fence of a ledger stays until the ledger is deleted. Then no recovery and no repair asks for it again.
+- When the tombstone of a deleted ledger has gone with its file, nothing is kept of the ledger (`forget`).
+- The last LIMBO record stays, with what was cleared after it. It lists every hole, also those of earlier ones.
+- A SEGMENT_REMOVED record stays until no lower segment has a file.
+"""
+
+from collections.abc import Iterable
+
+from oncelog.core.node.node_ledger import DELETED, RecordKind
+from oncelog.log_storage.directory.segment_format import StoredRecord
+
+#: The kinds without an entry that concern one ledger.
+_OF_LEDGERS = frozenset({RecordKind.FENCE, RecordKind.LEDGER_ERASED, RecordKind.LIMBO_CLEARED})
+
+
+class ControlRecords:
+    """Of one directory. Numbers are those of records."""
+
+    def __init__(self) -> None:
+        #: {ledger_id: the highest number of a tombstone}
+        self.tombstones: dict[int, int] = {}
+        self.deleted: set[int] = set()
+        self.fences: set[int] = set()
+        self.limbo_number = 0
+        self.limbo_below = 0
+        #: {ledger_id: the highest number of a LIMBO_CLEARED}
+        self.cleared: dict[int, int] = {}
+        #: {segment_id: ledgers of which it holds records, needed or not}
+        self._ledgers: dict[int, set[int]] = {}
+
+    def note(self, kind: int, ledger_id: int, entry_id: int, number: int, segment_id: int = 0) -> None:
+        """A record without an entry is stored. segment_id 0: its place does not matter."""
+        if segment_id and kind in _OF_LEDGERS:
+            self.note_stored(ledger_id, segment_id)
+        if kind == RecordKind.FENCE:
+            self.fences.add(ledger_id)
+        elif kind == RecordKind.LEDGER_ERASED:
+            self.tombstones[ledger_id] = max(number, self.tombstones.get(ledger_id, 0))
+            if entry_id == DELETED:
+                self.deleted.add(ledger_id)
+        elif kind == RecordKind.LIMBO and number > self.limbo_number:
+            self.limbo_number, self.limbo_below = number, ledger_id
+        elif kind == RecordKind.LIMBO_CLEARED:
+            self.cleared[ledger_id] = max(number, self.cleared.get(ledger_id, 0))
+
+    def note_stored(self, ledger_id: int, segment_id: int) -> None:
+        """A record of the ledger is stored in that segment."""
+        ledgers = self._ledgers.get(segment_id)
+        if ledgers is None:
+            ledgers = self._ledgers[segment_id] = set()
+        ledgers.add(ledger_id)
+
+    def segment_removed(self, segment_id: int) -> None:
+        """Its file is gone, durably."""
+        self._ledgers.pop(segment_id, None)
+
+    def forget(self, ledger_ids: Iterable[int]) -> list[int]:
+        """Deleted ledgers whose tombstones have gone. Returns those of which no file holds a record."""
+        gone = [each for each in ledger_ids if not any(each in ledgers for ledgers in self._ledgers.values())]
+        for ledger_id in gone:
+            self.tombstones.pop(ledger_id, None)
+            self.cleared.pop(ledger_id, None)
+            self.deleted.discard(ledger_id)
+            self.fences.discard(ledger_id)
+        return gone
+
+    def is_needed(self, record: StoredRecord, *, first_segment_id: int) -> bool:
+        """Whether a record without an entry must be copied before its file goes."""
+        ledger_id, number = record.ledger_id, record.number
+        match record.kind:
+            case RecordKind.FENCE:
+                return ledger_id not in self.deleted
+            case RecordKind.LEDGER_ERASED:
+                if number < self.tombstones[ledger_id]:
+                    return False
+                elsewhere = (ledgers for at, ledgers in self._ledgers.items() if at != record.location.segment_id)
+                return ledger_id not in self.deleted or any(ledger_id in ledgers for ledgers in elsewhere)
+            case RecordKind.LIMBO:
+                return number == self.limbo_number
+            case RecordKind.LIMBO_CLEARED:
+                last = number > self.limbo_number and number == self.cleared[ledger_id]
+                return last and ledger_id not in self.deleted
+            case RecordKind.SEGMENT_REMOVED:
+                return record.entry_id >= first_segment_id
+            case _:
+                return False

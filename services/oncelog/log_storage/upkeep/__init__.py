@@ -1,0 +1,1 @@
+"""What a storage node does in the background: compaction, scrubbing, reviews, space, readiness."""

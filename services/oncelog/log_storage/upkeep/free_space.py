@@ -1,0 +1,72 @@
+"""Free disk space: below a limit ordinary adds are refused, so that recoveries and fences still find space.
+
+Counted is what would be left after the next roll, which takes a segment and missing spare space at once: looked at
+afterwards, the limit would be passed by two segments.
+Repair adds are refused at a higher limit: otherwise copies for other nodes would make this node read-only (hazard 77).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from oncelog.log_storage.serve.node_runner import NodeRunner
+
+logger = logging.getLogger(__name__)
+
+WATCH_INTERVAL_S = 5.0
+#: Writable again only above this multiple of the limit: each change makes owners roll their ledgers.
+WRITABLE_FACTOR = 1.25
+#: Repair adds are refused below this multiple of the limit. It is above WRITABLE_FACTOR, so a repair cannot end in a
+#: node that becomes read-only and writable in turn.
+REPAIR_FACTOR = 1.5
+
+
+class UpdateRegistration(Protocol):
+    """Announces the free space to the cluster."""
+
+    def __call__(self, *, free_bytes: int, read_only: bool) -> Awaitable[None]: ...
+
+
+class FreeSpace:
+    """Checks the free space at creation, at each roll, and periodically, because others may use the disk."""
+
+    def __init__(
+        self, free_bytes: Callable[[], int], runner: NodeRunner, *, free_bytes_min: int, roll_bytes: Callable[[], int]
+    ) -> None:
+        """roll_bytes: returns what the next roll takes."""
+        self._free_bytes = free_bytes
+        self._roll_bytes = roll_bytes
+        self._runner = runner
+        self._free_bytes_min = free_bytes_min
+        #: of the disk, as of the last check
+        self.free_bytes = 0
+        self.check()
+        runner.on_rolled = self.check
+
+    def check(self) -> None:
+        """Check once. Notify the node when it becomes read-only or writable."""
+        self.free_bytes = self._free_bytes()
+        left = self.free_bytes - self._roll_bytes()
+        was, repairs_were_refused = self._runner.read_only, self._runner.repairs_refused
+        repairs_refused = left < self._free_bytes_min * REPAIR_FACTOR
+        read_only = left < self._free_bytes_min * (WRITABLE_FACTOR if was else 1.0)
+        if read_only != was:
+            fields = {
+                "free_bytes": self.free_bytes,
+                "free_bytes_after_next_segment": left,
+                "free_bytes_min": self._free_bytes_min,
+            }
+            logger.warning(
+                "node is read-only: disk nearly full" if read_only else "node is writable again",
+                extra={"fields": fields},
+            )
+        if (read_only, repairs_refused) != (was, repairs_were_refused):
+            self._runner.set_read_only(read_only, repairs_refused=repairs_refused)
+
+    async def watch(self, update: UpdateRegistration) -> None:
+        """Never return."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            self.check()
+            await update(free_bytes=self.free_bytes, read_only=self._runner.read_only)

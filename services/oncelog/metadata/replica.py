@@ -1,0 +1,122 @@
+"""Everything that one replica coordinates the cluster with, over one session with ZooKeeper."""
+
+from dataclasses import dataclass
+
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.ledger_fences import LedgerFences
+from oncelog.metadata.coordination.lookup_service import LookupService
+from oncelog.metadata.coordination.owner_calls import OwnerCalls
+from oncelog.metadata.coordination.owner_streams import OwnerStreams
+from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
+from oncelog.metadata.coordination.partition_growth import PartitionGrowth
+from oncelog.metadata.coordination.placements import Placements
+from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
+from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
+from oncelog.metadata.coordination.topic_listing import TopicLister
+from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.repair.repair import Repair, RepairPace
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.deletion_store import DeletionStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.namespace_store import NamespaceStore
+from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.rpc import metadata_codec
+from oncelog.rpc.server import Server
+from oncelog.runtime.credentials import PLAIN, Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """One replica's records, view of the topic owners, and decisions. The gRPC and REST interfaces both use it."""
+
+    cluster_id: str
+    namespaces: NamespaceStore
+    policies: PolicyStore
+    topics: TopicStore
+    ledgers: LedgerStore
+    cursors: CursorStore
+    registry: Registry
+    owners: Owners
+    calls: OwnerCalls
+    lookup: TopicLookup
+    placements: Placements
+    subscriptions: SubscriptionCalls
+    growth: PartitionGrowth
+    lister: TopicLister
+    deletions: TopicDeletions
+    repair: Repair
+
+    @classmethod
+    def over(
+        cls,
+        session: StoreSession,
+        cluster_id: str,
+        start: Start,
+        *,
+        reach: Probe = probe,
+        peers: Credentials = PLAIN,
+        pace: RepairPace | None = None,
+    ) -> "Coordination":
+        """Build all parts over one session with the store. start: runs their background tasks. pace: of repair."""
+        registry, topics, policies, ledgers = (
+            Registry(session),
+            TopicStore(session),
+            PolicyStore(session),
+            LedgerStore(session),
+        )
+        owners, calls = Owners(registry, start, probe=reach), OwnerCalls(peers)
+        placements = Placements(topics, owners, calls, start)
+        owners.listener = placements
+        fences = LedgerFences(registry, ledgers, peers)
+        lookup = TopicLookup(topics, policies, owners, placements)
+        subscriptions = SubscriptionCalls(lookup, owners, calls)
+        deletion_parts = DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences)
+        return cls(
+            cluster_id=cluster_id,
+            namespaces=NamespaceStore(session),
+            policies=policies,
+            topics=topics,
+            ledgers=ledgers,
+            cursors=CursorStore(session),
+            registry=registry,
+            owners=owners,
+            calls=calls,
+            lookup=lookup,
+            placements=placements,
+            subscriptions=subscriptions,
+            growth=PartitionGrowth(topics, subscriptions, registry),
+            lister=TopicLister(owners, calls),
+            deletions=TopicDeletions(deletion_parts, start),
+            repair=Repair.over(
+                session, placements, owners=lambda: [one.incarnation for one in owners.live], peers=peers, pace=pace
+            ),
+        )
+
+    def serve(self, server: Server) -> None:
+        """Register the gRPC methods."""
+        lookups = LookupService(
+            self.cluster_id, self.lookup, self.topics, self.ledgers, self.cursors, self.registry, self.policies
+        )
+        server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
+        server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)
+        server.client_unary(metadata_codec.TOPICS, lookups.topics)
+        server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(self.cluster_id, self.owners).serve)
+
+    async def create_topic(self, name: TopicName, *, partitions: int = 0) -> bool:
+        """As `TopicLookup.create`; waits while a deleted partitioned topic of that name is removed."""
+        try:
+            return await self.lookup.create(name, partitions=partitions)
+        except ServiceUnavailable:
+            # Asked only now, because a name is mostly free.
+            await self.deletions.until_free(name)
+        return await self.lookup.create(name, partitions=partitions)
+
+    async def close(self) -> None:
+        """Stop drawing conclusions from closed streams, end repairs, and close the channels to other processes."""
+        self.owners.listener = None
+        await self.repair.close()
+        await self.calls.close()

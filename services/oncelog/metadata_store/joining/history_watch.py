@@ -1,0 +1,59 @@
+"""Looks whether ZooKeeper still has what this process has seen in it: after each reconnection, and now and then."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from oncelog.core.errors import OncelogError, StoreUnavailable, WrongCluster
+from oncelog.core.placement.store_history import StoreHistory
+from oncelog.metadata_store.records.cluster_store import RESTORE, ClusterStore
+from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.session.store_session import SessionState, StoreSession
+
+logger = logging.getLogger(__name__)
+
+#: Pause between two looks while the connection lasts: so old the counter of ledger ids may be that a later one is
+#: compared with.
+LOOK_INTERVAL_S = 10.0
+
+
+class HistoryWatch:
+    """Runs from its construction until the session is closed."""
+
+    def __init__(self, session: StoreSession, cluster_id: str, *, on_lost: Callable[[OncelogError], None]) -> None:
+        """on_lost: called once, if history was lost."""
+        self._session = session
+        self._on_lost = on_lost
+        self._cluster = ClusterStore(session)
+        self._counter = CounterStore(session, Counter.LEDGER)
+        self._history = StoreHistory(cluster_id)
+        self._changed = asyncio.Event()
+        session.add_listener(self._heard)
+        #: the session holds the listener, and that holds this task
+        self._task = asyncio.create_task(self._run(), name="zookeeper-history")
+
+    def _heard(self, _state: SessionState) -> None:
+        self._changed.set()
+
+    async def _run(self) -> None:
+        while not self._session.closed:
+            self._changed.clear()
+            fault = await self._look()
+            if fault is not None:
+                self._on_lost(WrongCluster(f"{fault}; {RESTORE}"))
+                return
+            try:
+                await asyncio.wait_for(self._changed.wait(), LOOK_INTERVAL_S)
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> str | None:
+        try:
+            record, counter = await asyncio.gather(self._cluster.read(), self._counter.read())
+        except StoreUnavailable:
+            return None  # the next change of the connection leads to the next look
+        except OncelogError as error:
+            logger.warning("could not compare ZooKeeper with what was seen in it before: %s", error.message)
+            return None
+        next_ledger = 0 if counter is None else counter.value.next
+        return self._history.fault(None if record is None else record.cluster_id, next_ledger)

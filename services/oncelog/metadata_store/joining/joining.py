@@ -1,0 +1,192 @@
+"""The start of a process in a cluster whose parts start in any order: ZooKeeper or the cluster's record may come later.
+
+The process waits, logs what it waits for and for how much longer, and fails at a deadline with advice. Errors that
+waiting cannot solve (wrong credentials, another format) end the start at once. A shutdown request ends it, too.
+A process waits for the record of a cluster and does not create it, unless its `find` does so.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from oncelog.core.errors import InvalidArgument, NotFound, OncelogError, StoreUnavailable
+from oncelog.metadata_store.joining.history_watch import HistoryWatch
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.session.kazoo_handler import ServerTls
+from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
+from oncelog.metadata_store.session.zookeeper_connection import ZooKeeperAccess
+from oncelog.metadata_store.session.zookeeper_users import read_users
+from oncelog.runtime.credentials import context_trusting, parse_certificates
+from oncelog.runtime.process import ExitCode, Shutdown, end_now
+from oncelog.runtime.settings import ProcessSettings, variable
+from oncelog.runtime.watched_file import WatchedFile
+
+logger = logging.getLogger(__name__)
+
+#: Timeout of one attempt to reach ZooKeeper; also the interval of log lines while it is away.
+ATTEMPT_TIMEOUT_MS = 5_000
+#: Pause between two reads of the cluster's record, and between two log lines about it.
+RETRY_PAUSE_MS = 250
+LOG_PAUSE_MS = 10_000
+
+Connect = Callable[[int], Awaitable[StoreSession]]
+#: Returns the cluster's record; raises NotFound while there is none, with the reason.
+Find = Callable[[ClusterStore], Awaitable[ClusterRecord]]
+
+
+class JoinedCluster(NamedTuple):
+    """The caller closes the session."""
+
+    session: StoreSession
+    cluster: ClusterRecord
+
+
+def end_process(error: OncelogError) -> None:
+    """What this process knows is newer than ZooKeeper. The next start reads everything from what is there."""
+    logger.critical(error.message, extra={"fields": {"code": error.code}})
+    end_now(ExitCode.FAILED)
+
+
+async def join_cluster(
+    settings: ProcessSettings,
+    shutdown: Shutdown,
+    *,
+    find: Find = ClusterStore.require,
+    on_waiting: Callable[[str], None] | None = None,
+    connect: Connect | None = None,
+    on_lost: Callable[[OncelogError], None] = end_process,
+) -> JoinedCluster | None:
+    """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
+
+    on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
+    ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard 85).
+    Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied, WrongCluster.
+    """
+    return await shutdown.or_result(_Start(settings, find, on_waiting, connect, on_lost).join())
+
+
+class _Start:
+    """One start and its deadline."""
+
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        find: Find,
+        on_waiting: Callable[[str], None] | None,
+        connect: Connect | None,
+        on_lost: Callable[[OncelogError], None],
+    ) -> None:
+        self._on_lost = on_lost
+        self._find = find
+        self._on_waiting = on_waiting
+        self._hosts = settings.zookeeper_hosts
+        users = (
+            read_users(Path(path), variable("zookeeper_auth_file")) if (path := settings.zookeeper_auth_file) else ()
+        )
+        self._access = ZooKeeperAccess(users=users, tls=server_tls(settings))
+        self._session_timeout_ms = settings.session_timeout_ms
+        self._timeout_ms = settings.start_timeout_ms
+        self._deadline_s = _now_s() + settings.start_timeout_ms / 1000
+        self._connect = connect or self._connect_to_zookeeper
+
+    async def join(self) -> JoinedCluster:
+        session = await self._session()
+        try:
+            cluster = await self._cluster(ClusterStore(session))
+            HistoryWatch(session, cluster.cluster_id, on_lost=self._on_lost)
+            return JoinedCluster(session, cluster)
+        except BaseException:
+            await session.close()
+            raise
+
+    async def _connect_to_zookeeper(self, timeout_ms: int) -> StoreSession:
+        return await ZooKeeperSession.connect(
+            self._hosts,
+            session_timeout_ms=self._session_timeout_ms,
+            connect_timeout_ms=timeout_ms,
+            access=self._access,
+            on_older=self._on_lost,
+        )
+
+    async def _session(self) -> StoreSession:
+        while True:
+            try:
+                return await self._connect(max(1, min(ATTEMPT_TIMEOUT_MS, self._left_ms)))
+            except StoreUnavailable as error:
+                if self._left_ms <= 0:
+                    raise StoreUnavailable(
+                        f"no ZooKeeper answered at {self._hosts} within {self._timeout_ms / 1000:g} s: start it, or "
+                        f"correct {variable('zookeeper_hosts')} (the last attempt: {error.message})",
+                        hosts=self._hosts,
+                    ) from error
+                self._log_waiting("ZooKeeper", error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+
+    async def _cluster(self, store: ClusterStore) -> ClusterRecord:
+        logged_s: float | None = None
+        logged = ""
+        while True:
+            try:
+                return await self._find(store)
+            except (StoreUnavailable, NotFound) as error:
+                if self._left_ms <= 0:
+                    raise _too_late(error, self._hosts, self._timeout_ms) from error
+                if logged_s is None or _now_s() - logged_s >= LOG_PAUSE_MS / 1000 or error.message != logged:
+                    logged_s, logged = _now_s(), error.message
+                    self._log_waiting("the cluster's record", error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+
+    def _log_waiting(self, awaited: str, error: OncelogError) -> None:
+        fields = {"reason": error.message, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}
+        logger.warning("waiting for %s", awaited, extra={"fields": fields})
+        if self._on_waiting is not None:
+            self._on_waiting(f"waiting for {awaited}: {error.message}")
+
+    @property
+    def _left_ms(self) -> int:
+        return int((self._deadline_s - _now_s()) * 1000)
+
+
+def server_tls(settings: ProcessSettings) -> ServerTls | None:
+    """How ZooKeeper's servers are verified; None: plaintext. Raises InvalidArgument for a file that cannot be used."""
+    if not settings.zookeeper_tls:
+        return None
+    name = "zookeeper_tls_ca_file"
+    path = settings.zookeeper_tls_ca_file
+    ca = WatchedFile(Path(path), variable(name), parse_certificates) if path else None
+    pair = settings.zookeeper_tls_certificate_file, settings.zookeeper_tls_key_file
+
+    def context() -> ssl.SSLContext:
+        made = ssl.create_default_context() if ca is None else context_trusting(ca)
+        if pair[0]:
+            made.load_cert_chain(*pair)
+        return made
+
+    try:
+        context()
+    except OSError as error:
+        both = f"{variable('zookeeper_tls_certificate_file')} and {variable('zookeeper_tls_key_file')}"
+        reason = getattr(error, "reason", None) or error.strerror
+        raise InvalidArgument(f"{both}: {' and '.join(pair)} cannot be used ({reason})", field=name) from error
+    return ServerTls(context, settings.zookeeper_tls_server_name)
+
+
+def _too_late(error: OncelogError, hosts: str, timeout_ms: int) -> OncelogError:
+    if isinstance(error, NotFound):
+        return NotFound(
+            f"no cluster found at {hosts} ({variable('zookeeper_hosts')}) within {timeout_ms / 1000:g} s: "
+            f"{error.message}",
+            hosts=hosts,
+        )
+    return StoreUnavailable(
+        f"could not read the cluster's record at {hosts} within {timeout_ms / 1000:g} s: check ZooKeeper",
+        hosts=hosts,
+    )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

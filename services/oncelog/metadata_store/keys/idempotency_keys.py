@@ -1,0 +1,169 @@
+"""Idempotency keys: read, written by compare-and-set, and refused while Redis may have lost keys.
+
+Every call is guarded by the state that was found when Redis and the cluster's record were last read together. When a
+script reports that the guard does not hold, both are read again and the call is repeated, because it did nothing.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+from oncelog.core.errors import IdempotencyUnavailable
+from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, RecordDataset, RefuseKeys, check_dataset
+from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
+from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.keys.idempotency_backend import Guard, KeyReply, KeyServer, Lease
+from oncelog.metadata_store.records.json_records import decode_record, encode_record
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import StoreSession, Versioned, WriteResult, create_or_write
+
+logger = logging.getLogger(__name__)
+
+#: Attempts before a call gives up: each settles one difference, and other processes may settle it first.
+_LOOKS_MAX = 10
+#: For this long the last refusal is repeated without reading again.
+_REFUSAL_S = 1.0
+
+
+class DatasetStore:
+    """The cluster's record, in ZooKeeper, of the data set in Redis that holds the keys."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def read(self) -> Versioned[DatasetRecord] | None:
+        """The record after a sync; None if no key was ever stored. Raises StoreUnavailable, CorruptEntry."""
+        node = await self._session.read(paths.KEY_DATASET)
+        return None if node is None else Versioned(_decode_dataset(node.data), node.version)
+
+    async def write(self, record: DatasetRecord, *, version: int) -> WriteResult:
+        """One compare-and-set; ABSENT_VERSION creates."""
+        return await create_or_write(self._session, paths.KEY_DATASET, _encode_dataset(record), version=version)
+
+
+def _encode_dataset(record: DatasetRecord) -> bytes:
+    fields = {"replicated": record.replicated, "lost_at_ms": record.lost_at_ms}
+    return encode_record({"marker": record.marker, "run": record.run, **fields})
+
+
+def _decode_dataset(data: bytes) -> DatasetRecord:
+    def build(fields: dict[str, object]) -> DatasetRecord:
+        marker, run = str(fields["marker"]), str(fields["run"])
+        return DatasetRecord(marker, run, bool(fields["replicated"]), int(str(fields["lost_at_ms"])))
+
+    return decode_record(data, "the record of the keys' data", build)
+
+
+class KeyStore:
+    """window_ms: how long a key is kept after each write. now_ms: the wall clock, which all processes share."""
+
+    def __init__(self, server: KeyServer, datasets: DatasetStore, *, window_ms: int, now_ms: Callable[[], int]) -> None:
+        self._server = server
+        self._datasets = datasets
+        self._window_ms = window_ms
+        self._now_ms = now_ms
+        self._guard: Guard | None = None
+        self._looking = asyncio.Lock()
+        #: (time on the loop until which it is repeated, the refusal)
+        self._refusal: tuple[float, IdempotencyUnavailable] | None = None
+
+    async def check(self) -> None:
+        """Check Redis now. Raises IdempotencyUnavailable, StoreUnavailable: the reason why keys are refused."""
+        await self._believed()
+
+    async def read(self, key: str) -> FoundKey | None:
+        """None if the key was not used within its window. Raises IdempotencyUnavailable, StoreUnavailable."""
+        reply = await self._guarded(lambda guard: self._server.read(guard, key))
+        return _found(reply.value)
+
+    async def write(
+        self, key: str, record: KeyRecord, *, replaces: bytes | None, lease: Lease | None = None
+    ) -> tuple[WriteStatus, FoundKey | None]:
+        """Write if there is no record, or replace the record with those bytes. CONFLICT comes with the present record.
+
+        lease: taken with the write. Raises IdempotencyUnavailable, StoreUnavailable: nothing was written.
+        """
+        value = encode_key_record(record)
+        reply = await self._guarded(
+            lambda guard: self._server.write(
+                guard, key, value, replaces=replaces, window_ms=self._window_ms, lease=lease
+            )
+        )
+        return reply.status, _found(reply.value)
+
+    async def renew(self, lease: Lease) -> None:
+        await self._server.renew(lease)
+
+    async def drop(self, name: str) -> None:
+        await self._server.drop(name)
+
+    async def holds(self, name: str) -> bool:
+        return await self._server.holds(name)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def _guarded(self, call: Callable[[Guard], Awaitable[KeyReply]]) -> KeyReply:
+        for _ in range(_LOOKS_MAX):
+            guard = await self._believed()
+            reply = await call(guard)
+            if reply.holds:
+                if self._guard is not None and self._guard.marker == guard.marker:
+                    self._guard = self._guard._replace(writes=max(self._guard.writes, reply.writes))
+                return reply
+            if self._guard is not None and self._guard[:2] == guard[:2]:
+                self._guard = self._guard._replace(run="")  # read again, but remember what was seen
+        raise IdempotencyUnavailable("the state of Redis keeps changing: retry with the same key")
+
+    async def _believed(self) -> Guard:
+        """The guard of the next call."""
+        async with self._looking:
+            if self._guard is not None and self._guard.run:
+                return self._guard
+            if self._refusal is not None and asyncio.get_running_loop().time() < self._refusal[0]:
+                raise self._refusal[1]
+            try:
+                self._guard = await self._look()
+            except IdempotencyUnavailable as error:
+                self._refusal = (asyncio.get_running_loop().time() + _REFUSAL_S, error)
+                raise
+            self._refusal = None
+            return self._guard
+
+    async def _look(self) -> Guard:
+        await self._server.check_settings()
+        for _ in range(_LOOKS_MAX):
+            stored = await self._datasets.read()
+            found = await self._server.look()
+            record = None if stored is None else stored.value
+            before = self._guard
+            seen = before.writes if before is not None and record is not None and before.marker == record.marker else 0
+            verdict = check_dataset(record, found, writes_seen=seen, now_ms=self._now_ms(), window_ms=self._window_ms)
+            match verdict:
+                case InstallMarker(replaces):
+                    await self._server.install(uuid4().hex, replaces=replaces)
+                case RecordDataset(noted, lost):
+                    if lost:
+                        logger.error(
+                            "Redis has lost idempotency keys: publishing with keys is refused for one window",
+                            extra={"fields": {"window_ms": self._window_ms}},
+                        )
+                    await self._datasets.write(noted, version=ABSENT_VERSION if stored is None else stored.version)
+                case RefuseKeys(for_ms):
+                    left_s = math.ceil(for_ms / 1000)
+                    message = (
+                        f"Redis has lost idempotency keys; publishing with keys is refused for another {left_s} s, "
+                        "until the window of every lost key has passed: use a producer name with sequence ids, or wait"
+                    )
+                    raise IdempotencyUnavailable(message, retry_after_s=left_s)
+                case _:
+                    assert record is not None, "keys are served only with a record"
+                    return Guard(record.marker, found.run, max(seen, found.writes), record.replicated)
+        raise IdempotencyUnavailable("the state of Redis keeps changing: retry with the same key")
+
+
+def _found(value: bytes | None) -> FoundKey | None:
+    return None if value is None else FoundKey(decode_key_record(value), value)

@@ -1,0 +1,1 @@
+"""The records in ZooKeeper, one store for each kind."""

@@ -1,0 +1,102 @@
+"""The record of the cluster, and the creation of a cluster: its folders and the namespace public/default.
+
+Rules
+- A cluster is created in one transaction together with its record, so there is no half-created cluster.
+- It is created only on an explicit request, or after proof that it is the first one (`metadata/new_cluster.py`). Any
+  other process that finds no record waits: a ZooKeeper that has lost its data looks like a new one (hazard 85).
+- A directory or a client of another cluster, and a cluster of another format, are refused.
+"""
+
+import json
+from dataclasses import dataclass
+from uuid import uuid4
+
+from oncelog.core.errors import CorruptEntry, NotFound, WrongCluster
+from oncelog.core.formats.record_fields import number, parse_json, text
+from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
+from oncelog.metadata_store.records.namespace_store import namespace_steps, tenant_steps
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import CreateStep, Step, StoreSession
+
+#: Format of the whole tree below the root. Each record in it has a format of its own.
+LAYOUT_FORMAT = 1
+#: What to do when a cluster existed, but ZooKeeper has no record of it.
+RESTORE = "keep the data of all storage nodes, and restore ZooKeeper's data"
+#: What to do when nothing shows whether a cluster existed.
+CREATE_OR_RESTORE = (
+    "if this cluster is new, create it with `python -m oncelog.metadata --create-cluster`; if it existed before, then "
+    f"ZooKeeper has lost its data, or the address or path is wrong: do not create another one, {RESTORE}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """cluster_id: chosen at random when the cluster is created; everything of the cluster carries it."""
+
+    cluster_id: str
+    format: int = LAYOUT_FORMAT
+
+
+class ClusterStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def establish(self, cluster_id: str | None = None) -> ClusterRecord:
+        """Create the cluster unless it exists, and return its record. Retries until the outcome is known.
+
+        cluster_id: the required id, which a new cluster gets, too. None: any id; a new cluster gets a random one.
+        Raises WrongCluster, StoreUnavailable.
+        """
+        await self._session.ensure_path("")
+        while True:
+            record = await self.read()
+            if record is not None:
+                return _checked(record, cluster_id)
+            await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
+
+    async def complete(self) -> None:
+        """Create the folders that a cluster of an older version lacks. Raises StoreUnavailable."""
+        await self._session.ensure_path(paths.DELETIONS)
+        await self._session.ensure_path(paths.TOMBSTONES)
+
+    async def read(self) -> ClusterRecord | None:
+        """None if there is no cluster at this root. Raises WrongCluster for one of another format."""
+        node = await self._session.read(paths.CLUSTER)
+        return None if node is None else _decode(node.data)
+
+    async def require(self, cluster_id: str | None = None) -> ClusterRecord:
+        """The record of a cluster that must exist, with this id unless None. Raises NotFound, WrongCluster."""
+        record = await self.read()
+        if record is None:
+            raise NotFound(f"ZooKeeper has no record of a cluster: {CREATE_OR_RESTORE}")
+        return _checked(record, cluster_id)
+
+
+def _checked(record: ClusterRecord, cluster_id: str | None) -> ClusterRecord:
+    if cluster_id is not None and record.cluster_id != cluster_id:
+        raise WrongCluster(
+            f"this ZooKeeper root holds cluster {record.cluster_id}, not {cluster_id}: correct the address or the root",
+            found=record.cluster_id,
+            expected=cluster_id,
+        )
+    return record
+
+
+def _creation(record: ClusterRecord) -> list[Step]:
+    data = json.dumps({"cluster_id": record.cluster_id, "format": record.format}, separators=(",", ":")).encode()
+    steps: list[Step] = [CreateStep(paths.CLUSTER, data), *map(CreateStep, paths.FOLDERS)]
+    steps += tenant_steps(DEFAULT_TENANT)
+    steps += namespace_steps(NamespaceName(DEFAULT_TENANT, DEFAULT_NAMESPACE), Policies())
+    return steps
+
+
+def _decode(data: bytes) -> ClusterRecord:
+    try:
+        fields = parse_json(data)
+        record = ClusterRecord(text(fields, "cluster_id"), number(fields, "format"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptEntry(f"cannot read the cluster record: {error!r}") from error
+    if record.format != LAYOUT_FORMAT:
+        raise WrongCluster(f"the cluster has format {record.format}; this version reads format {LAYOUT_FORMAT}")
+    return record

@@ -1,0 +1,135 @@
+"""Ledger metadata in ZooKeeper: one node per ledger, changed only by versioned compare-and-set."""
+
+import asyncio
+from collections.abc import Sequence
+
+from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.formats.topic_record import DEDUP_CURSOR
+from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
+from oncelog.core.process_version import ACKS_VERSION, REPAIR_VERSION
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.json_records import decoded
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import DeleteStep, StoreSession, Versioned, WriteResult, Znode
+
+#: Records that are deleted in one transaction.
+DELETIONS_MAX = 100
+#: For a reader that asks for the record of a ledger again.
+RECORD_TIMEOUT_MS = 2_000
+
+
+class LedgerStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def too_old_for_acks(self) -> list[str]:
+        """The registered processes that do not know ledgers of an ack chain (hazard 50). Raises StoreUnavailable."""
+        return await Registry(self._session).older_than(ACKS_VERSION)
+
+    async def create(self, metadata: LedgerMetadata) -> WriteStatus:
+        """CONFLICT: the ledger exists. Its topic and members tell the caller whether it is its own."""
+        return await self._session.create(paths.ledger(metadata.ledger_id), encode_ledger(metadata))
+
+    async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
+        """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
+        return _stored(await self._session.read(paths.ledger(ledger_id), timeout_ms=timeout_ms))
+
+    async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """As `read`, without the version: for readers of entries, which wait for a limited time."""
+        stored = await self.read(ledger_id, timeout_ms=RECORD_TIMEOUT_MS)
+        return None if stored is None else stored.value
+
+    async def read_unsynced(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
+        """Possibly an old record: for listings, and for readers, for whom CLOSED is final and OPEN means "not yet"."""
+        return _stored(await self._session.read_unsynced(paths.ledger(ledger_id)))
+
+    async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
+        return await self._session.write(paths.ledger(metadata.ledger_id), encode_ledger(metadata), version=version)
+
+    async def ids(self) -> list[LedgerId]:
+        """Every ledger that has a record, after a sync. Raises StoreUnavailable."""
+        return [LedgerId(int(name)) for name in await self._session.children(paths.LEDGERS)]
+
+    async def remove(self, ledger_id: LedgerId) -> None:
+        """Delete the record in any state. Retries until it is gone. Raises StoreUnavailable."""
+        while (node := await self._session.read(paths.ledger(ledger_id))) is not None:
+            await self._session.delete(paths.ledger(ledger_id), version=node.version)
+
+    async def delete(self, ledger_id: LedgerId, *, version: int) -> WriteStatus:
+        return await self._session.delete(paths.ledger(ledger_id), version=version)
+
+    async def delete_all(self, ledger_ids: Sequence[LedgerId]) -> int:
+        """Delete these records in any state, many in one transaction. Returns how many there were.
+
+        Raises StoreUnavailable: some may be left.
+        """
+        count = 0
+        for start in range(0, len(ledger_ids), DELETIONS_MAX):
+            some = [paths.ledger(ledger_id) for ledger_id in ledger_ids[start : start + DELETIONS_MAX]]
+            nodes = await asyncio.gather(*map(self._session.read, some))
+            steps = [DeleteStep(path, node.version) for path, node in zip(some, nodes, strict=True) if node is not None]
+            count += len(steps)
+            if steps and await self._session.transact(steps) is not WriteStatus.OK:
+                # Repair has changed one of them meanwhile, or the answer is lost.
+                for ledger_id in ledger_ids[start : start + DELETIONS_MAX]:
+                    await self.remove(ledger_id)
+        return count
+
+
+def _stored(node: Znode | None) -> Versioned[LedgerMetadata] | None:
+    return None if node is None else Versioned(decoded("a ledger record", node.data, decode_ledger), node.version)
+
+
+class LedgerLookup:
+    """Answers a storage node about a ledger that it holds: its record, and what may be erased. Reads are synced."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+        self._ledgers = LedgerStore(session)
+        self._topics = TopicStore(session)
+        self._cursors = CursorStore(session)
+        self._registry = Registry(session)
+
+    async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
+        """The ledger's record; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
+        return await self._ledgers.read(ledger_id)
+
+    async def may_erase(self) -> bool:
+        """Whether every registered process is of a version that has erasing (hazard 80). Raises StoreUnavailable."""
+        return await self._registry.lowest_version() >= REPAIR_VERSION
+
+    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
+        """Write the record back unchanged, by one compare-and-set."""
+        return (await self._ledgers.write(metadata, version=version)).status
+
+    async def ledger_counter(self) -> LedgerId:
+        """The next id of a ledger: every ledger that exists has a lower one. Raises StoreUnavailable, CorruptEntry."""
+        stored = await CounterStore(self._session, Counter.LEDGER).read()
+        return LedgerId(0 if stored is None else stored.value.next)
+
+    async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
+        """Whether a ledger whose record is missing was deleted. False also if nothing proves it.
+
+        Raises StoreUnavailable, CorruptEntry.
+        """
+        tombstone = await self._session.read(paths.tombstone(origin.topic_id))
+        if tombstone is not None:
+            return was_deleted(ledger_id, deleted_below=LedgerId(0), topic_deleted=True)
+        return was_deleted(ledger_id, deleted_below=await self._floor(origin), topic_deleted=False)
+
+    async def _floor(self, origin: LedgerOrigin) -> LedgerId:
+        """`deleted_below` of this managed ledger; 0 if there is no such record."""
+        if origin.purpose is LedgerPurpose.DEDUP:
+            cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)
+            return LedgerId(0) if cursor is None else cursor.value.deleted_below
+        topic = await self._topics.read(origin.topic_id)
+        if topic is None:
+            return LedgerId(0)
+        record = topic.value
+        return record.deleted_below if origin.purpose is LedgerPurpose.LOG else record.acks_deleted_below

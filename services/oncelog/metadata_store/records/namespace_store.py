@@ -1,0 +1,116 @@
+"""Tenants and namespaces: created explicitly, never by use.
+
+A namespace exists if the node of its policies exists. The folder of its topic names is created with it in one
+transaction, so that topics can be created exactly in existing namespaces.
+"""
+
+from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
+from oncelog.core.names import DEFAULT_TENANT, NamespaceName
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.records.policies import Policies, encode_policies
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import CreateStep, DeleteStep, Step, StoreSession
+
+
+class NamespaceStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def create_tenant(self, tenant: str) -> bool:
+        """True: created. False: it existed, or the reply to our own creation was lost."""
+        return await self._create(paths.tenant_policies(tenant), tenant_steps(tenant))
+
+    async def delete_tenant(self, tenant: str) -> None:
+        """Delete a tenant without namespaces, whichever process does it.
+
+        Raises NotFound if there was none at first, and Conflict while it has namespaces, and for the default tenant.
+        """
+        if tenant == DEFAULT_TENANT:
+            raise Conflict(f"tenant {tenant} cannot be deleted: short topic names belong to it", field="tenant")
+        await self.namespaces(tenant)
+        while (node := await self._session.read(paths.tenant_policies(tenant))) is not None:
+            folder = await self._session.read(paths.tenant_names(tenant))
+            if folder is None:
+                continue  # another deletion was faster
+            steps: list[Step] = [
+                DeleteStep(paths.tenant_names(tenant), folder.version),
+                DeleteStep(paths.tenant_policies(tenant), node.version),
+            ]
+            if await self._session.transact(steps) is not WriteStatus.OK and await self._holds_namespaces(tenant):
+                raise Conflict(f"tenant {tenant} is not empty: delete its namespaces first", field="tenant")
+
+    async def _holds_namespaces(self, tenant: str) -> bool:
+        try:
+            return bool(await self._session.children(paths.tenant_policies(tenant)))
+        except NotFound:
+            return False
+
+    async def create_namespace(self, name: NamespaceName, policies: Policies | None = None) -> bool:
+        """True: created. False: it existed, with its own policies. Raises NotFound if the tenant is missing."""
+        try:
+            return await self._create(paths.namespace_policies(name), namespace_steps(name, policies or Policies()))
+        except NotFound as error:
+            raise NotFound(f"there is no tenant {name.tenant}: create it", tenant=name.tenant) from error
+
+    async def exists(self, name: NamespaceName) -> bool:
+        return await self._session.read(paths.namespace_policies(name)) is not None
+
+    async def delete_namespace(self, name: NamespaceName) -> None:
+        """Delete an empty namespace, whichever process does it.
+
+        Raises NamespaceNotFound if there was none at first, Conflict while it holds topics, or partitions that are
+        being deleted.
+        """
+        await self.require(name)
+        while (node := await self._session.read(paths.namespace_policies(name))) is not None:
+            folder = await self._session.read(paths.namespace_names(name))
+            if folder is None:
+                continue  # another deletion was faster
+            steps: list[Step] = [
+                DeleteStep(paths.namespace_names(name), folder.version),
+                DeleteStep(paths.namespace_policies(name), node.version),
+            ]
+            if await self._session.transact(steps) is not WriteStatus.OK and await self._holds_names(name):
+                raise Conflict(f"namespace {name} is not empty: delete its topics first", namespace=str(name))
+
+    async def _holds_names(self, name: NamespaceName) -> bool:
+        try:
+            return bool(await self._session.children(paths.namespace_names(name)))
+        except NotFound:
+            return False
+
+    async def tenants(self) -> list[str]:
+        return await self._session.children(paths.NAMESPACES)
+
+    async def namespaces(self, tenant: str) -> list[NamespaceName]:
+        """Raises NotFound when there is no such tenant."""
+        try:
+            names = await self._session.children(paths.tenant_policies(tenant))
+        except NotFound as error:
+            raise NotFound(f"there is no tenant {tenant}", tenant=tenant) from error
+        return [NamespaceName(tenant, name) for name in names]
+
+    async def require(self, name: NamespaceName) -> None:
+        """Raises NamespaceNotFound."""
+        if not await self.exists(name):
+            raise NamespaceNotFound(f"there is no namespace {name}: create it", namespace=str(name))
+
+    async def _create(self, path: str, steps: list[Step]) -> bool:
+        """Retry until it exists, whichever process created it."""
+        while True:
+            status = await self._session.transact(steps)
+            if status is WriteStatus.OK:
+                return True
+            if await self._session.read(path) is not None:
+                return False
+
+
+def tenant_steps(tenant: str) -> list[Step]:
+    return [CreateStep(paths.tenant_policies(tenant)), CreateStep(paths.tenant_names(tenant))]
+
+
+def namespace_steps(name: NamespaceName, policies: Policies) -> list[Step]:
+    return [
+        CreateStep(paths.namespace_policies(name), encode_policies(policies)),
+        CreateStep(paths.namespace_names(name)),
+    ]

@@ -1,0 +1,307 @@
+"""The live topic owners, storage nodes and metadata services, and every storage directory that ever joined.
+
+A live record is a hint where to connect (`ephemerals` has the rules). A storage cookie is lasting: its directory must
+never come back under another incarnation, and one that is superseded or removed is never chosen for a new ledger
+(hazard 8).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.record_fields import flag, number, numbers_by_name, text
+from oncelog.core.ids import Incarnation
+from oncelog.core.node.starts import JournalEnd, StorageEnd
+from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.records.json_records import decode_record, encode_record
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.ephemerals import EphemeralFolder, Registration
+from oncelog.metadata_store.session.store_session import StoreSession, Versioned, WriteResult, Znode, create_or_write
+from oncelog.metadata_store.session.watch import PathsWatch
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOwner:
+    """host, ports: where other services connect to it. ports: {protocol: port}, for example {"grpc": 6651}.
+
+    since_ms: wall clock at its start, for display. ack_quorum: storage nodes that it needs to serve a topic.
+    write_quorum: members of its new ledgers.
+    advertised: "host:port" of its gRPC for clients; empty: the same as for services.
+    version: see core.process_version.
+    """
+
+    incarnation: Incarnation
+    host: str
+    ports: Mapping[str, int]
+    since_ms: int
+    ack_quorum: int = 1
+    advertised: str = ""
+    version: int = PROCESS_VERSION
+    write_quorum: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStorageNode:
+    """joining: a fresh directory at the address of another one. It is no member and gets no copies until its
+    predecessor was away for a while, or an operator has said so (hazard 74)."""
+
+    incarnation: Incarnation
+    host: str
+    port: int
+    free_bytes: int
+    read_only: bool = False
+    joining: bool = False
+    version: int = PROCESS_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMetadata:
+    """A replica of the metadata service. The one with the lowest number rebalances and repairs."""
+
+    host: str
+    ports: Mapping[str, int]
+    version: int = PROCESS_VERSION
+
+
+class Decommission(Enum):
+    """Whether an operator removes the directory from the cluster (hazard 76)."""
+
+    NO = ""
+    #: its copies are moved to other nodes
+    DRAINING = "draining"
+    #: no ledger names it; a process that starts with it is refused
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCookie:
+    """host, port: the address of the directory. retired: superseded or removed, for ever.
+
+    read_only: an operator wants no new ledger there. It stays set through restarts until an operator clears it.
+    replaced_by: the directory that came to its address. debt: ledgers of a retired or draining directory that live
+    nodes could copy and have not copied yet; None: not counted since its successor registered. own_filesystem: the
+    directory is on a volume, so an empty directory on the disk of the machine is not its replacement
+    (log_storage/directory/volume_mount.py).
+    """
+
+    incarnation: Incarnation
+    host: str
+    port: int
+    retired: bool = False
+    read_only: bool = False
+    replaced_by: Incarnation | None = None
+    debt: int | None = None
+    decommission: Decommission = Decommission.NO
+    own_filesystem: bool = False
+
+
+class Registry:
+    """One per process. Records are listed and watched by `owners`, `storage_nodes` and `metadata`."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+        self.owners = EphemeralFolder(session, paths.OWNERS, encode=_encode_owner, decode=_decode_owner)
+        self.storage_nodes = EphemeralFolder(session, paths.STORAGE, encode=_encode_node, decode=_decode_node)
+        #: The names are ascending numbers of ten digits.
+        self.metadata = EphemeralFolder(session, paths.METADATA, encode=_encode_metadata, decode=_decode_metadata)
+
+    def register_owner(self, owner: LiveOwner) -> Registration[LiveOwner]:
+        return self.owners.registration(owner.incarnation, owner)
+
+    def register_storage_node(self, node: LiveStorageNode) -> Registration[LiveStorageNode]:
+        return self.storage_nodes.registration(node.incarnation, node)
+
+    def register_metadata(self, replica: LiveMetadata) -> Registration[LiveMetadata]:
+        return self.metadata.sequential_registration(replica)
+
+    async def lowest_version(self) -> int:
+        """The lowest process version of all registered processes, after a sync; PROCESS_VERSION if none is registered.
+
+        What older processes would break begins only while this shows that every process knows it (hazard 80).
+        Raises StoreUnavailable.
+        """
+        owners, nodes, replicas = await asyncio.gather(
+            self.owners.live(), self.storage_nodes.live(), self.metadata.live()
+        )
+        versions = [one.version for one in owners.values()]
+        versions += [one.version for one in nodes.values()]
+        versions += [one.version for one in replicas.values()]
+        return min(versions, default=PROCESS_VERSION)
+
+    async def older_than(self, version: int) -> list[str]:
+        """The registered processes of a lower version, after a sync, as kind and "host" or "host:port".
+
+        Raises StoreUnavailable.
+        """
+        owners, nodes, replicas = await asyncio.gather(
+            self.owners.live(), self.storage_nodes.live(), self.metadata.live()
+        )
+        older = [f"owner {one.host}" for one in owners.values() if one.version < version]
+        older += [f"storage node {one.host}:{one.port}" for one in nodes.values() if one.version < version]
+        older += [f"metadata service {one.host}" for one in replicas.values() if one.version < version]
+        return sorted(older)
+
+    async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
+        node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
+        return None if node is None else Versioned(_decode_cookie(node.data), node.version)
+
+    async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
+        """One compare-and-set; ABSENT_VERSION creates. CONFLICT then means that the directory has joined before."""
+        fields = {
+            "incarnation": cookie.incarnation,
+            "host": cookie.host,
+            "port": cookie.port,
+            "retired": cookie.retired,
+            "read_only": cookie.read_only,
+            "replaced_by": cookie.replaced_by,
+            "debt": cookie.debt,
+            "decommission": cookie.decommission.value,
+            "own_filesystem": cookie.own_filesystem,
+        }
+        path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
+        return await create_or_write(self._session, path, encode_record(fields), version=version)
+
+    async def watch_cookie(self, incarnation: Incarnation) -> AsyncGenerator[StorageCookie, None]:
+        """The cookie now, and again whenever it may have changed. No item while there is no cookie."""
+        path = f"{paths.STORAGE_COOKIES}/{incarnation}"
+        async for nodes in PathsWatch(self._session, (path,)):
+            try:
+                if path in nodes:
+                    yield _decode_cookie(nodes[path].data)
+            except CorruptEntry:
+                continue  # counted and logged; the cookie before it stays valid
+
+    async def read_end(self, incarnation: Incarnation) -> Versioned[StorageEnd] | None:
+        """Raises StoreUnavailable, CorruptEntry."""
+        return _stored_end(await self._session.read(f"{paths.STORAGE_ENDS}/{incarnation}"))
+
+    async def read_end_unsynced(self, incarnation: Incarnation) -> Versioned[StorageEnd] | None:
+        """Possibly an older one. Raises StoreUnavailable, CorruptEntry."""
+        return _stored_end(await self._session.read_unsynced(f"{paths.STORAGE_ENDS}/{incarnation}"))
+
+    async def write_end(self, incarnation: Incarnation, end: StorageEnd, *, version: int) -> WriteResult:
+        """One compare-and-set; ABSENT_VERSION creates, also the folder, which an older cluster lacks.
+
+        Raises StoreUnavailable.
+        """
+        if version == ABSENT_VERSION:
+            await self._session.ensure_path(paths.STORAGE_ENDS)
+        fields = {"starts": end.starts, "start_id": end.start_id, **end.end._asdict()}
+        path = f"{paths.STORAGE_ENDS}/{incarnation}"
+        return await create_or_write(self._session, path, encode_record(fields), version=version)
+
+    async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
+        return await self._session.delete(f"{paths.STORAGE_COOKIES}/{incarnation}", version=version)
+
+    async def cookies(self) -> dict[Incarnation, StorageCookie]:
+        """All cookies after a sync. One that cannot be read counts as retired, so that it gets no new ledger."""
+        found: dict[Incarnation, StorageCookie] = {}
+        for name in map(Incarnation, await self._session.children(paths.STORAGE_COOKIES)):
+            try:
+                stored = await self.read_cookie(name)
+            except CorruptEntry:
+                found[name] = StorageCookie(name, "", 0, retired=True)
+            else:
+                if stored is not None:
+                    found[stored.value.incarnation] = stored.value
+        return found
+
+
+def _stored_end(node: Znode | None) -> Versioned[StorageEnd] | None:
+    return None if node is None else Versioned(_decode_end(node.data), node.version)
+
+
+def _decode_end(data: bytes) -> StorageEnd:
+    return decode_record(
+        data,
+        "the end of a storage node's journal",
+        lambda f: StorageEnd(
+            number(f, "starts"), text(f, "start_id"), JournalEnd(number(f, "segment_id"), number(f, "offset"))
+        ),
+    )
+
+
+def _encode_owner(owner: LiveOwner) -> bytes:
+    fields = {"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms}
+    return encode_record(
+        {**fields, "ack_quorum": owner.ack_quorum, "advertised": owner.advertised, "version": owner.version,
+         "write_quorum": owner.write_quorum}
+    )  # fmt: skip
+
+
+def _decode_owner(name: str, data: bytes) -> LiveOwner:
+    return decode_record(
+        data,
+        "an owner's record",
+        lambda f: LiveOwner(
+            Incarnation(name),
+            text(f, "host"),
+            numbers_by_name(f, "ports"),
+            number(f, "since_ms"),
+            number({"ack_quorum": 1} | f, "ack_quorum"),
+            text({"advertised": ""} | f, "advertised"),
+            _version(f),
+            number({"write_quorum": 1} | f, "write_quorum"),
+        ),
+    )
+
+
+def _encode_node(node: LiveStorageNode) -> bytes:
+    fields = {"host": node.host, "port": node.port, "free_bytes": node.free_bytes, "read_only": node.read_only}
+    return encode_record({**fields, "joining": node.joining, "version": node.version})
+
+
+def _decode_node(name: str, data: bytes) -> LiveStorageNode:
+    return decode_record(
+        data,
+        "a storage node's record",
+        lambda f: LiveStorageNode(
+            Incarnation(name),
+            text(f, "host"),
+            number(f, "port"),
+            number(f, "free_bytes"),
+            flag(f, "read_only"),
+            flag({"joining": False} | f, "joining"),
+            _version(f),
+        ),
+    )
+
+
+def _encode_metadata(replica: LiveMetadata) -> bytes:
+    return encode_record({"host": replica.host, "ports": dict(replica.ports), "version": replica.version})
+
+
+def _decode_metadata(_name: str, data: bytes) -> LiveMetadata:
+    return decode_record(
+        data,
+        "a metadata service's record",
+        lambda f: LiveMetadata(text(f, "host"), numbers_by_name(f, "ports"), _version(f)),
+    )
+
+
+def _version(fields: Mapping[str, Any]) -> int:
+    """Raises ValueError."""
+    return number({"version": 1, **fields}, "version")
+
+
+def _decode_cookie(data: bytes) -> StorageCookie:
+    return decode_record(
+        data,
+        "a storage cookie",
+        lambda f: StorageCookie(
+            Incarnation(text(f, "incarnation")),
+            text(f, "host"),
+            number(f, "port"),
+            flag(f, "retired"),
+            flag({"read_only": False} | f, "read_only"),
+            None if f.get("replaced_by") is None else Incarnation(text(f, "replaced_by")),
+            None if f.get("debt") is None else number(f, "debt"),
+            Decommission(text({"decommission": ""} | f, "decommission")),
+            flag({"own_filesystem": False} | f, "own_filesystem"),
+        ),
+    )

@@ -1,0 +1,120 @@
+"""The repairer's progress, written by the elected metadata replica, so that every replica can report it.
+
+Nothing depends on the record: which ledgers need repair follows from their records and from the registrations.
+"""
+
+from dataclasses import asdict, dataclass, fields
+
+from oncelog.core.formats.record_fields import number, text
+from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.metadata_store.records.json_records import decode_record, encode_record
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import StoreSession, create_or_write
+
+#: Stuck ledgers that the progress names.
+STUCK_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRepair:
+    """One ledger that is being repaired. step: JOIN, COPY, ATTEST, RESTORE, SWAP or WHOLE. entries_total: of all its
+    copies."""
+
+    ledger_id: LedgerId
+    topic_id: TopicId
+    step: str
+    entries_done: int = 0
+    entries_total: int = 0
+    began_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StuckRepair:
+    """A ledger that cannot be repaired now, and why."""
+
+    ledger_id: LedgerId
+    topic_id: TopicId
+    reason: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairProgress:
+    """Times are in milliseconds since 1970. The counters are those of the writing replica since it was elected.
+
+    paused: why no ledger is repaired at all; empty while repair runs. oldest_ms: since when the ledger that waits
+    longest needs repair; 0: none does.
+    """
+
+    replica: str = ""
+    updated_ms: int = 0
+    paused: str = ""
+    under_replicated: int = 0
+    unavailable: int = 0
+    lost: int = 0
+    frozen: int = 0
+    queued: int = 0
+    debt: int = 0
+    oldest_ms: int = 0
+    bytes_per_s: int = 0
+    repaired_bytes: int = 0
+    repaired_entries: int = 0
+    repaired_ledgers: int = 0
+    running: tuple[RunningRepair, ...] = ()
+    stuck: tuple[StuckRepair, ...] = ()
+
+
+class RepairStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def read(self) -> RepairProgress | None:
+        """The last progress; None: there was no repairer yet. Raises StoreUnavailable, CorruptEntry."""
+        node = await self._session.read(paths.REPAIR)
+        return None if node is None else decode_record(node.data, "the progress of repair", _decode)
+
+    async def write(self, progress: RepairProgress) -> None:
+        """Replace the record. A write that loses against another one is dropped: the next one is due soon.
+
+        Raises StoreUnavailable.
+        """
+        node = await self._session.read(paths.REPAIR)
+        version = ABSENT_VERSION if node is None else node.version
+        await create_or_write(self._session, paths.REPAIR, encode_record(asdict(progress)), version=version)
+
+
+_NUMBERS = tuple(f.name for f in fields(RepairProgress) if f.type in (int, "int"))
+
+
+def _decode(found: dict[str, object]) -> RepairProgress:
+    running, stuck = found["running"], found["stuck"]
+    assert isinstance(running, list)
+    assert isinstance(stuck, list)
+    return RepairProgress(
+        replica=text(found, "replica"),
+        paused=text(found, "paused"),
+        running=tuple(map(_running, running)),
+        stuck=tuple(map(_stuck, stuck)),
+        **{name: number(found, name) for name in _NUMBERS},
+    )
+
+
+def _running(found: dict[str, object]) -> RunningRepair:
+    return RunningRepair(
+        LedgerId(number(found, "ledger_id")),
+        TopicId(text(found, "topic_id")),
+        text(found, "step"),
+        number(found, "entries_done"),
+        number(found, "entries_total"),
+        number(found, "began_ms"),
+    )
+
+
+def _stuck(found: dict[str, object]) -> StuckRepair:
+    return StuckRepair(
+        LedgerId(number(found, "ledger_id")),
+        TopicId(text(found, "topic_id")),
+        text(found, "reason"),
+        number(found, "since_ms"),
+    )

@@ -1,0 +1,1 @@
+"""The session with ZooKeeper: its meaning, its connection, watches and paths."""

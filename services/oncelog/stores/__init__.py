@@ -1,1 +1,0 @@
-"""Typed stores over ZooKeeper and Redis. No other package imports kazoo or redis."""

@@ -1,0 +1,1 @@
+"""What operators see of an owner: metrics, lists and states of topics."""

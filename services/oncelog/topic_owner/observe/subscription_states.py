@@ -1,0 +1,126 @@
+"""The statistics of a topic's subscriptions as JSON, for operators; names follow Pulsar's where it has the value."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from oncelog.core.acks.digest import state_digest
+from oncelog.core.delivery.consumers import ConnectedConsumer
+from oncelog.core.delivery.subscription import Subscription
+from oncelog.core.ids import SubscriptionNumber
+from oncelog.core.policies.retention_rules import LedgerSpan, backlog_bytes
+from oncelog.core.topic.serving import Serving
+
+Json = Mapping[str, object]
+#: Consumers listed for each subscription; `consumer_count` counts all.
+CONSUMERS_SHOWN_MAX = 100
+#: Subscriptions listed for a topic, and the bytes that they take: an answer has at most 16 MiB, and the properties and
+#: consumers of one subscription take up to 100 KiB.
+SUBSCRIPTIONS_SHOWN_MAX = 1_000
+SHOWN_BYTES_MAX = 4 * 1024 * 1024
+
+
+def subscriptions_of(
+    serving: Serving, *, count_max: int = SUBSCRIPTIONS_SHOWN_MAX, bytes_max: int = SHOWN_BYTES_MAX
+) -> dict[str, Json]:
+    """{name: statistics} of the first ones by name, as many as an answer has room for. Only what is durable counts as
+    acknowledged."""
+    spans, shown, left = serving.space.ledgers.spans(), dict[str, Json](), bytes_max
+    for each in sorted(serving.subscriptions, key=lambda each: each.state.name)[:count_max]:
+        one = _subscription(each, serving, spans)
+        left -= len(each.state.name) + len(json.dumps(one))
+        if left < 0:
+            break
+        shown[each.state.name] = one
+    return shown
+
+
+def ack_state(serving: Serving) -> Json | None:
+    """The durable state of all subscriptions as digests, and the position of the ack chain that it corresponds to.
+    None while the chain does not say yet what was given up of it: the state is ahead of the chain."""
+    state = serving.acks.state
+    if serving.acks.given_up:
+        return None
+    return {
+        "position": str(state.position),
+        "subscriptions": {each.name: state_digest(each) for each in state.subscriptions.values()},
+    }
+
+
+def subscription_of(subscription: Subscription, serving: Serving) -> Json:
+    """The statistics of one."""
+    return _subscription(subscription, serving, serving.space.ledgers.spans())
+
+
+def backlog_of(subscription: Subscription, serving: Serving) -> int:
+    """Messages that are not acknowledged."""
+    acks = subscription.state.acks
+    return serving.log.table.state.next_index - acks.mark_delete - acks.acked_count
+
+
+def largest_backlog(serving: Serving) -> Subscription | None:
+    """The subscription with the most messages that are not acknowledged; None: no subscription has any."""
+    found = max(serving.subscriptions, key=lambda each: backlog_of(each, serving), default=None)
+    return found if found is not None and backlog_of(found, serving) > 0 else None
+
+
+def oldest_unacked_ms(serving: Serving) -> int | None:
+    """When the oldest message that a subscription has not acknowledged was appended (`LogSpace.appended_by_ms`). None:
+    there is none, or the ledgers of former owners are not read yet."""
+    lowest = min((each.state.acks.mark_delete for each in serving.subscriptions), default=None)
+    return None if lowest is None else serving.space.ledgers.appended_by_ms(lowest)
+
+
+def blocked_since_ms(serving: Serving) -> int | None:
+    """Since when a subscription gets no new messages because of its ack state; None: each one gets them."""
+    return min((blocked.since_ms for each in serving.subscriptions if (blocked := each.blocked())), default=None)
+
+
+def name_of(serving: Serving, number: SubscriptionNumber | None) -> str | None:
+    """None for one that was deleted."""
+    return next((each.state.name for each in serving.subscriptions if each.state.number == number), None)
+
+
+def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[LedgerSpan]) -> Json:
+    state = subscription.state
+    delivered, redelivered = subscription.delivered_counts
+    known = state.acks.mark_delete >= serving.space.ledgers.unknown_below
+    acks, blocked, held = state.acks, subscription.blocked(), serving.space.held
+    consumers = list(subscription.consumers)
+    return {
+        "type": subscription.type.name.lower(),
+        "msg_backlog": backlog_of(subscription, serving),
+        "backlog_size": backlog_bytes(spans, acks.mark_delete) if known else None,
+        "oldest_unacked_ms": serving.space.ledgers.appended_by_ms(acks.mark_delete),
+        "unacked_messages": sum(len(each.out.bits) for each in consumers),
+        "mark_delete": acks.mark_delete,
+        "seek_epoch": state.seek_epoch,
+        "msg_out_counter": delivered,
+        "msg_redeliver_counter": redelivered,
+        "redelivered_messages": len(state.redeliveries),
+        "pending_dead_letters": len(state.dead_letters),
+        "dead_letters_wait_for": (subscription.dead_letters.waiting_for or None) if state.dead_letters else None,
+        "ack_state_bytes": state.state_bytes,
+        "ack_ranges": acks.range_count,
+        "is_blocked_on_ack_state_persistent": blocked is not None,
+        "blocked": None if blocked is None else blocked._asdict(),
+        "holds_publishing_since_ms": held.since_ms if held is not None and held.number == state.number else None,
+        "active_consumer": next((each.name for each in consumers if each.generation), None),
+        "generation": state.generation,
+        "role": state.role or None,
+        "properties": dict(state.properties),
+        "consumer_count": len(consumers),
+        "consumers": [_consumer(each) for each in consumers[:CONSUMERS_SHOWN_MAX]],
+    }
+
+
+def _consumer(consumer: ConnectedConsumer) -> Json:
+    return {
+        "consumer_name": consumer.name,
+        "priority": consumer.opening.priority,
+        "active": bool(consumer.generation),
+        "unacked_messages": len(consumer.out.bits),
+        "msg_out_counter": consumer.credit.sent,
+        "msg_redeliver_counter": consumer.redelivered,
+        "available_permits": consumer.credit.left,
+        "role": consumer.opening.role or None,
+    }

@@ -1,0 +1,150 @@
+"""Statistics and internal state of topics as JSON, for operators."""
+
+from collections.abc import Mapping
+from itertools import islice
+
+from oncelog.core.chain.managed_ledger import ManagedLedgerState
+from oncelog.core.ids import Position
+from oncelog.core.topic.serving import Serving
+from oncelog.topic_owner.observe.subscription_states import name_of, subscriptions_of
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+
+Json = Mapping[str, object]
+#: Producers listed, unless a request asks for more; `producer_count` counts all.
+PRODUCERS_SHOWN_MAX = 1000
+
+
+def stats(runner: TopicRunner) -> Json:
+    """The statistics of one topic. Counters start at the takeover by this process."""
+    serving = runner.core.serving
+    waiting = runner.progress.wait_reasons.current(runner.parts.links.reachability.unreachable)
+    shown: dict[str, object] = {
+        "topic": runner.name,
+        "topic_id": runner.topic_id,
+        "phase": runner.core.phase.value,
+        "owner_epoch": runner.owner_epoch,
+        "waiting": None if waiting is None else waiting.as_json(),
+        "unavailable": runner.progress.unavailable.as_json(),
+        "takeovers": [
+            {
+                "owner_epoch": record.owner_epoch,
+                "began_ms": record.began_ms,
+                "ms": round(record.total_ms, 2),
+                "replayed_entries": record.replayed_entries,
+                "phases_ms": {phase: round(ms, 2) for phase, ms in record.phases_ms.items()},
+            }
+            for record in runner.trace.finished
+        ],
+    }
+    if serving is not None:
+        state, held = serving.log.table.state, serving.space.held
+        shown |= {
+            "deduplication_enabled": serving.log.table.dedup_enabled,
+            "message_count": state.next_index,
+            "first_index": serving.subscriptions.log.first_index,
+            "publishing": serving.space.publishing,
+            "held_since_ms": None if held is None else held.since_ms,
+            "held_by": None if held is None else name_of(serving, held.number),
+            "last_position": str(state.position),
+            "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
+            "producer_count": len(state.producers),
+            "recent_batches": {
+                "bytes": state.producers.bytes,
+                "bytes_max": state.producers.bytes_max,
+                "producers": state.producers.remembering,
+                "evicted": state.producers.evicted,
+            },
+            "connected_producer_count": len(serving.sessions.open_sessions),
+            "entries_in_flight": len(serving.log.in_flight),
+            "subscription_count": sum(1 for _ in serving.subscriptions),
+            "subscriptions": subscriptions_of(serving),
+        }
+    return shown
+
+
+def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX) -> Json:
+    """Producers, ledgers and the snapshot of one topic."""
+    serving = runner.core.serving
+    record = runner.core.ownership.record
+    shown: dict[str, object] = {
+        "owner": record.owner,
+        "record_version": runner.core.ownership.version,
+        "ledger_count": record.ledger_count,
+        "ledgers": [{"ledger_id": ledger_id, "base_index": base_index} for ledger_id, base_index in record.ledgers],
+        "ledger_pages": [
+            {"first": page.first, "last": page.last, "base_index": page.base_index, "ledgers": page.ledgers}
+            for page in record.pages
+        ],
+        "cache": {"bytes": runner.cache.bytes, "hits": runner.cache.hits, "misses": runner.cache.misses},
+    }
+    if serving is not None:
+        shown |= {
+            "open_ledger": _open_ledger(serving),
+            "snapshot": _snapshot(serving),
+            "producers": _producers(serving, producers_max),
+        }
+    return shown
+
+
+def _open_ledger(serving: Serving) -> Json:
+    ledgers = serving.log.ledgers
+    writer = ledgers.writer
+    # While the next ledger is being opened, its state is more precise.
+    state = ledgers.next.state.value if ledgers.state is ManagedLedgerState.OPENING else ledgers.state.value
+    if writer is None:
+        return {"state": state}
+    return {
+        "state": state,
+        "ledger_id": writer.ledger_id,
+        "last_add_confirmed": writer.last_add_confirmed,
+        "entries": writer.next_entry,
+        "bytes": writer.length,
+        "members": list(writer.metadata.members),
+        "members_present": list(writer.present),
+    }
+
+
+def _snapshot(serving: Serving) -> Json:
+    cursor = serving.cursor
+    position, at_ms = cursor.taken
+    return {
+        "number": cursor.number,
+        "position": _shown(position),
+        "taken_ms": at_ms if position is not None else None,
+        "entries_since": cursor.entries_since,
+        "state": cursor.state.value,
+        "entries_max": cursor.settings.entries_max,
+        "interval_ms": cursor.settings.interval_ms,
+        "ledgers": [
+            {
+                "ledger_id": link.ledger_id,
+                "base": _shown(base.log if (base := cursor.bases.get(link.ledger_id)) else None),
+            }
+            for link in cursor.record.ledgers
+        ],
+        "trim_bound": _shown(cursor.trim_bound()),
+    }
+
+
+def _producers(serving: Serving, producers_max: int) -> list[Json]:
+    table = serving.log.table
+    return [
+        {
+            "name": producer.name,
+            "producer_id": pid,
+            "generation": producer.generation,
+            "role": producer.role or None,
+            "mode": producer.mode.name.lower(),
+            "accepted": producer.persisted if table.settled(pid) else table.accepted_of(pid),
+            "persisted": producer.persisted,
+            "recent_batches_count": len(producer.recent_batches),
+            "recent_floor": producer.recent_floor,
+            "last_activity_ms": producer.last_activity_ms,
+            "connected": serving.sessions.connected(pid),
+        }
+        for pid, producer in list(islice(table.state.producers.items(), producers_max))
+    ]
+
+
+def _shown(position: Position | None) -> str | None:
+    return None if position is None else str(position)

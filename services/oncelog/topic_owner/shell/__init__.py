@@ -1,0 +1,1 @@
+"""The shell of the topic cores: performs their effects on ZooKeeper and storage nodes."""

@@ -1,0 +1,221 @@
+"""Performs what the subscriptions of a topic ask for: reads of messages, and reports to the streams of consumers.
+
+Calls are numbered for each topic, because its core does not distinguish streams.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from oncelog.core.acks.index_ranges import count_of
+from oncelog.core.delivery.events import (
+    AdminRequest,
+    AnswerAck,
+    AnswerAdmin,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerActive,
+    ConsumerDetached,
+    ConsumerOpening,
+    ConsumerOpeningAbandoned,
+    DeliverMessages,
+    EndConsumer,
+    MessagesEvicted,
+    MessagesRead,
+    PublishDeadLetter,
+    ReadMessages,
+    RecallMessages,
+    ResolveDeadLetterTopic,
+    SeekRequested,
+    Subscribed,
+    SubscriptionSought,
+)
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
+from oncelog.rpc.consumer_codec import ReportedEvent
+from oncelog.topic_owner.shell.dead_letter_shell import DeadLetterShell
+from oncelog.topic_owner.shell.delivery_gate import DeliveryLease
+from oncelog.topic_owner.shell.message_reads import MessageReads
+
+if TYPE_CHECKING:
+    from oncelog.topic_owner.shell.topic_runner import TopicRunner
+
+#: What a connected consumer is told, beside the answers to its calls.
+Report = DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
+
+
+class ConsumerSink(Protocol):
+    """The stream of one client's consumers."""
+
+    def subscribed(self, answer: AnswerSubscribe, runner: "TopicRunner") -> None: ...
+    def sought(self, answer: AnswerSeek, runner: "TopicRunner") -> None: ...
+    def reported(self, event: ReportedEvent) -> None: ...
+    def ended(self, event: EndConsumer, runner: "TopicRunner") -> None: ...
+
+
+class ConsumerEffects:
+    """The consumers of one topic, as its shell knows them."""
+
+    def __init__(self, runner: "TopicRunner", start: Callable[[Coroutine[None, None, None]], None]) -> None:
+        """start: begins work that ends with the topic."""
+        self._runner = runner
+        self._start = start
+        self._reads = MessageReads(runner)
+        self._lease = DeliveryLease[Report | AnswerSeek](
+            runner.ownership_proofs, start=start, send=self._send, refused=self._end_all
+        )
+        self._numbers = count(1)
+        #: {call: where its answer goes}
+        self._calls: dict[int, ConsumerSink] = {}
+        #: {call of an administrator: its answer; None: the change is durable}
+        self._administering: dict[int, asyncio.Future[OncelogError | None]] = {}
+        #: {consumer: (where its reports go, its subscription)}
+        self._consumers: dict[ConsumerNumber, tuple[ConsumerSink, SubscriptionNumber]] = {}
+        dead_letters = DeadLetterShell(runner, start)
+        #: {type of an effect: what performs it}
+        self.performers: dict[type, Callable[[Any], None]] = {
+            AnswerSubscribe: self._answer_subscribe,
+            AnswerAdmin: self._answer_admin,
+            EndConsumer: self._end,
+            ReadMessages: self._read,
+            **dict.fromkeys((DeliverMessages, AnswerAck, RecallMessages), self._report),
+            **dict.fromkeys((ConsumerActive, SubscriptionSought, AnswerSeek), self._report),
+            MessagesEvicted: self._count_evicted,
+            ResolveDeadLetterTopic: dead_letters.resolve,
+            PublishDeadLetter: dead_letters.publish,
+        }
+
+    @property
+    def any_attached(self) -> bool:
+        return bool(self._consumers)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def new_call(self) -> int:
+        """A number for a request. Of two openings of one consumer, the higher one came later."""
+        return next(self._numbers)
+
+    def expect(self, call: int, sink: ConsumerSink) -> None:
+        """The answer to this request goes to this stream."""
+        self._calls[call] = sink
+
+    def open(self, opening: ConsumerOpening) -> None:
+        self._runner.post(opening)
+
+    def seek(self, request: SeekRequested) -> None:
+        self._runner.post(request)
+
+    async def administer(self, request: AdminRequest) -> None:
+        """Return when the change is durable. Raises the error that the topic answers with."""
+        call = next(self._numbers)
+        answer = self._administering[call] = asyncio.get_running_loop().create_future()
+        self._runner.post(replace(request, call=call))
+        try:
+            error = await answer
+        finally:
+            self._administering.pop(call, None)
+        if error is not None:
+            raise error
+
+    def abandon(self, call: int) -> None:
+        """The stream of this request is gone."""
+        if self._calls.pop(call, None) is not None:
+            self._runner.post(ConsumerOpeningAbandoned(call))
+
+    def close(self) -> None:
+        """The topic has ended here."""
+        for report in self._lease.close():
+            self._drop(report)
+
+    def detach(self, consumer: ConsumerNumber, *, lost: bool) -> None:
+        if self._consumers.pop(consumer, None) is not None:
+            self._runner.post(ConsumerDetached(consumer, lost))
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _answer_subscribe(self, effect: AnswerSubscribe) -> None:
+        sink, result = self._calls.pop(effect.call, None), effect.result
+        if sink is None:
+            if isinstance(result, Subscribed):  # its stream ended while this answer was on its way
+                self._runner.post(ConsumerDetached(result.consumer, lost=True))
+            return
+        if isinstance(result, Subscribed):
+            self._consumers[result.consumer] = sink, result.number
+        sink.subscribed(effect, self._runner)
+
+    def _report(self, effect: Report | AnswerSeek) -> None:
+        self._lease.report(effect, delivers=isinstance(effect, DeliverMessages))
+
+    def _send(self, effect: Report | AnswerSeek) -> None:
+        if isinstance(effect, AnswerSeek):
+            self._answer_seek(effect)
+            return
+        known = self._consumers.get(effect.consumer)
+        if known is not None:
+            if isinstance(effect, DeliverMessages):
+                self._count(effect)
+            known[0].reported(ReportedEvent(self._runner.owner_epoch, effect))
+        else:
+            self._drop(effect)
+
+    def _drop(self, effect: Report | AnswerSeek) -> None:
+        """The consumer is gone: what its stream has taken for this report does not wait any more."""
+        if isinstance(effect, DeliverMessages):
+            effect.outbox.give_back(effect.cost_bytes)
+
+    def _count(self, effect: DeliverMessages) -> None:
+        delivered, again = self._runner.parts.metrics.counts.delivered, len(effect.delivery_counts)
+        delivered["first"] += sum(count_of(each.ranges) for each in effect.entries) - again
+        delivered["again"] += again
+
+    def _count_evicted(self, effect: MessagesEvicted) -> None:
+        self._runner.parts.metrics.counts.evicted[effect.reason.name.lower()] += effect.count
+
+    def _answer_seek(self, effect: AnswerSeek) -> None:
+        sink = self._calls.pop(effect.call, None)
+        if sink is not None:
+            sink.sought(effect, self._runner)
+        else:
+            result = effect.result
+            self._answer_admin(AnswerAdmin(effect.call, result if isinstance(result, OncelogError) else None))
+
+    def _answer_admin(self, effect: AnswerAdmin) -> None:
+        waiting = self._administering.get(effect.call)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(effect.error)
+
+    def _end(self, effect: EndConsumer) -> None:
+        known = self._consumers.pop(effect.consumer, None)
+        if known is not None:
+            known[0].ended(effect, self._runner)
+
+    def _read(self, effect: ReadMessages) -> None:
+        self._start(self._read_messages(effect))
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    async def _read_messages(self, effect: ReadMessages) -> None:
+        try:
+            found = await self._reads.read(effect)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            # Send the error to the consumers. Without it, they cannot distinguish this from the end of the log.
+            self._fail(effect.number, await self._runner.why(error))
+            found = MessagesRead(effect.number, effect.first_index, ())
+        self._runner.post(found)
+
+    def _fail(self, number: SubscriptionNumber, error: OncelogError) -> None:
+        """End the consumers of a subscription whose next message cannot be read. A new one makes the next attempt."""
+        self._lose([consumer for consumer, (_, of) in self._consumers.items() if of == number], error)
+
+    def _end_all(self, error: OncelogError) -> None:
+        """This owner could not prove itself: every consumer looks the topic up again, and keeps what it holds."""
+        self._lose(list(self._consumers), error)
+
+    def _lose(self, consumers: Sequence[ConsumerNumber], error: OncelogError) -> None:
+        for consumer in consumers:
+            self._end(EndConsumer(consumer, error))
+            self._runner.post(ConsumerDetached(consumer, lost=True))

@@ -1,0 +1,425 @@
+"""Performs the effects of a topic's core on ZooKeeper and on storage nodes, and posts the responses as events.
+
+Reads are retried until they are answered, because they change nothing. Writes are attempted once: a write without a
+definite answer is UNKNOWN, and the core decides what follows.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from oncelog.core.access import Grants
+from oncelog.core.chain.managed_ledger import CloseLedger, LedgerCloseAnswered
+from oncelog.core.chain.next_ledger import (
+    ClaimLedgerId,
+    CreateLedger,
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+)
+from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.errors import (
+    CorruptEntry,
+    EntriesLost,
+    IdsExhausted,
+    InvalidArgument,
+    LedgerUnavailable,
+    LogHole,
+    NotFound,
+    StoreUnavailable,
+    UnreadableEntry,
+)
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.ledger_page import ListPage
+from oncelog.core.formats.topic_record import DEDUP_CURSOR
+from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.recovery import (
+    FenceMember,
+    LedgerRead,
+    LedgerWritten,
+    ReadLedger,
+    RecoveryAdd,
+    RecoveryRead,
+    WriteLedger,
+)
+from oncelog.core.names import parse_topic
+from oncelog.core.policies.ack_state_limit import PausePolicy
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.topic_events.effects import (
+    AllocateProducerId,
+    CheckPageSupport,
+    DeletePages,
+    ReadCursorRecord,
+    ReadEntries,
+    ReadLedgerPage,
+    TopicEffect,
+    WriteCursorRecord,
+)
+from oncelog.core.topic_events.events import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    DedupToggled,
+    EntriesRead,
+    EntriesUnavailable,
+    EntryUnreadable,
+    LedgerPageRead,
+    PageSupportChecked,
+    PoliciesChanged,
+    ProducerIdAllocated,
+    ProducerIdRefused,
+    TopicEvent,
+)
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.policies import EffectivePolicies
+from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.store_session import WriteResult
+from oncelog.runtime.tasks import start
+from oncelog.storage_client.reader import missing_entries, read_entries
+from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.topic_owner.shell.id_source import IdSource
+from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.shell.metadata_calls import MetadataCalls
+from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.shell.store_clock import StoreClock
+from oncelog.topic_owner.shell.wait_reasons import WaitReasons
+
+logger = logging.getLogger(__name__)
+
+READ_RETRY_MS = 100
+CORRUPT_RETRY_MS = 1000
+EXHAUSTED_RETRY_MS = 5000
+#: Entries of a takeover in one step: one chunk of a snapshot, or this many to replay.
+STEP_BYTES, STEP_ENTRIES = 256 * 1024 + 1024, 1000
+NEXT_LEDGER_ID = "an id for the next ledger"
+T = TypeVar("T")
+#: A record that does not exist, and the version that creates it.
+_ABSENT = (None, ABSENT_VERSION)
+Post = Callable[[TopicEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerParts:
+    """The parts of one owner that all its topics share."""
+
+    topics: TopicStore
+    cursors: CursorStore
+    ledgers: LedgerStore
+    links: StorageLinks
+    routes: LedgerRoutes
+    ledger_ids: IdSource
+    producer_ids: IdSource
+    policies: PolicyStore
+    metrics: OwnerMetrics
+    clock: StoreClock
+    metadata: MetadataCalls = field(default_factory=MetadataCalls)
+
+
+class EffectExecutor:
+    """Performs one topic's effects on ZooKeeper and storage nodes."""
+
+    def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post, wait_reasons: WaitReasons) -> None:
+        self.topic_id = topic_id
+        self.parts = parts
+        self._post = post
+        self._wait_reasons = wait_reasons
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: requests to members, repeated until they answer: cancelled once the step of the takeover is over
+        self._of_members: set[asyncio.Task[None]] = set()
+        #: what the topic's namespace grants to roles; None: not known yet
+        self.grants: Grants | None = None
+        self._follows_policies = False
+        #: {type of an effect: what performs it}
+        self.performers: dict[type, Callable[[Any], None]] = {
+            ReadTopicRecord: partial(self._begin, self._read_topic_record),
+            WriteTopicRecord: partial(self._begin, self._write_topic_record),
+            ReadCursorRecord: partial(self._begin, self._read_cursor_record),
+            WriteCursorRecord: partial(self._begin, self._write_cursor_record),
+            ReadLedger: partial(self._begin, self._read_ledger),
+            WriteLedger: partial(self._begin, self._write_ledger),
+            ClaimLedgerId: partial(self._begin, self._claim_ledger_id),
+            CreateLedger: partial(self._begin, self._create_ledger),
+            CloseLedger: partial(self._begin, self._close_ledger),
+            DeleteLedgers: partial(self._begin, self._delete_ledgers),
+            ReadLedgerPage: partial(self._begin, self._read_page),
+            CheckPageSupport: partial(self._begin, self._check_page_support),
+            DeletePages: partial(self._begin, self._delete_pages),
+            AllocateProducerId: partial(self._begin, self._allocate_producer_id),
+            ReadEntries: partial(self._begin, self._read_entries),
+            FenceMember: partial(self._ask_member, self._fence),
+            RecoveryRead: partial(self._ask_member, self._recovery_read),
+            RecoveryAdd: partial(self._ask_member, self._recovery_add),
+        }
+
+    def _begin(self, perform: Callable[[Any], Coroutine[None, None, None]], effect: TopicEffect) -> None:
+        self._track(perform(effect), self._tasks)
+
+    def _ask_member(self, perform: Callable[[Any], Coroutine[None, None, None]], effect: TopicEffect) -> None:
+        self._track(perform(effect), self._of_members)
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Other work of this topic, which ends with it."""
+        self._track(work, self._tasks)
+
+    def _track(self, work: Coroutine[None, None, None], group: "set[asyncio.Task[None]]") -> None:
+        task = start(work, what="a topic's effect")
+        group.add(task)
+        task.add_done_callback(group.discard)
+
+    def cancel_member_requests(self) -> None:
+        """A step of the takeover is over: members that have not answered for it need not any more."""
+        for task in self._of_members:
+            task.cancel()
+
+    def cancel(self) -> None:
+        for task in (*self._tasks, *self._of_members):
+            task.cancel()
+
+    # --- ids ----------------------------------------------------------------------------------------------------------
+
+    async def _claim_ledger_id(self, effect: ClaimLedgerId) -> None:
+        self._post(LedgerIdClaimed(effect.purpose, await self._ledger_id()))
+
+    async def _allocate_producer_id(self, effect: AllocateProducerId) -> None:
+        self._post(await self._producer_id(effect.allocation))
+
+    async def _producer_id(self, allocation: int) -> ProducerIdAllocated | ProducerIdRefused:
+        """Without an id only this opening fails."""
+        try:
+            return ProducerIdAllocated(allocation, ProducerId(await self.parts.producer_ids.next_id()))
+        except IdsExhausted as error:
+            self.parts.metrics.counts.event("ids_exhausted")
+            logger.error("no producer can be opened under a new name: %s", error.message)
+            return ProducerIdRefused(allocation, error)
+
+    async def _ledger_id(self) -> LedgerId:
+        """Wait until the counter is repaired if it is exhausted: without an id no ledger can be opened."""
+        while True:
+            try:
+                ledger_id = LedgerId(await self.parts.ledger_ids.next_id())
+            except IdsExhausted as error:
+                self.parts.metrics.counts.event("ids_exhausted")
+                self._wait_reasons.failed(NEXT_LEDGER_ID, error)
+                logger.error("no ledger can be opened: %s", error.message)
+                await asyncio.sleep(EXHAUSTED_RETRY_MS / 1000)
+            else:
+                self._wait_reasons.answered(NEXT_LEDGER_ID)
+                return ledger_id
+
+    # --- storage nodes ------------------------------------------------------------------------------------------------
+
+    async def _fence(self, effect: FenceMember) -> None:
+        self._post(await self.parts.links.fence(effect.member, effect.ledger_id))
+
+    async def _recovery_read(self, effect: RecoveryRead) -> None:
+        links = self.parts.links
+        self._post(await links.recovery_read(effect.member, effect.ledger_id, effect.first, effect.count))
+
+    async def _recovery_add(self, effect: RecoveryAdd) -> None:
+        self._post(await self.parts.links.recovery_add(effect.member, effect.ledger_id, effect.entries))
+
+    async def _read_entries(self, effect: ReadEntries) -> None:
+        ledger_id = effect.metadata.ledger_id
+        try:
+            pages = read_entries(
+                self.parts.links, effect.metadata, effect.first, effect.last, headers_only=effect.headers_only,
+                record=self.parts.ledgers.record,
+            )  # fmt: skip
+            async for entries in pages:
+                for some in _in_steps(entries):
+                    self._post(EntriesRead(ledger_id, some))
+                    await asyncio.sleep(0)
+        except LedgerUnavailable as error:
+            logger.warning("topic %s waits for entries: %s", self.topic_id, error.message)
+            first, last, waiting_for = missing_entries(error)
+            self._post(EntriesUnavailable(ledger_id, first, last, error.message, waiting_for))
+        except (EntriesLost, LogHole, UnreadableEntry) as error:
+            details = {"entry_id": effect.first, "first": effect.first} | error.details
+            at = details["first"] if isinstance(error, EntriesLost) else details["entry_id"]
+            members = tuple(error.members.items()) if isinstance(error, UnreadableEntry) else ()
+            first, last = EntryId(int(at or 0)), EntryId(int(error.details.get("last") or at or 0))
+            self._post(EntryUnreadable(ledger_id, first, error.message, members, error.code, last))
+
+    # --- ZooKeeper ----------------------------------------------------------------------------------------------------
+
+    async def _until_answered(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
+        """Retry a read until it is answered. what: the name of the record in errors and logs."""
+        while True:
+            try:
+                answer = await read()
+            except StoreUnavailable as error:
+                self._wait_reasons.failed(what, error)
+                logger.warning("cannot read %s, will retry: %s", what, error.message)
+                await asyncio.sleep(READ_RETRY_MS / 1000)
+            except CorruptEntry as error:
+                # Nothing can be decided without it. The topic continues once the record is repaired.
+                self._wait_reasons.failed(what, error)
+                logger.error("%s is damaged: %s", what, error.message)
+                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+            else:
+                self._wait_reasons.answered(what)
+                return answer
+
+    def follow_policies(self, name: str) -> None:
+        """Watch the policies of the topic of this name, unless they are watched already."""
+        if not self._follows_policies:
+            self._follows_policies = True
+            self.start(self._follow_policies(name))
+
+    async def _follow_policies(self, name: str) -> None:
+        """Post the policies, and keep the grants, now and at each change.
+
+        Ends when it is cancelled, or when the session is closed because the process ends.
+        """
+        topic = parse_topic(name)
+        while True:
+            try:
+                async for policies in self.parts.policies.watch(topic, self.topic_id):
+                    self.grants = policies.grants
+                    self._post(DedupToggled(policies.deduplication.value))
+                    self._post(PoliciesChanged(_of_topic(policies)))
+            except StoreUnavailable:
+                return
+            except CorruptEntry as error:
+                logger.error("a policy is damaged; the previous one stays in force: %s", error.message)
+                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+
+    async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
+        """Read the record of a ledger of this topic. Raises LogHole when there is none."""
+        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
+        if stored is None:
+            raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
+        return stored.value
+
+    async def page(self, name: LedgerId) -> ListPage | None:
+        """Read a page of the topic's list of ledgers; None: there is no such record."""
+        return await self._until_answered(
+            f"page {name} of the list of ledgers", lambda: self.parts.topics.pages.read(self.topic_id, name)
+        )
+
+    async def _read_page(self, effect: ReadLedgerPage) -> None:
+        self._post(LedgerPageRead(effect.name, await self.page(effect.name)))
+
+    async def _check_page_support(self, _effect: CheckPageSupport) -> None:
+        older = await self._until_answered("the registered processes", self.parts.topics.pages.unsupported_by)
+        if older:
+            message = "topic %s keeps all its ledgers in one record until these processes are upgraded: %s"
+            logger.warning(message, self.topic_id, ", ".join(older))
+        self._post(PageSupportChecked(not older))
+
+    async def _delete_pages(self, effect: DeletePages) -> None:
+        """Pages that a crash has left are deleted, too: all that are below the floor."""
+        pages, topic_id = self.parts.topics.pages, self.topic_id
+        try:
+            for name in await pages.names(topic_id):
+                page = await pages.read(topic_id, name) if name < effect.below else None
+                if page is not None and page.ledgers[-1].ledger_id < effect.below:
+                    await self.parts.ledgers.delete_all([ledger.ledger_id for ledger in page.ledgers])
+                    await pages.delete(topic_id, name)
+        except (StoreUnavailable, CorruptEntry) as error:
+            logger.warning("trimmed pages of topic %s stay until the next trim: %s", self.topic_id, error.message)
+
+    async def _read_topic_record(self, _effect: ReadTopicRecord) -> None:
+        stored = await self._until_answered("the topic record", lambda: self.parts.topics.read(self.topic_id))
+        self._post(TopicRecordRead(*(stored or _ABSENT)))
+
+    async def _read_cursor_record(self, _effect: ReadCursorRecord) -> None:
+        stored = await self._until_answered(
+            "the record of the dedup cursor", lambda: self.parts.cursors.read(self.topic_id, DEDUP_CURSOR)
+        )
+        self._post(CursorRecordRead(*(stored or _ABSENT)))
+
+    async def _read_ledger(self, effect: ReadLedger) -> None:
+        ledger_id = effect.ledger_id
+        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
+        self._post(LedgerRead(ledger_id, *(stored or _ABSENT)))
+
+    async def _create_ledger(self, effect: CreateLedger) -> None:
+        created = await _attempt(_created(self.parts.ledgers.create(effect.metadata)))
+        self._post(LedgerCreated(effect.purpose, effect.metadata.ledger_id, created.status))
+
+    async def _close_ledger(self, effect: CloseLedger) -> None:
+        written = await _attempt(self.parts.ledgers.write(effect.metadata, version=effect.version))
+        self._post(LedgerCloseAnswered(effect.purpose, effect.metadata.ledger_id, written.status))
+        if written.status is WriteStatus.OK:
+            self.parts.routes.forget(effect.metadata.ledger_id)
+
+    async def _write_topic_record(self, effect: WriteTopicRecord) -> None:
+        written = await _attempt(self.parts.topics.write(effect.record, version=effect.version, page=effect.page))
+        self._post(TopicRecordWritten(written.status, written.version))
+
+    async def _write_cursor_record(self, effect: WriteCursorRecord) -> None:
+        cursors, record, version = self.parts.cursors, effect.record, effect.version
+        written = await _attempt(cursors.write(self.topic_id, DEDUP_CURSOR, record, version=version))
+        self._post(CursorRecordWritten(written.status, written.version))
+
+    async def _write_ledger(self, effect: WriteLedger) -> None:
+        written = await _attempt(self.parts.ledgers.write(effect.metadata, version=effect.version))
+        self._post(LedgerWritten(effect.ledger_id, written.status, written.version))
+
+    async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
+        """Delete the records of ledgers that no list names any more."""
+        try:
+            count = await self.parts.ledgers.delete_all(effect.ledger_ids)
+        except StoreUnavailable as error:
+            logger.warning("records of trimmed ledgers may not have been deleted: %s", error.message)
+        else:
+            logger.info("the records of %d ledgers were deleted", count)
+
+
+def _of_topic(policies: EffectivePolicies) -> TopicPolicies:
+    quota, ttl_s = policies.backlog_quota.value, policies.message_ttl_s.value
+    return TopicPolicies(
+        policies.retention.value,
+        ttl_s * 1000 if ttl_s else None,
+        None if quota.bytes_max is None and quota.age_ms_max is None else quota,
+        PausePolicy(
+            policies.dispatcher_pause_on_ack_state_persistent_enabled.value,
+            policies.max_unacked_ranges_to_persist.value,
+            policies.ack_state_bytes_max.value,
+        ),
+    )
+
+
+async def _created(create: Awaitable[WriteStatus]) -> WriteResult:
+    return WriteResult(await create)
+
+
+def _in_steps(entries: list[tuple[EntryId, Buffer]]) -> Iterator[list[tuple[EntryId, Buffer]]]:
+    """The same entries in lists that the topic folds within a few milliseconds, so that other topics go on."""
+    some: list[tuple[EntryId, Buffer]] = []
+    size = 0
+    for entry in entries:
+        if some and (size + len(entry[1]) > STEP_BYTES or len(some) == STEP_ENTRIES):
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += len(entry[1])
+    if some:
+        yield some
+
+
+def _ledger(ledger_id: LedgerId) -> str:
+    return f"the record of ledger {ledger_id}"
+
+
+async def _attempt(write: Awaitable[WriteResult]) -> WriteResult:
+    try:
+        return await write
+    except StoreUnavailable:
+        return WriteResult(WriteStatus.UNKNOWN)
+    except InvalidArgument as error:
+        # A record that is too large for ZooKeeper was not written. Only its topic stops.
+        logger.error("cannot write a record: %s", error.message)
+        await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+        return WriteResult(WriteStatus.CONFLICT)
+    except NotFound:
+        # The parent does not exist, so nothing was written. The core reads the topic record next.
+        return WriteResult(WriteStatus.CONFLICT)

@@ -1,0 +1,282 @@
+"""A topic's log as readers see it: the next ledger, how far each ledger may be read, and start positions.
+
+A CLOSED ledger ends where its record says, the open one at last_add_confirmed. A trimmed ledger is skipped: the log
+begins behind it.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oncelog.core.errors import EntriesLost, LogHole, TopicLoading, UnreadableEntry
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
+from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
+from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, read_entry
+from oncelog.topic_owner.shell.ledger_list import LedgerList
+
+if TYPE_CHECKING:
+    from oncelog.topic_owner.shell.topic_runner import TopicRunner
+
+
+#: Entries in a row that a search passes because no storage node can give them.
+PASSED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableRange:
+    """Entries first..last of one ledger, all confirmed."""
+
+    metadata: LedgerMetadata
+    first: EntryId
+    last: EntryId
+
+
+class LogView:
+    """The view of one reader. It caches the records of CLOSED ledgers: their end never changes, and `record` replaces
+    the copy when a member that was swapped out does not give an entry."""
+
+    def __init__(self, runner: "TopicRunner", *, timeout_ms: int = UNAVAILABLE_AFTER_MS) -> None:
+        """timeout_ms: how long an entry is waited for that no storage node gives."""
+        self._runner = runner
+        self._timeout_ms = timeout_ms
+        self._closed: dict[LedgerId, LedgerMetadata] = {}
+
+    @property
+    def _list(self) -> LedgerList:
+        return self._runner.ledger_list
+
+    async def _metadata(self, ledger_id: LedgerId) -> LedgerMetadata:
+        serving = self._runner.core.serving
+        writer = serving.log.ledgers.writer if serving is not None else None
+        if writer is not None and writer.ledger_id == ledger_id:
+            # Otherwise each reader at the end would ask ZooKeeper for every entry, and stop while ZooKeeper is away.
+            return writer.metadata
+        known = self._closed.get(ledger_id)
+        if known is None:
+            known = await self._runner.ledger(ledger_id)
+            if known.state is LedgerState.CLOSED:
+                self._closed[ledger_id] = known
+        return known
+
+    async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """The ledger's record after a sync, for reads of entries; None: there is none. Raises StoreUnavailable."""
+        found = await self._runner.parts.ledgers.record(ledger_id)
+        if found is not None and found.state is LedgerState.CLOSED:
+            self._closed[ledger_id] = found
+        return found
+
+    def is_trimmed(self, ledger_id: LedgerId) -> bool:
+        """Whether the log begins behind this ledger, so that its record may be deleted."""
+        first = self._list.first
+        return first is None or ledger_id < first.ledger_id
+
+    async def _has_left(self, ledger_id: LedgerId) -> bool:
+        """Whether the list does not name this ledger any more: it leaves the list before its record is deleted."""
+        link = await self._list.at_or_behind(ledger_id)
+        return link is None or link.ledger_id != ledger_id
+
+    def trimmed_below(self, position: Position) -> int:
+        """The index of the log's first message, if the ledger of `position` was trimmed; else 0."""
+        first = self._list.first
+        return first.base_index if first is not None and position.ledger_id < first.ledger_id else 0
+
+    def known(self, metadata: LedgerMetadata) -> LedgerMetadata:
+        """The newest record of this ledger that was read."""
+        return self._closed.get(metadata.ledger_id, metadata)
+
+    async def _last(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, EntryId]:
+        """The last entry of a ledger that may be read now; -1: none."""
+        confirmed = self._runner.progress.confirmed
+        metadata = await self._metadata(ledger_id)
+        if metadata.state is LedgerState.CLOSED:
+            return metadata, metadata.end
+        return metadata, confirmed.entry_id if confirmed.ledger_id == ledger_id else EntryId(-1)
+
+    async def next_range(self, at: Position) -> tuple[Position, ReadableRange | None]:
+        """Return (the next entry to read at or behind `at`, the entries there); None: there are no more now."""
+        begin = at.ledger_id
+        while (link := await self._list.at_or_behind(begin)) is not None:
+            ledger_id = link.ledger_id
+            first = at.entry_id if ledger_id == at.ledger_id else EntryId(0)
+            if ledger_id > self._runner.progress.confirmed.ledger_id:
+                return Position(ledger_id, first), None
+            try:
+                metadata, last = await self._last(ledger_id)
+            except LogHole:
+                if await self._has_left(ledger_id):
+                    continue
+                raise
+            if first <= last:
+                return Position(ledger_id, first), ReadableRange(metadata, first, last)
+            at, begin = Position(ledger_id, first), LedgerId(ledger_id + 1)
+        return at, None
+
+    async def start_of(self, start: StartAt) -> tuple[Position, int]:
+        """Return (the first entry to read, batch index of the first message to deliver from it)."""
+        match start:
+            case StartEdge.EARLIEST:
+                return Position(LedgerId(-1), EntryId(0)), 0
+            case StartEdge.LATEST:
+                confirmed = self._runner.progress.confirmed
+                return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 1)), 0
+            case StartMessage(position, batch_index, inclusive):
+                return position, batch_index + (0 if inclusive else 1)
+            case StartTime(time_ms):
+                return await self._first_at(time_ms), 0
+            case StartIndex(number):
+                return await self.entry_of_index(number)
+
+    async def _first_at(self, time_ms: int) -> Position:
+        """The first entry appended at or after a time. Append times of a log almost always ascend."""
+        at = Position(await self._first_ledger_at(time_ms), EntryId(0))
+        found: ReadableRange | None = None
+        while True:
+            at, entries = await self.next_range(at)
+            if entries is None:
+                break
+            if (await self._header(entries.metadata, entries.last)).append_time_ms >= time_ms:
+                found = entries
+                break
+            at = Position(entries.metadata.ledger_id, EntryId(entries.last + 1))
+        if found is None:
+            return at
+        low, high = found.first, found.last
+        while low < high:
+            middle = EntryId((low + high) // 2)
+            readable, header = await self._readable(found.metadata, middle, high)
+            if header is not None and header.append_time_ms < time_ms:
+                low = EntryId(readable + 1)
+            else:
+                high = middle
+        return Position(found.metadata.ledger_id, low)
+
+    async def _first_ledger_at(self, time_ms: int) -> LedgerId:
+        """A ledger at or before the first one whose last entry was appended at or after a time."""
+        paged = await self._list.ended_since(time_ms)
+        if paged is not None:
+            return paged
+        ledgers = [link.ledger_id for link in self._runner.core.ownership.record.ledgers]
+        low, high = 0, len(ledgers) - 1
+        while low < high:
+            middle = (low + high) // 2
+            _, entries = await self.next_range(Position(ledgers[middle], EntryId(0)))
+            if entries is None or (await self._header(entries.metadata, entries.last)).append_time_ms >= time_ms:
+                high = middle
+            else:
+                low = middle + 1
+        return ledgers[low] if ledgers else LedgerId(-1)
+
+    async def index_of(self, start: StartAt) -> int:
+        """The index of the message at which a place begins; the topic's next index if that is its end."""
+        if start is StartEdge.LATEST:
+            return self._next_index
+        wanted, batch_index = await self.start_of(start)
+        at, entries = await self.next_range(wanted)
+        if entries is None:
+            return self._next_index
+        header = await self._header(entries.metadata, entries.first)
+        if at != wanted:
+            return header.base_index  # that entry was trimmed: the log begins behind it
+        return min(header.base_index + max(0, batch_index - header.skip_first), header.next_index)
+
+    @property
+    def _next_index(self) -> int:
+        """Raises TopicLoading."""
+        serving = self._runner.core.serving
+        if serving is None:
+            raise TopicLoading("the topic is moving to another owner: try again")
+        return serving.log.table.state.next_index
+
+    async def entry_of_index(self, number: int) -> tuple[Position, int]:
+        """The entry that holds the message with this index, and the batch index; the end if the log is shorter."""
+        at, metadata = await self.place_of_index(number)
+        if metadata is None:
+            return at, 0
+        header = await self._header(metadata, at.entry_id)
+        return at, header.skip_first + number - header.base_index
+
+    async def place_of_index(self, number: int) -> tuple[Position, LedgerMetadata | None]:
+        """The entry that holds the message with this index, or the first of those that may and that no storage node
+        gives. None: the log is shorter, and this is its end."""
+        while True:
+            link = await self._list.with_index(number)
+            if link is None:
+                return Position(LedgerId(-1), EntryId(0)), None
+            ledger_id = link.ledger_id
+            try:
+                metadata, last = await self._last(ledger_id)
+            except LogHole:
+                if await self._has_left(ledger_id):
+                    continue
+                raise
+            low, high = EntryId(0), EntryId(last + 1)
+            while low < high:
+                middle = EntryId((low + high) // 2)
+                readable, header = await self._readable(metadata, middle, high)
+                if header is not None and header.next_index <= number:
+                    low = EntryId(readable + 1)
+                elif header is not None and header.base_index <= number:
+                    low = high = readable
+                else:
+                    high = middle
+            return Position(ledger_id, low), metadata if low <= last else None
+
+    async def first_readable(self, at: Position) -> tuple[Position, int]:
+        """(the first entry at or behind `at` that a storage node gives, the index of its first message); the end if
+        there is none."""
+        while True:
+            next_index = self._next_index
+            at, entries = await self.next_range(at)
+            if entries is None:
+                return at, next_index
+            end = EntryId(entries.last + 1)
+            readable, header = await self._readable(entries.metadata, entries.first, end)
+            at = Position(entries.metadata.ledger_id, readable)
+            if header is not None:
+                return at, header.base_index
+
+    async def _readable(
+        self, metadata: LedgerMetadata, first: EntryId, end: EntryId
+    ) -> tuple[EntryId, EntryHeader | None]:
+        """The first entry of first .. end - 1 that a storage node gives; (end, None): there is none.
+
+        Raises the error of `first` if there are too many others."""
+        entry_id, failure = first, None
+        for _ in range(PASSED_MAX):
+            if entry_id >= end:
+                return end, None
+            try:
+                return entry_id, await self._header(metadata, entry_id)
+            except (UnreadableEntry, EntriesLost) as error:
+                failure = failure or error
+                lost = (last for low, last in self.known(metadata).lost if low <= entry_id <= last)
+                entry_id = EntryId(next(lost, entry_id) + 1)
+        assert failure is not None
+        raise failure
+
+    async def _header(self, metadata: LedgerMetadata, entry_id: EntryId) -> EntryHeader:
+        return peek_header(await self.entry(metadata, entry_id, headers_only=True))
+
+    async def entry(self, metadata: LedgerMetadata, entry_id: EntryId, *, headers_only: bool) -> Buffer:
+        """One entry, from the cache or a storage node. Raises the errors of `ledgers.reader`."""
+        cached = self._runner.cache.get(metadata.ledger_id, entry_id)
+        if cached is not None:
+            return b"".join(cached)
+        return await read_entry(
+            self._runner.parts.links, self.known(metadata), entry_id, headers_only=headers_only,
+            timeout_ms=self._timeout_ms, record=self.record,
+        )  # fmt: skip
+
+    async def last_message(self) -> tuple[Position, EntryHeader] | None:
+        """The last entry that holds a message; None: the log is empty."""
+        below = LedgerId(self._runner.progress.confirmed.ledger_id + 1)
+        while (link := await self._list.before(below)) is not None:
+            below = link.ledger_id
+            metadata, last = await self._last(link.ledger_id)
+            for entry_id in range(last, -1, -1):
+                header = await self._header(metadata, EntryId(entry_id))
+                if header.count and header.kind == EntryKind.MESSAGES:
+                    return header.position, header
+        return None

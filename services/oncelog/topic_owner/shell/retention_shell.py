@@ -1,0 +1,121 @@
+"""Performs what a topic's space asks for: the ends of former owners' ledgers, comparisons of clocks, truncations."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, StoreUnavailable, UnreadableEntry
+from oncelog.core.formats.entry import peek_header
+from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.topic_events.effects import AnswerTruncate, CheckClock, LogTrimmed, ReadLedgerEnds
+from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, TruncateRequested
+from oncelog.storage_client.reader import read_entry
+
+if TYPE_CHECKING:
+    from oncelog.topic_owner.shell.topic_runner import TopicRunner
+
+logger = logging.getLogger(__name__)
+
+#: Ends that are reported together.
+ENDS_AT_ONCE = 64
+RETRY_S = 1.0
+
+
+class SpaceEffects:
+    """The space of one topic, as its shell knows it."""
+
+    def __init__(self, runner: "TopicRunner", start: Callable[[Coroutine[None, None, None]], None]) -> None:
+        """start: begins work that ends with the topic."""
+        self._runner = runner
+        self._start = start
+        self._numbers = count(1)
+        #: {call: where its answer goes}
+        self._truncations: dict[int, asyncio.Future[int]] = {}
+        #: {type of an effect: what performs it}
+        self.performers: dict[type, Callable[[Any], None]] = {
+            ReadLedgerEnds: self._read_ends,
+            CheckClock: self._check_clock,
+            AnswerTruncate: self._answer_truncate,
+            LogTrimmed: self._count_trimmed,
+        }
+
+    async def truncate(self) -> int:
+        """Delete all messages up to the present end. Returns the first index afterwards. Raises OncelogError."""
+        call = next(self._numbers)
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._truncations[call] = answer
+        try:
+            self._runner.post(TruncateRequested(call))
+            return await answer
+        finally:
+            self._truncations.pop(call, None)
+
+    def _answer_truncate(self, effect: AnswerTruncate) -> None:
+        answer = self._truncations.get(effect.call)
+        if answer is None or answer.done():
+            return
+        if effect.error is None:
+            answer.set_result(effect.first_index)
+        else:
+            answer.set_exception(effect.error)
+
+    def _count_trimmed(self, effect: LogTrimmed) -> None:
+        counts = self._runner.parts.metrics.counts
+        counts.trimmed_ledgers += effect.ledgers
+        counts.trimmed_messages += effect.messages
+        counts.trimmed_bytes += effect.message_bytes
+
+    # --- clocks -------------------------------------------------------------------------------------------------------
+
+    def _check_clock(self, _effect: CheckClock) -> None:
+        self._start(self._compare_clocks())
+
+    async def _compare_clocks(self) -> None:
+        try:
+            self._runner.post(await self._runner.parts.clock.compare())
+        except StoreUnavailable as error:
+            logger.warning("the clock cannot be compared with ZooKeeper's; will retry: %s", error.message)
+
+    # --- ends of ledgers ----------------------------------------------------------------------------------------------
+
+    def _read_ends(self, effect: ReadLedgerEnds) -> None:
+        self._start(self._ends(effect.ledger_ids))
+
+    async def _ends(self, ledger_ids: tuple[LedgerId, ...]) -> None:
+        found: list[EndOfLedger] = []
+        for ledger_id in ledger_ids:
+            end = await self._end_of(ledger_id)
+            if end is not None:
+                found.append(end)
+            if len(found) >= ENDS_AT_ONCE:
+                self._runner.post(LedgerEndsRead(tuple(found)))
+                found = []
+        self._runner.post(LedgerEndsRead(tuple(found)))
+
+    async def _end_of(self, ledger_id: LedgerId) -> EndOfLedger | None:
+        """Waits for members that are away. None: the ledger was deleted meanwhile."""
+        while True:
+            try:
+                metadata = await self._runner.ledger(ledger_id)
+                appended_ms = 0 if metadata.end < 0 else await self._appended_ms(metadata)
+            except LedgerUnavailable as error:
+                logger.info("the age of ledger %d is not known yet: %s", ledger_id, error.message)
+                await asyncio.sleep(RETRY_S)
+            except LogHole:
+                return None
+            else:
+                return EndOfLedger(ledger_id, metadata.end, metadata.length, appended_ms)
+
+    async def _appended_ms(self, metadata: LedgerMetadata) -> int:
+        parts = self._runner.parts
+        try:
+            data = await read_entry(parts.links, metadata, metadata.end, headers_only=True, record=parts.ledgers.record)
+        except (EntriesLost, UnreadableEntry) as error:
+            # Its age is not known any more. It counts from now on, so that nothing goes too early.
+            logger.warning("the age of ledger %d counts from now: %s", metadata.ledger_id, error.message)
+            return time.time_ns() // 1_000_000
+        return peek_header(data).append_time_ms

@@ -1,0 +1,75 @@
+"""How long each phase of a takeover took, for logs, traces and the topic's statistics.
+
+Times count from the moment at which this process learned of its ownership (acquire).
+"""
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.ids import OwnerEpoch, TopicId
+from oncelog.core.topic_events.effects import TakeoverPhase
+
+logger = logging.getLogger(__name__)
+
+#: Takeovers kept for the statistics.
+KEPT = 20
+
+
+class PhaseEnd(NamedTuple):
+    """When a phase ended. handled: recovered entries, producers of the snapshot, or replayed entries; else 0."""
+
+    phase: str
+    at_ns: int
+    handled: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeoverRecord:
+    """One finished takeover. phases_ms: {phase: ms from acquire to its end}."""
+
+    owner_epoch: OwnerEpoch
+    began_ms: int
+    total_ms: float
+    replayed_entries: int
+    phases_ms: dict[str, float]
+
+
+@dataclass(slots=True)
+class TakeoverTrace:
+    topic_id: TopicId
+    finished: deque[TakeoverRecord] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _ended: list[PhaseEnd] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Start the clock, unless a takeover is running."""
+        if not self._ended:
+            self.ended(TakeoverPhase.ACQUIRE, handled=0)
+
+    def ended(self, phase: TakeoverPhase, *, handled: int) -> None:
+        self._ended.append(PhaseEnd(phase.value, time.time_ns(), handled))
+
+    def finish(self, topic: str, owner_epoch: OwnerEpoch) -> TakeoverRecord:
+        """The topic is served: keep the record and log it."""
+        began = self._ended[0].at_ns
+        phases_ms = {end.phase: (end.at_ns - began) / 1e6 for end in self._ended}
+        replayed = next((end.handled for end in reversed(self._ended) if end.phase == "replay"), 0)
+        record = TakeoverRecord(owner_epoch, began // 1_000_000, max(phases_ms.values()), replayed, phases_ms)
+        self.finished.append(record)
+        self._ended = []
+        logger.info(
+            "topic %s taken over",
+            topic,
+            extra={
+                "fields": {
+                    "topic_id": self.topic_id,
+                    "owner_epoch": owner_epoch,
+                    "ms": round(record.total_ms, 1),
+                    "replayed_entries": replayed,
+                    "phases_ms": {name: round(ms, 1) for name, ms in phases_ms.items()},
+                }
+            },
+        )
+        return record

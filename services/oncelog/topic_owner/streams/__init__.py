@@ -1,0 +1,1 @@
+"""What clients and metadata services ask of an owner: its gRPC services and their streams."""

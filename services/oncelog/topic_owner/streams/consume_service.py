@@ -1,0 +1,392 @@
+"""The consume stream of one client: requests become events of the topics, and reports become frames.
+
+Each stream has two tasks, as a publish stream has: one reads requests, the other sends the reports that wait. Reading
+stops while many requests have no answer, while the client does not read many answers, and while the rights of many of
+its openings are being looked up.
+
+How many messages wait for a consumer is bounded by its credit, and what waits on all streams by one budget
+(`core.stream_budget`): the topics ask this stream for room before they deliver. The requests of a client that does not
+read its messages are still taken, because acknowledgements let a topic go on.
+
+A consumer belongs to the stream on which it was attached. When the stream ends, its consumers may come back with what
+they hold (hazard 27).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from oncelog.core.access import Caller, Right
+from oncelog.core.delivery.events import (
+    AckRequested,
+    AnswerAck,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerDetached,
+    ConsumerOpening,
+    DeliverMessages,
+    EndConsumer,
+    FlowReported,
+    NackRequested,
+    RecallMessages,
+    RoomReturned,
+    Subscribed,
+)
+from oncelog.core.errors import ConsumerClosed, InvalidArgument, InvariantViolated, OncelogError, TooManyRequests
+from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
+from oncelog.core.names import check_part, parse_topic
+from oncelog.core.stream_budget import ENTRY_BYTES, StreamOutbox
+from oncelog.rpc.consumer_codec import (
+    EVENTS_MAX,
+    RANGE_NUMBERS_MAX,
+    ConsumerRequest,
+    OpenConsumer,
+    ReportedEvent,
+    SeekThrough,
+)
+from oncelog.rpc.frames import BLOBS_MAX
+from oncelog.rpc.options import FRAME_BYTES_TARGET
+from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.shell.ownership_proofs import until_current
+from oncelog.topic_owner.shell.topic_registry import TopicRegistry
+from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known
+from oncelog.topic_owner.streams.authorization import Checks, authorize
+from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
+from oncelog.topic_owner.streams.stream_rooms import StreamRooms
+
+if TYPE_CHECKING:
+    from oncelog.topic_owner.shell.topic_runner import TopicRunner
+
+#: Openings of one stream whose rights and owner are being looked up.
+CHECKS_MAX = 1_024
+#: Consumers of one stream: one for each partition and subscription of a client.
+CONSUMERS_MAX = 10_000
+#: Reading stops above this many requests without an answer.
+UNANSWERED_MAX = 16_384
+#: Reading stops above this many reports without messages that wait to be sent; while the budget is nearly used up,
+#: above REPORTS_MIN.
+REPORTS_MAX = 16_384
+REPORTS_MIN = 64
+
+
+class ConsumeService:
+    """Serves all consume streams of this owner."""
+
+    def __init__(self, topics: TopicRegistry, rooms: StreamRooms) -> None:
+        self.topics = topics
+        self._rooms = rooms
+
+    async def consume(self, stream: ServerStream[list[ConsumerRequest], list[ReportedEvent]]) -> None:
+        """The handler of one stream. Returns when the client has finished or disconnected. Raises TooManyRequests."""
+        client = ConsumeStream(self.topics, stream, self._rooms)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                client.checks = Checks(tasks)
+                tasks.create_task(client.send())
+                try:
+                    await client.receive()
+                finally:
+                    client.close()
+        finally:
+            client.end()
+
+
+@dataclass(slots=True)
+class _Attached:
+    """A consumer of this stream. unanswered: its requests without an answer."""
+
+    runner: "TopicRunner"
+    number: SubscriptionNumber
+    unanswered: int = 0
+
+
+class _Reports:
+    """Reports in their order, how much of a frame each takes, and what each takes of the stream's outbox.
+
+    Messages have taken it when they were delivered, other reports take it here.
+    """
+
+    def __init__(self, outbox: StreamOutbox) -> None:
+        self._outbox = outbox
+        #: (report, what it takes)
+        self._reports: deque[tuple[ReportedEvent, tuple[int, int, int]]] = deque()
+        #: reports without messages
+        self._answer_count = 0
+        #: what the last frame takes of the outbox
+        self._frame_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._answer_count > max(REPORTS_MIN, min(REPORTS_MAX, self._outbox.free // ENTRY_BYTES))
+
+    def put(self, report: ReportedEvent) -> None:
+        self._reports.append((report, _cost(report)))
+        if not isinstance(report.report, DeliverMessages):
+            self._answer_count += 1
+            self._outbox.take(_held_bytes(report))
+
+    def sent(self) -> None:
+        """The client's side has the last frame."""
+        size, self._frame_bytes = self._frame_bytes, 0
+        self._outbox.give_back(size)
+
+    def clear(self) -> None:
+        self._reports.clear()
+
+    def take(self) -> list[ReportedEvent]:
+        """The next frame; empty: there is nothing to send. A frame holds one report at least."""
+        frame: list[ReportedEvent] = []
+        room_bytes, room_ranges, room_entries = FRAME_BYTES_TARGET, RANGE_NUMBERS_MAX // 2, BLOBS_MAX
+        while self._reports and len(frame) < EVENTS_MAX:
+            report, (size, ranges, entries) = self._reports[0]
+            if frame and (size > room_bytes or ranges > room_ranges or entries > room_entries):
+                break
+            frame.append(report)
+            self._reports.popleft()
+            self._frame_bytes += _held_bytes(report)
+            self._answer_count -= not isinstance(report.report, DeliverMessages)
+            room_bytes, room_ranges, room_entries = room_bytes - size, room_ranges - ranges, room_entries - entries
+        return frame
+
+
+def _held_bytes(event: ReportedEvent) -> int:
+    """What a report takes of the stream's outbox."""
+    return event.report.cost_bytes if isinstance(event.report, DeliverMessages) else ENTRY_BYTES
+
+
+def _cost(event: ReportedEvent) -> tuple[int, int, int]:
+    """(bytes of entries, ranges, entries)."""
+    match event.report:
+        case DeliverMessages(entries=entries):
+            size = sum(len(delivered.entry.data) for delivered in entries)
+            return size, sum(len(delivered.ranges) for delivered in entries), len(entries)
+        case RecallMessages(ranges=ranges):
+            return 0, len(ranges), 0
+        case AnswerSubscribe(result=Subscribed(kept=kept)):
+            return 0, len(kept), 0
+    return 0, 0, 0
+
+
+class ConsumeStream:
+    """One client's stream. Receives the reports to all its consumers (the topics' ConsumerSink)."""
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        stream: ServerStream[list[ConsumerRequest], list[ReportedEvent]],
+        rooms: StreamRooms,
+    ) -> None:
+        """Raises TooManyRequests."""
+        self._topics = topics
+        self._stream = stream
+        #: set before the first request is read
+        self.checks: Checks
+        #: what waits on this stream
+        self.outbox = rooms.open(stream, woken=self._room_returned)
+        self._consumers: dict[ConsumerNumber, _Attached] = {}
+        #: {(topic, its call): the client's call}, of openings and of seeks
+        self._openings: dict[tuple[TopicRunner, int], int] = {}
+        self._seeks: dict[tuple[TopicRunner, int], int] = {}
+        self._out = _Reports(self.outbox)
+        self._trace = ConsumeTrace()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._unanswered = 0
+        self._finished = False
+
+    # --- from the client ----------------------------------------------------------------------------------------------
+
+    async def receive(self) -> None:
+        async for requests in self._stream:
+            for request in requests:
+                self._take(request)
+            while self._is_full:
+                self._room.clear()
+                await self._room.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._unanswered > UNANSWERED_MAX or self._out.is_full or len(self.checks) > CHECKS_MAX
+
+    def _take(self, request: ConsumerRequest) -> None:
+        match request:
+            case OpenConsumer():
+                self._open(request)
+            case SeekThrough():
+                self._seek(request)
+            case FlowReported():
+                attached = self._consumers.get(request.consumer)
+                if attached is not None:
+                    attached.runner.post(request)
+            case AckRequested() | NackRequested():
+                self._acknowledge(request)
+            case ConsumerDetached(consumer, lost):
+                attached = self._forget(consumer)
+                if attached is not None:
+                    attached.runner.consumers.detach(consumer, lost=lost)
+
+    def _acknowledge(self, request: AckRequested | NackRequested) -> None:
+        attached = self._consumers.get(request.consumer)
+        if attached is None:
+            self._put(ReportedEvent(OwnerEpoch(0), AnswerAck(request.consumer, request.request, _not_attached())))
+            return
+        attached.unanswered += 1
+        self._unanswered += 1
+        self._trace.requested(attached.runner, request)
+        attached.runner.post(request)
+
+    def _seek(self, through: SeekThrough) -> None:
+        attached, request = self._consumers.get(through.consumer), through.request
+        error: OncelogError | None = None
+        if attached is None:
+            error = _not_attached()
+        elif request.number != attached.number:
+            error = InvalidArgument("a consumer seeks its own subscription only", field="subscription_number")
+        if error is not None or attached is None:
+            self._put(ReportedEvent(OwnerEpoch(0), AnswerSeek(request.call, error or _not_attached())))
+            return
+        consumers = attached.runner.consumers
+        call = consumers.new_call()
+        consumers.expect(call, self)
+        self._seeks[attached.runner, call] = request.call
+        consumers.seek(replace(request, call=call))
+
+    # --- openings -----------------------------------------------------------------------------------------------------
+
+    def _open(self, request: OpenConsumer) -> None:
+        client_call, opening = request.opening.call, request.opening
+        try:
+            check_part(opening.subscription, field="subscription")
+            check_part(opening.consumer_name, field="consumer_name")
+            if len(self._consumers) + len(self._openings) + len(self.checks) >= CONSUMERS_MAX:
+                raise TooManyRequests(
+                    f"a client has at most {CONSUMERS_MAX} consumers at one owner",
+                    field="consumer_name",
+                    limit=CONSUMERS_MAX,
+                )
+            runner = self._topics.runner(request.topic_id, request.topic)
+        except OncelogError as error:
+            self._put(ReportedEvent(OwnerEpoch(0), AnswerSubscribe(client_call, error)))
+            return
+        # Numbered now: a repeated request may pass its checks before the first one does.
+        self.checks.start(self._open_checked(runner, request, runner.consumers.new_call()))
+
+    async def _open_checked(self, runner: "TopicRunner", request: OpenConsumer, call: int) -> None:
+        """Runs in its own task, so that the other topics of the stream do not wait for this one."""
+        caller, opening = self._stream.caller, request.opening
+        try:
+            await authorize(runner, caller, Right.CONSUME)
+            await until_current(runner, opening.owner_epoch_seen)
+            await until_acks_are_known(runner)
+            if opening.max_deliveries:
+                opening = await with_dead_letter_topic(runner, caller, opening)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            self._put(ReportedEvent(runner.owner_epoch, AnswerSubscribe(opening.call, error)))
+        else:
+            runner.consumers.expect(call, self)
+            self._openings[runner, call] = opening.call
+            runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
+        finally:
+            asyncio.get_running_loop().call_soon(self._room.set)  # after this check has left the running checks
+
+    # --- from the topics (ConsumerSink) -------------------------------------------------------------------------------
+
+    def subscribed(self, answer: AnswerSubscribe, runner: "TopicRunner") -> None:
+        client_call = self._openings.pop((runner, answer.call))
+        if isinstance(answer.result, Subscribed):
+            self._consumers[answer.result.consumer] = _Attached(runner, answer.result.number)
+        self._put(ReportedEvent(runner.owner_epoch, replace(answer, call=client_call)))
+
+    def sought(self, answer: AnswerSeek, runner: "TopicRunner") -> None:
+        client_call = self._seeks.pop((runner, answer.call))
+        self._put(ReportedEvent(runner.owner_epoch, replace(answer, call=client_call)))
+
+    def reported(self, event: ReportedEvent) -> None:
+        report = event.report
+        if isinstance(report, AnswerAck | DeliverMessages) and (attached := self._consumers.get(report.consumer)):
+            if isinstance(report, DeliverMessages):
+                self._trace.delivered(attached.runner, report)
+            else:
+                attached.unanswered -= 1
+                self._unanswered -= 1
+                self._trace.answered(attached.runner, report)
+                self._give_room()
+        self._put(event)
+
+    def ended(self, event: EndConsumer, runner: "TopicRunner") -> None:
+        if self._forget(event.consumer) is not None:
+            self._put(ReportedEvent(runner.owner_epoch, event))
+
+    def _forget(self, consumer: ConsumerNumber) -> _Attached | None:
+        attached = self._consumers.pop(consumer, None)
+        self._trace.forget(consumer)
+        if attached is not None:
+            self._unanswered -= attached.unanswered
+            self._give_room()
+        return attached
+
+    def _room_returned(self, consumer: Hashable) -> None:
+        attached = self._consumers.get(cast("ConsumerNumber", consumer))
+        if attached is not None:
+            attached.runner.post(RoomReturned(cast("ConsumerNumber", consumer)))
+
+    def _put(self, event: ReportedEvent) -> None:
+        self._out.put(event)
+        self._wake.set()
+
+    def _give_room(self) -> None:
+        if not self._is_full:
+            self._room.set()
+
+    # --- to the client ------------------------------------------------------------------------------------------------
+
+    async def send(self) -> None:
+        """Send reports until `close`."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while frame := self._out.take():
+                await self._stream.write(frame)
+                self._out.sent()
+                self._give_room()
+            if self._finished:
+                return
+
+    def end(self) -> None:
+        """Nothing more is sent. What waits is freed here, because this stream and its outbox refer to each other."""
+        self.outbox.close()
+        self._out.clear()
+
+    def close(self) -> None:
+        """The client has finished or disconnected: its consumers may come back on another stream."""
+        self._finished = True
+        self.checks.cancel()
+        self._wake.set()
+        for runner, call in list(self._openings):
+            runner.consumers.abandon(call)
+        for consumer, attached in list(self._consumers.items()):
+            self._forget(consumer)
+            attached.runner.consumers.detach(consumer, lost=True)
+
+
+def _not_attached() -> ConsumerClosed:
+    return ConsumerClosed("no such consumer is attached on this stream")
+
+
+async def with_dead_letter_topic(runner: "TopicRunner", caller: Caller, opening: ConsumerOpening) -> ConsumerOpening:
+    """With the full name of the dead-letter topic, to which the caller may produce (hazard 38).
+
+    The default is that of Pulsar: the partitions of a topic share it. Raises InvalidName, InvalidArgument,
+    PermissionDenied.
+    """
+    topic = parse_topic(runner.name)
+    default = f"{topic.namespace_name}/{topic.local}-{opening.subscription}-DLQ"
+    name = parse_topic(opening.dead_letter_topic or default)
+    if name == topic:
+        raise InvalidArgument("a topic cannot be its own dead-letter topic", field="dead_letter_topic")
+    await runner.parts.policies.require(caller, name.namespace_name, Right.PRODUCE)
+    return replace(opening, dead_letter_topic=str(name))

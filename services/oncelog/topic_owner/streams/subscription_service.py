@@ -1,0 +1,183 @@
+"""Administration of subscriptions, for metadata services. They have checked the caller's rights."""
+
+import json
+import time
+from collections.abc import Iterable
+
+from oncelog.core.delivery.events import (
+    AdminRequest,
+    CreateRequested,
+    DeleteRequested,
+    PropertiesRequested,
+    ReadMessages,
+    SeekRequested,
+    SkipRequested,
+    StoredEntry,
+)
+from oncelog.core.delivery.subscription import Subscription
+from oncelog.core.errors import (
+    InvalidArgument,
+    LedgerUnavailable,
+    LogHole,
+    NotFound,
+    ServiceUnavailable,
+    SubscriptionNotFound,
+    TopicLoading,
+    UnreadableEntry,
+)
+from oncelog.core.formats.entry import body_of
+from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId, SubscriptionNumber, TopicId
+from oncelog.core.names import check_part
+from oncelog.core.policies.retention_rules import ClockCheck
+from oncelog.core.topic.serving import Serving
+from oncelog.rpc.reader_codec import StartAt, StartIndex, StartTime, start_from_wire
+from oncelog.topic_owner.observe.subscription_states import subscription_of
+from oncelog.topic_owner.shell.log_view import LogView
+from oncelog.topic_owner.shell.message_reads import MessageReads
+from oncelog.topic_owner.shell.ownership_proofs import until_current
+from oncelog.topic_owner.shell.topic_registry import TopicRegistry
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known
+from oncelog.wire import subscriptions_pb2 as pb
+from oncelog.wire.consumer_pb2 import SubscriptionProperty
+
+#: Below the metadata service's timeout of a call, so that the caller learns why there is no answer.
+READ_TIMEOUT_MS = 3_000
+#: A message further back in the backlog is found with a reader.
+PEEK_MAX = 10_000
+
+
+class SubscriptionService:
+    """The handlers."""
+
+    def __init__(self, topics: TopicRegistry) -> None:
+        self._topics = topics
+
+    async def describe(self, request: pb.DescribeSubscriptionsRequest) -> pb.DescribeSubscriptionsAnswer:
+        _, serving = await self._serving(request.topic, request.topic_id)
+        if not request.subscription:
+            return pb.DescribeSubscriptionsAnswer(names=sorted(each.state.name for each in serving.subscriptions))
+        shown = subscription_of(_subscription(serving, request.subscription), serving)
+        return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(shown))
+
+    async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
+        """Raises the error that the core answers with; SubscriptionNotFound; InvalidArgument."""
+        check_part(request.subscription, field="subscription")
+        runner, serving = await self._serving(request.topic, request.topic_id)
+        await runner.consumers.administer(await self._event(runner, serving, request))
+        return pb.ChangeSubscriptionAnswer()
+
+    async def peek(self, request: pb.PeekMessageRequest) -> pb.PeekMessageAnswer:
+        runner, serving = await self._serving(request.topic, request.topic_id)
+        if not 1 <= request.number <= PEEK_MAX:
+            message = f"message {request.number} of the backlog: give 1 to {PEEK_MAX}"
+            raise InvalidArgument(message, field="number", limit=PEEK_MAX)
+        state = _subscription(serving, request.subscription).state
+        next_index = serving.log.table.state.next_index
+        if request.number > next_index - state.acks.mark_delete - state.acks.acked_count:
+            message = f"the backlog of subscription {request.subscription} has fewer than {request.number} messages"
+            raise NotFound(message)
+        index = state.acks.after_unacked(request.number, next_index) - 1
+        return await _peeked(runner, serving, state.number, index)
+
+    async def _serving(self, topic: str, topic_id: str) -> tuple[TopicRunner, Serving]:
+        """The topic, once this owner has proved that it is the current one."""
+        runner = self._topics.runner(TopicId(topic_id), topic)
+        await until_current(runner, OwnerEpoch(0), serving_timeout_ms=READ_TIMEOUT_MS)
+        serving = runner.core.serving
+        if serving is None:
+            raise TopicLoading("the topic is moving to another owner: try again")
+        return runner, serving
+
+    async def _event(
+        self, runner: TopicRunner, serving: Serving, request: pb.ChangeSubscriptionRequest
+    ) -> AdminRequest:
+        """The core's event. Places are looked up before it is made, so none is made for a place that is not known."""
+        name = request.subscription
+        match request.WhichOneof("change"):
+            case "create":
+                await until_acks_are_known(runner)
+                index = await _index_of(runner, start_from_wire(request.create.start).at)
+                create = request.create
+                return CreateRequested(0, name, index, create.role, _properties(create.properties))
+            case "delete":
+                _subscription(serving, name)
+                return DeleteRequested(0, name, force=request.delete.force)
+            case "seek":
+                number = _subscription(serving, name).state.number
+                at = start_from_wire(request.seek).at
+                # The core refuses an index that the topic does not have; a look-up would take the nearest one.
+                return SeekRequested(
+                    0, number, at.number if isinstance(at, StartIndex) else await _index_of(runner, at)
+                )
+            case "skip":
+                return SkipRequested(0, _subscription(serving, name).state.number, count=request.skip)
+            case "skip_all":
+                below = serving.log.table.state.next_index
+                return SkipRequested(0, _subscription(serving, name).state.number, below=below)
+            case "expire_after_ms":
+                subscription = _subscription(serving, name)
+                until_ms = await _trusted_now_ms(runner) - request.expire_after_ms
+                below = await _index_of(runner, StartTime(max(0, until_ms)))
+                return SkipRequested(0, subscription.state.number, below=below)
+            case "properties":
+                number = _subscription(serving, name).state.number
+                return PropertiesRequested(0, number, _properties(request.properties.properties))
+        raise InvalidArgument("a change of a subscription is of an unknown kind", field="change")
+
+
+def _subscription(serving: Serving, name: str) -> Subscription:
+    found = next((each for each in serving.subscriptions if each.state.name == name), None)
+    if found is None:
+        raise SubscriptionNotFound(f"the topic has no subscription {name}")
+    return found
+
+
+def _properties(given: Iterable[SubscriptionProperty]) -> tuple[tuple[str, str], ...]:
+    return tuple((each.name, each.value) for each in given)
+
+
+async def _trusted_now_ms(runner: TopicRunner) -> int:
+    """Now, if the own clock agrees with ZooKeeper's: a clock that is ahead would acknowledge young messages.
+
+    Raises ServiceUnavailable, and StoreUnavailable if ZooKeeper does not answer.
+    """
+    checked = await runner.parts.clock.compare()
+    now_ms = time.time_ns() // 1_000_000
+    if not ClockCheck(checked.answered_ms, checked.modified_ms).agrees(now_ms):
+        apart_s = abs(checked.answered_ms - checked.modified_ms) // 1000
+        message = (
+            f"the clocks of the topic's owner and of ZooKeeper are {apart_s} s apart: nothing expires until they agree"
+        )
+        raise ServiceUnavailable(message)
+    return now_ms
+
+
+async def _index_of(runner: TopicRunner, at: StartAt) -> int:
+    """Raises the errors of a read."""
+    try:
+        return await LogView(runner, timeout_ms=READ_TIMEOUT_MS).index_of(at)
+    except LedgerUnavailable as error:
+        runner.progress.unavailable.failed(error)
+        raise
+    except (LogHole, UnreadableEntry) as error:
+        raise await runner.why(error) from error
+
+
+async def _peeked(
+    runner: TopicRunner, serving: Serving, number: SubscriptionNumber, index: int
+) -> pb.PeekMessageAnswer:
+    read = await MessageReads(runner).read(ReadMessages(number, index, bytes_max=1))
+    entry = read.entries[0] if read.entries else None
+    if entry is None or not entry.base_index <= index < entry.base_index + entry.count:
+        raise NotFound(f"message {index} was given up with a lost ledger")
+    return pb.PeekMessageAnswer(
+        entry=bytes(entry.data), message_index=index, producer_name=_producer_name(serving, entry)
+    )
+
+
+def _producer_name(serving: Serving, entry: StoredEntry) -> str:
+    """Empty for a message that was stored without deduplication, and for a producer that is forgotten."""
+    producer_id = ProducerId(int.from_bytes(body_of(entry.data)[8:16], "little"))
+    known = None if producer_id == NOT_DEDUPLICATED else serving.log.table.state.producers.name_of(producer_id)
+    return known or ""

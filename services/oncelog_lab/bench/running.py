@@ -1,0 +1,118 @@
+"""How a benchmark runs: it starts the limits path and a cluster when they are first needed, and prints its rows."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from oncelog.cli.options import Output
+from oncelog_lab.failures import LabFailed
+from oncelog_lab.running import quiet_grpc, run_lab
+
+if TYPE_CHECKING:
+    from oncelog_lab.bench.figures import BenchRow
+    from oncelog_lab.bench.limits import LimitsClient
+    from oncelog_lab.cluster import LabCluster
+
+Tell = Callable[[str], None]
+#: What a benchmark may write at most.
+DISK_BYTES_NEEDED = 12 * 1024**3
+_TABLE_WIDTH = 150
+
+
+class BenchStack:
+    """What a benchmark has started. url: of a running cluster; None: a standalone cluster is started."""
+
+    def __init__(self, directory: Path, url: str | None, admin_url: str) -> None:
+        self._directory = directory
+        self._given = (url, admin_url)
+        self._exits = AsyncExitStack()
+        self._path: LimitsClient | None = None
+        self._cluster: LabCluster | None = None
+        self._directories = 0
+
+    def new_directory(self) -> Path:
+        """For a cluster that a benchmark starts itself; it is deleted with everything else."""
+        self._directories += 1
+        return self._directory / f"cluster-{self._directories}"
+
+    async def path(self) -> "LimitsClient":
+        from oncelog_lab.bench.limits import limits_cluster
+
+        if self._path is None:
+            self._path = await self._exits.enter_async_context(limits_cluster(self._directory))
+        return self._path
+
+    async def cluster(self, *, owners: int = 1) -> "LabCluster":
+        from oncelog_lab.access import ClusterAccess
+        from oncelog_lab.cluster import LabCluster, standalone_cluster
+
+        url, admin_url = self._given
+        if self._cluster is None and url is not None:
+            self._cluster = LabCluster(ClusterAccess(url, admin_url))
+        elif self._cluster is None:
+            data = self._directory / "cluster"
+            self._exits.callback(shutil.rmtree, data, ignore_errors=True)
+            self._cluster = await self._exits.enter_async_context(standalone_cluster(data, owners=owners))
+        assert self._cluster is not None
+        return self._cluster
+
+    async def end(self) -> None:
+        self._path = self._cluster = None
+        await self._exits.aclose()
+
+
+@contextmanager
+def bench_directory(parent: Path | None) -> Iterator[Path]:
+    """A temporary directory. Raises LabFailed if the disk is too small."""
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="oncelog-bench-", dir=parent))
+    try:
+        free = shutil.disk_usage(directory).free
+        if free < DISK_BYTES_NEEDED:
+            raise LabFailed(
+                f"{directory.parent} has {free / 1e9:.1f} GB free and a benchmark needs {DISK_BYTES_NEEDED / 1e9:.0f} "
+                "GB: name another directory with --data"
+            )
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_bench(
+    rows: "Callable[[BenchStack, Tell], Awaitable[list[BenchRow]]]",
+    data: Path | None,
+    output: Output,
+    url: str | None = None,
+    admin_url: str = "",
+) -> None:
+    """Run a benchmark and print its rows."""
+    quiet_grpc()
+    from oncelog.runtime.memory import tune_memory
+    from oncelog_lab.bench.table import print_table, to_json
+
+    errors = Console(stderr=True, highlight=False)
+    tune_memory()  # as every service does
+
+    async def main() -> "list[BenchRow]":
+        with bench_directory(data) as directory:
+            stack = BenchStack(directory, url, admin_url)
+            try:
+                return await rows(stack, lambda sentence: errors.print(f"{sentence} …", markup=False))
+            finally:
+                await stack.end()
+
+    found = run_lab(main)
+    if output is Output.JSON:
+        print(json.dumps(to_json(found)), file=sys.stdout, flush=True)
+    else:
+        console = Console(highlight=False)
+        # A file or a pipe has no width.
+        print_table(found, console if console.is_terminal else Console(highlight=False, width=_TABLE_WIDTH))

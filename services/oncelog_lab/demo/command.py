@@ -1,0 +1,84 @@
+"""`oncelog demo`: its options, the file, the run and the verdict."""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from oncelog.cli.failures import EXIT_CODES, Exit
+from oncelog.cli.running import run_command
+from oncelog_lab.running import quiet_grpc
+
+_HELP = f"""Publish a file while processes are killed with kill -9, and compare the topic with the file line by line.
+
+The demo starts a cluster of 3 storage nodes and 2 topic owners on free ports in a temporary directory, and enables
+deduplication. `oncelog produce --from-file` publishes 336,777 lines in about a minute: the flights from New York in
+2013, downloaded once. Meanwhile the demo kills the producer three times and starts it again, twice as a producer that
+lost its position and sends its last lines again. It kills the topic's owner three times, and a storage node once. Two
+consumers share a subscription, acknowledge every message, and are killed three times. At the end the topic moves once
+more, and a new consumer must get nothing. Then the demo reads everything back and compares it with the file.
+
+The last line is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused, delivered,
+redelivered, acked, acked_seen_again, never_delivered, takeovers (each with ms, replayed_entries, client_gap_ms). The
+exit code is 1 if a line was lost, duplicated or out of order, never delivered, or seen again after its acknowledgement.
+
+{EXIT_CODES}"""
+
+
+def demo(
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of the publishing, in seconds.")] = 60.0,
+    file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Publish this file instead of the flights.")
+    ] = None,
+) -> None:
+    quiet_grpc()
+    console = Console(highlight=False)
+    raise typer.Exit(run_command(lambda _interrupt: _demo(seconds, file, console), Console(stderr=True)))
+
+
+demo.__doc__ = _HELP
+
+
+async def _demo(seconds: float, path: Path | None, console: Console) -> Exit:
+    from oncelog.cli.produce.line_file import LineFile
+    from oncelog_lab.cluster import standalone_cluster
+    from oncelog_lab.consumption import Consumption
+    from oncelog_lab.demo.consumer_process import ConsumerProcess
+    from oncelog_lab.demo.flights import FLIGHTS, cache_directory, fetch
+    from oncelog_lab.demo.producer_process import ProducerProcess
+    from oncelog_lab.demo.report import show_demo
+    from oncelog_lab.demo.scenario import CONSUMERS, PRODUCER, SUBSCRIPTION, TOPIC, DemoFile, DemoScenario
+    from oncelog_lab.demo.view import DemoView
+
+    if path is None:
+        console.print(f"the file: {FLIGHTS.member} of {FLIGHTS.requirement}, {FLIGHTS.line_count:,} lines")
+        path = await asyncio.to_thread(fetch, FLIGHTS, cache_directory())
+    with LineFile(path, final=True) as opened:
+        blocks = list(opened.blocks(0))
+    lines = [line for block in blocks for line in block.values]
+    file = DemoFile(path, lines, [offset for block in blocks for offset in block.offsets or ()])
+    with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as folder, DemoView(len(lines), console) as view:
+        view.tell("starting 3 storage nodes and 2 topic owners")
+        data = Path(folder)
+        async with standalone_cluster(data, on_line=lambda line: view.tell(line.decode().rstrip())) as cluster:
+            rate = f"{len(lines) / seconds:.3f}"
+            arguments = (TOPIC, "--from-file", str(path), "--final", "--producer-name", PRODUCER, "--rate", rate)
+            producer = ProducerProcess((*arguments, "--url", cluster.url), data / "producer.log")
+            account = Consumption()
+            names = [f"consumer-{number}" for number in range(1, CONSUMERS + 1)]
+            consumers = [
+                ConsumerProcess(cluster.url, TOPIC, SUBSCRIPTION, name, account, data / f"{name}.log") for name in names
+            ]
+            try:
+                report = await DemoScenario(file, seconds, cluster, producer, consumers, account, view).run()
+            finally:
+                await producer.kill()
+                for consumer in consumers:
+                    await consumer.kill()
+    show_demo(report, console)
+    print(json.dumps(report.to_json()), flush=True)
+    return Exit.OK if report.perfect else Exit.FAILED

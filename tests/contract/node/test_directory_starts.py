@@ -1,0 +1,141 @@
+"""The starts of a storage node's directory: which of them is one of the past."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import StorageDirectoryRefused
+from oncelog.core.ids import Incarnation
+from oncelog.core.node.starts import JournalEnd, StorageEnd
+from oncelog.log_storage.directory.directory_starts import STARTS, DirectoryStarts, mark_restored
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(81)]
+NODE = Incarnation("a" * 32)
+FIRST = JournalEnd(1, 0)
+
+
+class World:
+    """One directory, and the cluster that knows it."""
+
+    def __init__(self, path: Path) -> None:
+        self.session = MemorySession(MemoryTree())
+        self.registry = Registry(self.session)
+        self.path = path / "data"
+        self.path.mkdir()
+        #: of the last start
+        self.ended: list[str] = []
+
+    async def looked(self) -> DirectoryStarts:
+        starts = DirectoryStarts(self.path, NODE, self.registry, on_superseded=self.ended.append)
+        await starts.look()
+        return starts
+
+    async def started(self, end: JournalEnd = FIRST) -> DirectoryStarts:
+        starts = await self.looked()
+        await starts.begin(end)
+        return starts
+
+    async def known(self) -> StorageEnd:
+        stored = await self.registry.read_end(NODE)
+        assert stored is not None
+        return stored.value
+
+    def copy(self, name: str) -> None:
+        shutil.copytree(self.path, self.path.with_name(name))
+
+    def restore(self, name: str) -> None:
+        shutil.rmtree(self.path)
+        shutil.copytree(self.path.with_name(name), self.path)
+
+
+async def test_starts_of_one_directory_follow_each_other(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in (1, 2, 3):
+        starts = await world.started()
+        assert (starts.past, (await world.known()).starts) == ("", number)
+
+
+async def test_directory_of_an_earlier_start_is_one_of_the_past(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.started()
+    world.copy("first")
+    await world.started()
+    world.copy("second")
+    await world.started()
+    for name in ("first", "second"):
+        world.restore(name)
+        assert "the cluster knows of 3 starts" in (await world.looked()).past
+    (world.path / STARTS).unlink()
+    assert "it is from start 0" in (await world.looked()).past
+
+
+async def test_interrupted_start_is_not_taken_for_the_past(tmp_path: Path) -> None:
+    """It has noted itself in the directory, and not in the cluster."""
+    world = World(tmp_path)
+    await world.started()
+    before = await world.registry.read_end(NODE)
+    assert before is not None
+    await world.started()
+    after = await world.registry.read_end(NODE)
+    assert after is not None
+    await world.registry.write_end(NODE, before.value, version=after.version)
+    assert (await world.looked()).past == ""
+
+
+async def test_end_of_the_journal_is_known_to_the_next_start(tmp_path: Path) -> None:
+    """Never an end that another start has noted later."""
+    world = World(tmp_path)
+    first = await world.started()
+    await first.note(JournalEnd(3, 4096))
+    assert (await world.looked()).known_end == JournalEnd(3, 4096)
+    await world.started(JournalEnd(3, 5000))
+    await first.note(JournalEnd(9, 0))
+    await first.note(JournalEnd(9, 1))
+    assert (await world.known()).end == JournalEnd(3, 5000)
+
+
+@pytest.mark.hazard(82)
+async def test_older_process_learns_that_a_copy_was_started(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    older = await world.started()
+    await world.started()
+    await older.watch(lambda: FIRST)
+    [message] = world.ended
+    assert "another process has started with a copy" in message
+
+
+@pytest.mark.hazard(82)
+async def test_of_two_processes_that_start_at_once_one_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    one, other = await world.looked(), await world.looked()
+    await one.begin(FIRST)
+    with pytest.raises(StorageDirectoryRefused, match="another process has started"):
+        await other.begin(FIRST)
+
+
+async def test_marked_directory_is_one_of_the_past_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.started()
+    mark_restored(world.path)
+    assert (await world.looked()).past == "it was marked as restored"
+    assert (await world.started()).past == "it was marked as restored"
+    assert (await world.looked()).past == ""
+
+
+@pytest.mark.hazard(82)
+async def test_copy_of_a_directory_does_not_start_beside_the_original(tmp_path: Path) -> None:
+    """A process at the same address has ended, because this one has its port."""
+    world = World(tmp_path)
+    await ClusterStore(world.session).establish()
+    registration = world.registry.register_storage_node(LiveStorageNode(NODE, "one", 7000, 1 << 30))
+    await registration.establish()
+    starts = await world.looked()
+    await starts.wait_for_other("one:7000", wait_ms=0)
+    with pytest.raises(StorageDirectoryRefused, match="is served at one:7000, and this process would serve it at two"):
+        await starts.wait_for_other("two:7000", wait_ms=0)
+    await registration.withdraw()
+    await starts.wait_for_other("two:7000", wait_ms=0)

@@ -1,0 +1,1 @@
+"""The topic owner: its streams, its shell, and what operators see."""

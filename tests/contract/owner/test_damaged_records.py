@@ -1,0 +1,201 @@
+"""A record that cannot be read is an error of that record, logged and counted; nothing else fails."""
+
+import ast
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.topic_record import decode_cursor, decode_topic
+from oncelog.core.http_publish.key_record import decode_key_record
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.ledger.metadata import decode_ledger
+from oncelog.core.names import parse_topic
+from oncelog.core.records.id_claim import decode_counter
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.keys import idempotency_keys
+from oncelog.metadata_store.records import cluster_store, deletion_store, json_records, registry, topic_store
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.json_records import DAMAGED, KINDS, DamagedRecords, kind_of, observe_damaged
+from oncelog.metadata_store.records.policies import decode_policies
+from oncelog.metadata_store.records.registry import LiveOwner, Registry
+from oncelog.metadata_store.session import paths
+from oncelog.runtime.telemetry import Telemetry
+from tests.contract.owner.owner_world import PublishClient, batch_of, owner_world
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
+
+pytestmark = pytest.mark.asyncio
+
+DECODERS: list[Callable[[bytes], object]] = [
+    decode_topic,
+    decode_cursor,
+    decode_ledger,
+    decode_counter,
+    decode_key_record,
+    decode_policies,
+    cluster_store._decode,
+    idempotency_keys._decode_dataset,
+    topic_store._decode_name,
+    registry._decode_cookie,
+    lambda data: registry._decode_owner("a", data),
+    lambda data: registry._decode_node("a", data),
+    lambda data: registry._decode_metadata("a", data),
+    lambda data: deletion_store._decode(TopicId("ab" * 16), data),
+]
+#: Every name of a field in any record.
+FIELDS = (
+    "topic_id", "name", "owner", "owner_epoch", "ledgers", "ledger_id", "members", "ack_quorum", "state", "end",
+    "length", "digest", "next", "claimer", "nonce", "fingerprint", "producer_name", "first", "count", "answer",
+    "deduplication", "auto_create_topics", "permissions", "cluster_id", "marker", "run", "replicated", "lost_at_ms",
+    "partitions", "deleted", "incarnation", "host", "port", "ports", "retired", "read_only", "since_ms", "free_bytes",
+    "advertised",
+)  # fmt: skip
+DEEP = 50_000
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def with_all(value: str) -> bytes:
+    """A record with this JSON in every field."""
+    return ('{"format":1,' + ",".join(f'"{name}":{value}' for name in FIELDS) + "}").encode()
+
+
+HOSTILE = [
+    b"",
+    b"null",
+    b"[]",
+    b'"text"',
+    b"\xff\xfe",
+    nested(DEEP).encode(),
+    b'{"a":' * DEEP,
+    b'{"format":' + nested(500).encode() + b"}",
+    b'{"format":1}',
+    b'{"format":2}',
+    with_all(nested(100)),
+    with_all(nested(900)),
+    with_all("9" * 5_000),
+    with_all("9" * 30),
+    with_all("-1e400"),
+    with_all("{}"),
+    with_all("[[]]"),
+    with_all('[["a","b"]]'),
+    with_all("NaN"),
+]
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+async def test_hostile_records_are_only_corrupt(decode: Callable[[bytes], object]) -> None:
+    """Deeply nested JSON in one record ended every owner. Accepted records have values of the right types and sizes."""
+    for data in HOSTILE:
+        try:
+            read = decode(data)
+        except CorruptEntry:
+            continue
+        assert len(repr(read)) < 10_000
+        json.dumps(getattr(read, "further", None))
+
+
+async def test_policies_keep_unknown_fields_within_limits() -> None:
+    """They are written back, and the stack may be deeper at the write than at the read."""
+    with pytest.raises(CorruptEntry):
+        decode_policies(b'{"format":1,"later":' + nested(400).encode() + b"}")
+    assert decode_policies(b'{"format":1,"later":[[1]]}').further == {"later": [[1]]}
+
+
+async def test_policies_with_invalid_limits_are_refused() -> None:
+    """A damaged limit must not pass for "no limit", nor delete anything."""
+    for limit in (
+        b'"retention":{"time_ms":-1,"size_bytes":null}', b'"retention":7', b'"retention":{}', b'"message_ttl_s":true',
+        b'"backlog_quota":{"action":"wait","bytes_max":1,"age_ms_max":null}', b'"ack_state_bytes_max":67108865',
+    ):  # fmt: skip
+        with pytest.raises(CorruptEntry):
+            decode_policies(b'{"format":1,' + limit + b"}")
+
+
+async def test_damaged_cluster_policy_ends_no_owner(tmp_path: Path) -> None:
+    """The previous policies stay in force: topics are served, and takeovers succeed."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve("flights"), "importer")
+        damaged = b'{"format":1,"later":' + nested(900).encode() + b"}"
+        before = DAMAGED.counts["policies record"]
+        assert await world.session.create(paths.CLUSTER_POLICIES, damaged) is WriteStatus.OK
+        await client.stored(granted, batch_of(granted, [1]))
+        other = await client.open(await world.serve("trains"), "importer")
+        await client.stored(other, batch_of(other, [1]))
+        assert DAMAGED.counts["policies record"] > before
+
+
+async def test_damaged_registration_hides_no_other() -> None:
+    """It counts as absent. A cookie that cannot be read counts as retired, so that it gets no new ledgers."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    live = Registry(session)
+    well = Incarnation("a" * 32)
+    await live.register_owner(LiveOwner(well, "host", {"grpc": 1}, 0)).establish()
+    await session.create(f"{paths.OWNERS}/{'b' * 32}", with_all(nested(900)), ephemeral=True)
+    await session.create(f"{paths.OWNERS}/{'c' * 32}", with_all('"text"'), ephemeral=True)
+    assert list(await live.owners.live()) == [well]
+    async for records in live.owners.watch():
+        assert list(records) == [well]
+        break
+    await session.create(f"{paths.STORAGE_COOKIES}/{'d' * 32}", b"{")
+    assert [cookie.retired for cookie in (await live.cookies()).values()] == [True]
+
+
+async def test_damaged_topic_record_affects_only_that_topic() -> None:
+    """Other topics are listed and read."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    topics = topic_store.TopicStore(session)
+    created = [(await topics.create(parse_topic(name))).name.value.topic_id for name in ("one", "two")]
+    node = await session.read(paths.topic(created[0]))
+    assert node is not None
+    await session.write(paths.topic(created[0]), nested(DEEP).encode(), version=node.version)
+    with pytest.raises(CorruptEntry):
+        await topics.read(created[0])
+    assert await topics.read(created[1]) is not None
+    found = [type(each).__name__ async for each in topics.each()]
+    assert sorted(found) == ["CorruptEntry", "TopicRecord"]
+
+
+async def test_damaged_record_is_logged_once_and_counted_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """The record is read repeatedly."""
+    damaged = DamagedRecords()
+    with caplog.at_level(logging.ERROR):
+        for data in (b"one", b"one", b"two"):
+            damaged.note("a topic record", data, "why")
+    assert damaged.counts == {"topic record": 3}
+    assert len(caplog.records) == 2
+    telemetry = Telemetry("metadata", "a")
+    observe_damaged(telemetry)
+    DAMAGED.note("a topic record", b"x", "why")
+    assert b"oncelog_damaged_records_total{" in telemetry.metrics_text()
+
+
+async def test_every_kind_of_record_is_exported_at_zero() -> None:
+    """An alert on an increase would miss the first failure of a series that did not exist before."""
+    calls = [
+        call
+        for file in Path(json_records.__file__).parent.glob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    ]
+    read = {
+        kind_of(argument.value)
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in {"decode_record", "decoded"}
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+    assert read == set(KINDS)
+    telemetry = Telemetry("metadata", "a")
+    observe_damaged(telemetry)
+    text = telemetry.metrics_text().decode()
+    assert set(re.findall(r'oncelog_damaged_records_total\{.*record="([^"]*)"', text)) >= set(KINDS)

@@ -1,0 +1,220 @@
+"""An owner lets in whom the topic's namespace lets in, by the topic's true name, whatever the client calls it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.access import Caller
+from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.names import parse_namespace
+from oncelog.metadata_store.records.namespace_store import NamespaceStore
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import (
+    LAST_MESSAGE,
+    PRODUCER_NAMES,
+    PUBLISH,
+    TOPIC_STATES,
+    OpenRequest,
+    PublishFrame,
+    ReceivedAnswers,
+)
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.runtime.credentials import Credentials
+from oncelog.topic_owner.observe.topic_states import internal_stats
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.authorization import LOADING_DEADLINE_MS
+from oncelog.wire.owner_pb2 import LastMessageRequest, ProducerNamesRequest, TopicStatesRequest
+from tests.cluster.until import until
+from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.process.security_world import secured, token
+
+pytestmark = pytest.mark.asyncio
+
+DEFAULT = parse_namespace("public/default")
+GRANTS: dict[str, tuple[str, ...]] = {"importer": ("produce",), "auditor": ("consume",), "keeper": ("admin",)}
+TIMEOUT_MS = 30_000
+
+
+@asynccontextmanager
+async def owner(tmp_path: Path) -> AsyncIterator[tuple[OwnerWorld, TopicRunner, str]]:
+    """An owner with authentication on that serves one topic, and its address."""
+    async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
+        await grant(world, GRANTS)
+        yield world, await world.serve("flights"), channel.address
+
+
+async def grant(world: OwnerWorld, grants: dict[str, tuple[str, ...]]) -> None:
+    await world.parts.policies.change(DEFAULT, lambda _: Policies(permissions=grants))
+
+
+def channel_of(role: str, address: str) -> Channel:
+    return Channel(address, credentials=Credentials.of(tls=False, token=token(role)))
+
+
+async def opened(
+    role: str, address: str, runner: TopicRunner, topic: str = "", name: str = "p", on_behalf_of: Caller | None = None
+) -> ReceivedAnswers:
+    """What an opening of a producer is answered with."""
+    async with channel_of(role, address) as channel:
+        stream = channel.stream(PUBLISH)
+        request = OpenRequest(1, topic or runner.name, runner.topic_id, name, on_behalf_of=on_behalf_of)
+        await stream.write(PublishFrame(opens=[request]))
+        return await anext(aiter(stream))
+
+
+async def read(role: str, address: str, runner: TopicRunner) -> None:
+    """Returns with the first frame that says where the end is."""
+    async with channel_of(role, address) as channel:
+        stream = channel.stream(READ)
+        await stream.write(ReadControl(ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST, 0), 1 << 20))  # type: ignore[arg-type]
+        await anext(aiter(stream))
+
+
+async def last_message(role: str, address: str, runner: TopicRunner) -> None:
+    async with channel_of(role, address) as channel:
+        request = LastMessageRequest(topic=runner.name, topic_id=runner.topic_id)
+        await channel.call(LAST_MESSAGE, request, timeout_ms=TIMEOUT_MS)
+
+
+async def producer_names(role: str, address: str, runner: TopicRunner) -> None:
+    async with channel_of(role, address) as channel:
+        request = ProducerNamesRequest(topic=runner.name, topic_id=runner.topic_id, producer_ids=[1])
+        await channel.call(PRODUCER_NAMES, request, timeout_ms=TIMEOUT_MS)
+
+
+async def test_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
+    """With the right it publishes."""
+    async with owner(tmp_path) as (_, runner, address):
+        for role in ("auditor", "keeper", "stranger"):
+            [denied] = (await opened(role, address, runner)).denied
+            assert isinstance(denied.error, PermissionDenied), role
+        assert (await opened("root", address, runner, name="of root")).granted
+        async with channel_of("importer", address) as channel:
+            client = PublishClient(channel)
+            granted = await client.open(runner, "p")
+            assert len(await client.stored(granted, batch_of(granted, [1]))) == 1
+
+
+async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: Path) -> None:
+    """Another role needs the right admin, or must be a superuser. Its error names the owning role."""
+    async with owner(tmp_path) as (world, runner, address):
+        assert (await opened("importer", address, runner)).granted
+        await grant(world, {**GRANTS, "second": ("produce",), "keeper": ("produce", "admin")})
+        await until(lambda: "second" in (runner.grants or {}), 30)
+        [denied] = (await opened("second", address, runner)).denied
+        assert isinstance(denied.error, PermissionDenied)
+        assert "belongs to role importer" in denied.error.message
+        for role in ("keeper", "root", "importer"):
+            assert (await opened(role, address, runner)).granted, role
+        assert internal_stats(runner)["producers"][0]["role"] == "importer"  # type: ignore[index]
+
+
+@pytest.mark.hazard(93)
+@pytest.mark.parametrize("name", ["dead-letters/" + "0f" * 16 + "/1", "effects/a", "relay/a", "mirror/a", "kafka/a"])
+async def test_names_of_the_services_producers_are_reserved(tmp_path: Path, name: str) -> None:
+    """For a role with every right in the namespace, and for one that a superuser states, as HTTP does."""
+    async with owner(tmp_path) as (world, runner, address):
+        await grant(world, {"importer": ("produce", "admin")})
+        for role, stated in (("importer", None), ("root", Caller("importer"))):
+            [denied] = (await opened(role, address, runner, name=name, on_behalf_of=stated)).denied
+            assert isinstance(denied.error, PermissionDenied)
+            assert "belong to the services" in denied.error.message
+        assert (await opened("root", address, runner, name=name)).granted
+        assert (await opened("importer", address, runner, name=f"my-{name}")).granted
+
+
+async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None:
+    """Metadata services do so for HTTP callers: the name belongs to the caller, whose rights count."""
+    async with owner(tmp_path) as (world, runner, address):
+        [denied] = (await opened("importer", address, runner, on_behalf_of=Caller("auditor"))).denied
+        assert isinstance(denied.error, PermissionDenied)
+        assert (await opened("root", address, runner, on_behalf_of=Caller("importer"))).granted
+        assert (await opened("importer", address, runner)).granted
+        await grant(world, {**GRANTS, "second": ("produce",)})
+        await until(lambda: "second" in (runner.grants or {}), 30)
+        [denied] = (await opened("root", address, runner, on_behalf_of=Caller("second"))).denied
+        assert isinstance(denied.error, PermissionDenied)
+        assert (await opened("root", address, runner, on_behalf_of=Caller("operator", superuser=True))).granted
+
+
+async def test_reader_needs_the_right_to_consume(tmp_path: Path) -> None:
+    """Also to get the last message and producer names."""
+    async with owner(tmp_path) as (_, runner, address):
+        for ask in (read, last_message, producer_names):
+            for role in ("importer", "keeper", "stranger"):
+                with pytest.raises(PermissionDenied):
+                    await ask(role, address, runner)
+            await ask("auditor", address, runner)
+            await ask("root", address, runner)
+
+
+async def test_calls_between_services_are_refused_to_clients(tmp_path: Path) -> None:
+    """Statistics of all topics, assign, unload."""
+    async with owner(tmp_path) as (_, _runner, address):
+        for role, error in (("importer", PermissionDenied), ("keeper", PermissionDenied)):
+            async with channel_of(role, address) as channel:
+                with pytest.raises(error):
+                    await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=TIMEOUT_MS)
+        async with Channel(address) as channel:
+            with pytest.raises(Unauthenticated):
+                await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=TIMEOUT_MS)
+
+
+async def test_rights_are_those_of_the_namespace_of_the_topic(tmp_path: Path) -> None:
+    """The name in the request proves nothing: not that of another topic, nor one in a namespace of the caller."""
+    async with owner(tmp_path) as (world, runner, address):
+        namespaces, theirs = NamespaceStore(world.session), parse_namespace("public/theirs")
+        await namespaces.create_namespace(theirs, Policies(permissions={"stranger": ("produce", "consume")}))
+        for topic in ("public/theirs/flights", runner.name):
+            [denied] = (await opened("stranger", address, runner, topic)).denied
+            assert isinstance(denied.error, OncelogError)
+            assert not denied.error.retriable
+
+
+async def test_new_grant_is_effective_at_once(tmp_path: Path) -> None:
+    """A refusal reads the record first."""
+    async with owner(tmp_path) as (world, runner, address):
+        assert (await opened("newcomer", address, runner)).denied
+        await grant(world, GRANTS | {"newcomer": ("produce",)})
+        await until(lambda: "newcomer" in (runner.grants or {}), DEADLINE_S, waiting_for="the owner to see it")
+        runner._executor.grants = GRANTS  # as before its watch has told it
+        assert (await opened("newcomer", address, runner)).granted
+
+
+async def test_revoked_right_refuses_the_next_opening(tmp_path: Path) -> None:
+    """Open streams continue until they end, as documented."""
+    async with owner(tmp_path) as (world, runner, address), channel_of("importer", address) as channel:
+        client = PublishClient(channel)
+        granted = await client.open(runner, "p")
+        await grant(world, {})
+        await until(lambda: runner.grants == {}, DEADLINE_S, waiting_for="the owner to see it")
+        assert (await opened("importer", address, runner)).denied
+        assert len(await client.stored(granted, batch_of(granted, [1]))) == 1
+
+
+@pytest.mark.parametrize("goes", ["away", "silent"])
+async def test_pending_authorization_ends_with_its_stream(tmp_path: Path, goes: str) -> None:
+    """A client that disconnects during a takeover, or ends its stream, leaves no task behind."""
+    async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
+        world.topics.update_nodes(StorageNodesUpdated(()))  # so that no takeover ends
+        topic_id = await world.new_topic("slow")
+        world.topics.assign(topic_id)
+        runner = world.topics.find(topic_id)
+        assert runner is not None
+        async with channel_of("importer", channel.address) as own:
+            stream = own.stream(PUBLISH)
+            await stream.write(PublishFrame(opens=[OpenRequest(1, "public/default/slow", topic_id, "p")]))
+            await until(lambda: runner.progress.waiting_count == 1, DEADLINE_S, waiting_for="the check")
+            if goes == "silent":
+                await stream.finish()
+                async with asyncio.timeout(
+                    LOADING_DEADLINE_MS / 2_000
+                ):  # long before the check would give up by itself
+                    assert [frame async for frame in stream] == []
+        await until(lambda: not world.publish.streams, DEADLINE_S, waiting_for="the end of the stream")
+        await until(lambda: runner.progress.waiting_count == 0, DEADLINE_S, waiting_for="the end of the check")

@@ -1,0 +1,137 @@
+"""Topics by state at a real owner: which are held, wait, or have a backlog, and what their statistics say of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction
+from oncelog.core.topic.listing import ListPlace
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import LIST_TOPICS
+from oncelog.topic_owner.observe import topic_states
+from oncelog.topic_owner.observe.topic_listing import LISTED_MAX
+from oncelog.wire import owner_pb2 as pb
+from oncelog.wire.subscriptions_pb2 import DeleteSubscription
+from tests.cluster.until import until
+from tests.contract.owner.owner_world import DEADLINE_S, PATIENT, OwnerLimits, owner_world
+from tests.contract.owner.test_topic_owner_consuming import stored
+from tests.contract.owner.test_topic_owner_series import series
+from tests.contract.owner.test_topic_owner_subscriptions import Administrator
+
+pytestmark = pytest.mark.asyncio
+TIMEOUT_MS = 10_000
+NAMESPACE = "public/default"
+
+
+async def listed(channel: Channel, state: str, **request: Any) -> dict[str, dict[str, Any]]:
+    """{topic: its summary}, in order."""
+    asked = pb.ListTopicsRequest(state=state, **({"limit": 10} | request))
+    answer = await channel.call(LIST_TOPICS, asked, timeout_ms=TIMEOUT_MS)
+    return {each.topic.removeprefix(f"{NAMESPACE}/"): json.loads(each.summary_json) for each in answer.topics}
+
+
+async def test_topic_that_a_subscription_holds_is_listed_with_its_name(tmp_path: Path) -> None:
+    """Also in the subscription's own statistics, which showed nothing of it, and as metrics."""
+    async with owner_world(tmp_path, OwnerLimits(replace(PATIENT, tick_ms=20))) as (world, channel):
+        quota = BacklogQuota(QuotaAction.HOLD, bytes_max=1)
+        other, runner = await world.serve("orders"), await world.serve("bills")
+        for each in (other, runner):
+            await stored(channel, each, 3)
+            await Administrator(channel, each).create("billing")
+        await Administrator(channel, runner).create("ahead", index=3)
+        assert await listed(channel, "held") == {}
+        await world.parts.policies.change(runner.topic_id, lambda before: replace(before, backlog_quota=quota))
+
+        async def held() -> bool:
+            return bool(await listed(channel, "held"))
+
+        await until(held, DEADLINE_S, waiting_for="the quota to hold publishing")
+        found = await listed(channel, "held")
+        assert list(found) == ["bills"]
+        one = found["bills"]
+        wanted = {
+            "phase": "serving", "states": ["held", "backlog"], "publishing": "held", "held_by": "billing",
+            "backlog_messages": 3, "backlog_subscription": "billing", "subscriptions": 2, "blocked_subscriptions": 0,
+        }  # fmt: skip
+        assert {name: one[name] for name in wanted} == wanted
+        stats = topic_states.stats(runner)
+        assert (stats["held_by"], stats["held_since_ms"]) == ("billing", one["held_since_ms"])
+        described = await Administrator(channel, runner).described()
+        assert {name: each["holds_publishing_since_ms"] for name, each in described.items()} == {
+            "billing": one["held_since_ms"], "ahead": None,
+        }  # fmt: skip
+        assert described["ahead"]["oldest_unacked_ms"] is None
+        assert described["billing"]["oldest_unacked_ms"] == one["oldest_unacked_ms"] >= 0
+        metrics = series(world)
+        assert metrics['oncelog_topics_held{publishing="held"}'] == 1
+        assert metrics['oncelog_topics_held{publishing="refused"}'] == 0
+        assert metrics["oncelog_subscription_backlog_messages_max"] == 3
+        assert metrics["oncelog_topics_held_seconds"] >= 0
+        assert metrics["oncelog_subscription_oldest_unacked_seconds"] >= 0
+
+        await Administrator(channel, runner).change("billing", delete=DeleteSubscription())
+
+        async def open_again() -> bool:
+            return not await listed(channel, "held")
+
+        await until(open_again, DEADLINE_S, waiting_for="publishing to go on")
+        assert topic_states.stats(runner)["held_by"] is None
+
+
+async def test_topics_are_listed_by_backlog_and_in_pages(tmp_path: Path) -> None:
+    """The largest first; a page begins behind the last topic of the one before. Topics of one rank are in order."""
+    async with owner_world(tmp_path) as (world, channel):
+        for name, count in (("a", 2), ("b", 5), ("c", 2), ("d", 1)):
+            runner = await world.serve(name)
+            await stored(channel, runner, count)
+            if name != "d":
+                await Administrator(channel, runner).create()
+        assert list(await listed(channel, "backlog")) == ["b", "a", "c"]
+        assert list(await listed(channel, "")) == ["a", "b", "c", "d"]
+        asked = pb.ListTopicsRequest(state="backlog", limit=1)
+        places: list[ListPlace] = []
+        while True:
+            answer = await channel.call(LIST_TOPICS, asked, timeout_ms=TIMEOUT_MS)
+            assert answer.total == 3
+            if not answer.topics:
+                break
+            (one,) = answer.topics
+            places.append(ListPlace(one.rank, one.topic))
+            asked.after_rank, asked.after_topic = places[-1]
+        assert places == [
+            ListPlace(-5, f"{NAMESPACE}/b"),
+            ListPlace(-2, f"{NAMESPACE}/a"),
+            ListPlace(-2, f"{NAMESPACE}/c"),
+        ]
+        assert list(await listed(channel, "backlog", namespace=NAMESPACE)) == ["b", "a", "c"]
+        assert await listed(channel, "backlog", namespace="public/def") == {}
+        for wrong, field in (
+            ({"limit": 0}, "limit"), ({"limit": LISTED_MAX + 1}, "limit"), ({"limit": 1, "state": "gone"}, "state"),
+        ):  # fmt: skip
+            with pytest.raises(InvalidArgument) as refused:
+                await channel.call(LIST_TOPICS, pb.ListTopicsRequest(**wrong), timeout_ms=TIMEOUT_MS)
+            assert refused.value.details["field"] == field
+
+
+async def test_topic_that_waits_is_listed_with_the_reason(tmp_path: Path) -> None:
+    """Here no storage node is there to open a ledger."""
+    async with owner_world(tmp_path) as (world, channel):
+        await world.serve("orders")
+        world.topics.update_nodes(StorageNodesUpdated(()))
+        topic_id = await world.new_topic("bills")
+        world.topics.assign(topic_id)
+
+        async def waits() -> bool:
+            return (await listed(channel, "waiting")).get("bills", {}).get("waiting_for") == "not_enough_storage_nodes"
+
+        await until(waits, DEADLINE_S, waiting_for="the reason")
+        one = (await listed(channel, "waiting"))["bills"]
+        assert one["states"] == ["waiting"]
+        assert one["waiting_message"]
+        assert one["waiting_since_ms"] > 0
+        assert "orders" not in await listed(channel, "waiting")

@@ -1,0 +1,148 @@
+"""A draining owner keeps its topics until no other process of the cluster is restarting."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+import pytest
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.metadata_store.records.registry import StorageCookie
+from oncelog.metadata_store.session import paths
+from oncelog.topic_owner.cluster_stability import ClusterStability, until_stable
+from tests.cluster.until import until
+from tests.contract.owner.storage_views import SeenLinks, node_of, session_with_a_cluster, storage_view
+
+pytestmark = pytest.mark.asyncio
+
+A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
+DEADLINE_MS = 30_000
+
+
+@asynccontextmanager
+async def listening(port: int = 0) -> AsyncIterator[str]:
+    """A server that takes connections, as "host:port"."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@dataclass
+class Seen:
+    """Storage nodes that have been present for this long; isolated: none can be reached."""
+
+    stable_for_s: float
+    isolated: bool = False
+
+
+async def test_cluster_is_observed_for_the_whole_stable_time() -> None:
+    """A process that stops at the same moment as this owner is still present at the first check."""
+    async with listening() as one, listening() as other:
+        hosts = f"{one},{other}/teams/orders"
+        assert not await until_stable(Seen(3600.0), hosts, timeout_ms=300, stable_s=0.5)
+        began = asyncio.get_running_loop().time()
+        assert await until_stable(Seen(3600.0), hosts, timeout_ms=DEADLINE_MS, stable_s=0.5)
+        assert asyncio.get_running_loop().time() - began >= 0.5
+
+
+async def test_wait_lasts_until_an_absent_zookeeper_server_is_back() -> None:
+    """The session uses another server, so it does not notice the absent one."""
+    async with listening() as one:
+        async with listening() as other:
+            pass
+        hosts = f"{one},{other}"
+        assert not await until_stable(Seen(3600.0), hosts, timeout_ms=500, stable_s=0.1)
+        waiting = asyncio.create_task(until_stable(Seen(3600.0), hosts, timeout_ms=DEADLINE_MS, stable_s=0.1))
+        async with listening(int(other.rpartition(":")[2])):
+            assert await waiting
+
+
+async def test_stable_time_restarts_when_a_zookeeper_server_was_absent() -> None:
+    """Its restart may be one of several."""
+    looks: list[float] = []
+    now = asyncio.get_running_loop().time
+
+    async def accepts(_: str) -> bool:
+        looks.append(now())
+        return len(looks) != 3
+
+    assert await until_stable(
+        Seen(3600.0), "zookeeper:2181", timeout_ms=DEADLINE_MS, stable_s=0.5, check_interval_s=0.1, accepts=accepts
+    )
+    assert now() - looks[2] >= 0.5
+
+
+async def test_storage_nodes_that_just_came_back_are_not_stable_yet() -> None:
+    async with listening() as one:
+        seen = Seen(0.2)
+        assert not await until_stable(seen, one, timeout_ms=1_000, stable_s=0.3)
+        seen.stable_for_s = 0.3
+        assert await until_stable(seen, one, timeout_ms=DEADLINE_MS, stable_s=0.3)
+
+
+async def test_wait_ends_at_once_when_the_whole_cluster_ends() -> None:
+    async with listening() as one, listening() as other:
+        pass
+    async with asyncio.timeout(DEADLINE_MS / 1000):
+        assert not await until_stable(Seen(0.0, isolated=True), f"{one},{other}", timeout_ms=3_600_000)
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_wait_goes_on_while_one_process_can_be_reached(isolated: bool) -> None:
+    """A ZooKeeper server without storage nodes, or a storage node without ZooKeeper: the others may be back soon."""
+    async with listening() as one, listening() as other:
+        pass
+    began = asyncio.get_running_loop().time()
+    async with listening(int(one.rpartition(":")[2])) if isolated else nullcontext():
+        assert not await until_stable(Seen(0.0, isolated=isolated), f"{one},{other}", timeout_ms=500)
+    assert asyncio.get_running_loop().time() - began >= 0.5
+
+
+async def test_session_and_all_storage_nodes_must_be_present() -> None:
+    """The time counts from the last return; an unreachable or absent node, or a lost session, resets it."""
+    links, session = SeenLinks(), await session_with_a_cluster()
+    nodes = [node_of(A), node_of(B), node_of(C)]
+    view = await storage_view(session, [], nodes, *(StorageCookie(n, "127.0.0.1", 1) for n in (A, B, C)), links=links)
+    seen = view.stability
+    now = asyncio.get_running_loop().time
+    await until(lambda: seen.stable_for_s > 0.2, 30)
+    links.lose(B)
+    assert (seen.stable_for_s, seen.isolated) == (0, False)
+    links.lose(A, B, C)
+    assert (seen.stable_for_s, seen.isolated) == (0, True)
+    reset_s = now()
+    links.lose()
+    assert seen.stable_for_s <= now() - reset_s
+    await until(lambda: seen.stable_for_s > 0.2, 30)
+    session.faults.suspend()
+    assert seen.stable_for_s == 0
+    reset_s = now()
+    session.faults.resume()
+    assert 0 < seen.stable_for_s <= now() - reset_s
+    await session.delete(f"{paths.STORAGE}/{C}", version=0)
+    await view.first()
+    assert seen.stable_for_s == 0
+
+
+async def test_storage_node_that_is_absent_for_long_is_ignored() -> None:
+    """It is not restarting: its return cannot be predicted, and the owner must be able to end."""
+    seen = ClusterStability(restart_s=0.2)
+    nodes = StorageNodesUpdated((A, B), (C,), ())
+    seen.update(nodes)
+    assert seen.stable_for_s == 0
+    await until(lambda: seen.stable_for_s > 0.3, 30)
+    seen.update(replace(nodes, live=(A,), read_only=(B,)))
+    assert seen.stable_for_s > 0.3
+    seen.update(replace(nodes, live=(A,), absent=(B, C)))
+    assert seen.stable_for_s == 0
+
+
+async def test_owner_is_isolated_when_read_only_nodes_are_unreachable() -> None:
+    seen = ClusterStability()
+    nodes = StorageNodesUpdated((), (A, B), (), read_only=(C,))
+    seen.update(nodes)
+    assert not seen.isolated
+    seen.update(nodes, {C})
+    assert seen.isolated

@@ -1,0 +1,1 @@
+"""What all processes share: settings, tokens, certificates, health, logs, traces."""

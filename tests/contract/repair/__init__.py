@@ -1,0 +1,1 @@
+"""Repair and deletion of ledgers by metadata services."""

@@ -1,0 +1,57 @@
+"""The repairer's view of the topics' lists costs the same at each refresh, however long the lists are."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.names import parse_topic
+from oncelog.metadata.repair.chain_listing import LEDGERS_MAX, TOPICS_MIN, TURNS, ChainListing
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.topic_store import TopicStore
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
+
+
+@pytest.mark.asyncio
+async def test_long_lists_are_read_in_turn() -> None:
+    """Four topics with many ledgers used to be read and decoded each time. Changed ones are still read at once, and
+    short lists together."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish("test")
+    topics = TopicStore(session)
+    long: list[TopicId] = []
+    for number in range(4):
+        created = await topics.create(parse_topic(f"public/default/t{number}"))
+        topic_id = created.name.value.topic_id
+        stored = await topics.read(topic_id)
+        assert stored is not None
+        links = tuple(LedgerLink(LedgerId(n + 1), n) for n in range(LEDGERS_MAX))
+        await topics.write(replace(stored.value, ledgers=links), version=stored.version)
+        long.append(topic_id)
+    short = [(await topics.create(parse_topic(f"public/default/s{n}"))).name.value.topic_id for n in range(3)]
+    listing = ChainListing(topics, CursorStore(session))
+    assert {chain.topic_id for chain in await listing.refresh(long)} == set(long)
+    turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(8)]
+    assert turns == [{topic_id} for topic_id in (*long, *long)]
+    assert {chain.topic_id for chain in await listing.refresh(short)} == {*short, long[0]}
+    turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(5)]
+    assert turns == [{long[1]}, {long[2]}, {long[3]}, {long[0]}, {*short, long[1]}]
+    await session.close()
+
+
+@pytest.mark.asyncio
+async def test_many_topics_are_read_in_turns() -> None:
+    """An idle cluster with hundreds of topics must not read all of them at each refresh."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish("test")
+    topics = TopicStore(session)
+    names = [parse_topic(f"public/default/t{number}") for number in range(2 * TURNS * TOPICS_MIN)]
+    all_of_them = [(await topics.create(name)).name.value.topic_id for name in names]
+    listing = ChainListing(topics, CursorStore(session))
+    await listing.refresh(all_of_them)
+    turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(TURNS)]
+    assert [len(turn) for turn in turns] == [2 * TOPICS_MIN] * TURNS
+    assert set().union(*turns) == set(all_of_them)
+    await session.close()

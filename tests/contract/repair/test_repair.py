@@ -1,0 +1,415 @@
+"""The repairer over real sockets, with records in memory: what it changes, what it leaves alone, what it reports."""
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from oncelog.core.errors import Conflict
+from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.repair.rate_limit import RateLimit
+from oncelog.metadata_store.records.json_records import encode_record
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import Decommission
+from oncelog.metadata_store.session import paths
+from tests.cluster.until import until
+from tests.contract.repair.repairing import DEADLINE_S, ENTRIES, World
+
+
+@pytest.mark.hazard(56)
+@pytest.mark.asyncio
+async def test_retired_member_is_replaced_with_every_entry() -> None:
+    """No member alone has all entries; each is copied from a node that has it. The progress is there for every
+    replica."""
+    async with World.running() as world:
+        await world.ledger(1)
+        a, b, d = world.nodes[0], world.nodes[1], world.nodes[3]
+        for entry_id in range(0, ENTRIES, 2):
+            del a.copies[LedgerId(1)][EntryId(entry_id)]
+            b.copies[LedgerId(1)].pop(EntryId(entry_id + 1))
+        await world.wipe(2)
+        repair = world.replica()
+        await world.whole(1, 0, 1, 3)
+        for node in (a, b, d):
+            assert sorted(node.copies[LedgerId(1)]) == list(range(ENTRIES))
+
+        async def idle() -> bool:
+            progress = await world.progress()
+            return (progress.under_replicated, progress.running, progress.repaired_ledgers) == (0, (), 1)
+
+        await until(idle, DEADLINE_S)
+        assert (await world.progress()).replica == "m-1"
+        assert repair.copying.copied_entries == 2 * ENTRIES
+        assert (await world.cookie(2)).debt == 0
+
+
+@pytest.mark.asyncio
+async def test_closed_ledger_becomes_whole_without_copies() -> None:
+    """Every member reads its copy back; nothing is copied."""
+    async with World.running() as world:
+        await world.ledger(1)
+        repair = world.replica()
+        await world.whole(1, 0, 1, 2)
+        assert repair.copying.copied_entries == 0
+
+
+@pytest.mark.hazard(57)
+@pytest.mark.asyncio
+async def test_absent_member_is_replaced_after_the_delay_only() -> None:
+    """It may come back. Its return ends the need."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.nodes[2].leave()
+        repair = world.replica()
+
+        async def reported() -> bool:
+            return (await world.progress()).under_replicated == 1
+
+        await until(reported, DEADLINE_S)
+        assert (await world.record(1)).joining is None
+        await world.nodes[2].register()
+        await world.whole(1, 0, 1, 2)
+        assert repair.copying.copied_entries == 0
+    async with World.running(absent_delay_ms=1) as world:
+        await world.ledger(1)
+        await world.nodes[2].leave()
+        world.replica()
+        await world.whole(1, 0, 1, 3)
+
+
+@pytest.mark.hazard(58)
+@pytest.mark.asyncio
+async def test_ledger_that_no_topic_lists_is_left_alone() -> None:
+    """It may be the next ledger of a topic, or be about to be deleted."""
+    async with World.running() as world:
+        unlisted = await world.ledger(1, holders=(0,), listed=False)
+        await world.ledger(2)
+        await world.wipe(2)
+        world.replica()
+        await world.whole(2, 0, 1, 3)
+        asked = world.replica(elected=False)
+        await asked.repair_now(LedgerId(1))
+        await until(lambda: not asked.repairer.busy, DEADLINE_S)
+        assert await world.record(1) == unlisted
+        assert all(LedgerId(1) not in node.copies for node in world.nodes[1:])
+
+
+@pytest.mark.hazard(59)
+@pytest.mark.asyncio
+async def test_two_repairers_at_once_do_no_harm() -> None:
+    """The compare-and-set on the record decides; the election is a hint."""
+    async with World.running() as world:
+        for number in range(1, 6):
+            await world.ledger(number)
+        await world.wipe(2)
+        world.replica()
+        world.replica()
+        for number in range(1, 6):
+            await world.whole(number, 0, 1, 3)
+            assert len(world.nodes[3].copies[LedgerId(number)]) == ENTRIES
+
+
+@pytest.mark.asyncio
+async def test_many_small_ledgers_share_the_reads_of_their_topic() -> None:
+    """A topic's record grows with its ledgers: one read of it for each ledger made the repair of many take long."""
+    ledgers = range(1, 41)
+    async with World.running() as world:
+        for number in ledgers:
+            await world.ledger(number)
+        await world.wipe(2)
+        world.session.reads_of.clear()
+        world.replica()
+        for number in ledgers:
+            await world.whole(number, 0, 1, 3)
+        assert 0 < world.session.reads_of[paths.topic(world.topic_id)] < len(ledgers) / 2
+
+
+@pytest.mark.asyncio
+async def test_replica_that_is_not_elected_repairs_only_what_it_is_asked_for() -> None:
+    """An operator reaches any replica."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.ledger(2)
+        await world.wipe(2)
+        repair = world.replica(elected=False)
+        await repair.repair_now(LedgerId(1))
+        await world.whole(1, 0, 1, 3)
+        assert not (await world.record(2)).whole
+        await world.session.create(
+            paths.ledger(LedgerId(3)), b'{"format":1}'
+        )  # a record that cannot be read hides no other
+        await repair.watch.refresh()
+        assert repair.watch.queue.record(LedgerId(2)) is not None
+
+
+@pytest.mark.asyncio
+async def test_damaged_copy_is_repaired_in_place() -> None:
+    """Of a ledger that was whole: the node reports damage, the entries come from the others, and the node clears it."""
+    async with World.running() as world:
+        await world.ledger(1)
+        repair = world.replica()
+        await world.whole(1, 0, 1, 2)
+        c = world.nodes[2]
+        c.unreadable[LedgerId(1)] = {EntryId(3), EntryId(4)}
+        del c.copies[LedgerId(1)][EntryId(9)]
+        c.damaged.add(LedgerId(1))
+        await until(lambda: not c.damaged, DEADLINE_S)
+        await world.whole(1, 0, 1, 2)
+        assert sorted(c.received) == [3, 4, 9]
+        assert repair.copying.copied_entries == 3
+
+
+@pytest.mark.asyncio
+async def test_source_that_sends_wrong_bytes_is_passed_over() -> None:
+    """Its disk was right a moment ago; what arrives is verified before it is copied."""
+    async with World.running() as world:
+        await world.ledger(1)
+        right = dict(world.nodes[0].copies[LedgerId(1)])
+        for number in (0, 1):
+            world.nodes[number].sends_wrong = {EntryId(number)}
+        await world.wipe(2)
+        world.replica()
+        await world.whole(1, 0, 1, 3)
+        assert world.nodes[3].copies[LedgerId(1)] == right
+
+
+@pytest.mark.hazard(78)
+@pytest.mark.asyncio
+async def test_entry_without_a_live_copy_is_stuck_until_its_holder_returns() -> None:
+    """The progress names the entries and the node that is waited for. Nothing is lost, and no operator is needed."""
+    async with World.running() as world:
+        await world.ledger(1)
+        for number in (0, 1):
+            del world.nodes[number].copies[LedgerId(1)][EntryId(5)]
+        await world.nodes[2].leave()
+        repair = world.replica()
+        await until(lambda: repair.repairer.elected_as, DEADLINE_S)
+        await repair.repair_now(LedgerId(1))
+
+        async def stuck() -> bool:
+            progress = await world.progress()
+            return [one.ledger_id for one in progress.stuck] == [1]
+
+        await until(stuck, DEADLINE_S)
+        [shown] = (await world.progress()).stuck
+        assert shown.reason == f"entries 5 to 5 have no live copy; waiting for {world.nodes[2].incarnation}"
+        assert not (await world.record(1)).lost
+        await world.nodes[2].register()
+        await world.whole(1, 0, 1, 2)
+        assert all(len(node.copies[LedgerId(1)]) == ENTRIES for node in world.nodes[:3])
+
+
+@pytest.mark.hazard(78)
+@pytest.mark.asyncio
+async def test_stuck_repair_goes_on_when_a_registered_node_answers_again() -> None:
+    """The node was stopped, and its registration never ended."""
+    async with World.running() as world:
+        await world.ledger(1, holders=(2,))
+        world.nodes[2].stopped = True
+        world.replica()
+
+        async def stuck() -> bool:
+            progress = await world.progress()
+            return [one.ledger_id for one in progress.stuck] == [1]
+
+        await until(stuck, DEADLINE_S)
+        world.nodes[2].stopped = False
+        await world.whole(1, 0, 1, 2)
+
+
+@pytest.mark.hazard(59)
+@pytest.mark.asyncio
+async def test_replica_sees_the_changes_of_another_repairer() -> None:
+    """After a repair of its own, too: a report from old records could allow the last copy to be destroyed."""
+    async with World.running() as world:
+        await world.ledger(1)
+        repair = world.replica()
+        await world.whole(1, 0, 1, 2)
+        await until(lambda: not repair.repairer.busy, DEADLINE_S)
+        ledgers = LedgerStore(world.session)
+        stored = await ledgers.read(LedgerId(1))
+        assert stored is not None
+        c, d = world.nodes[2], world.nodes[3]
+        d.copies[LedgerId(1)] = dict(c.copies[LedgerId(1)])
+        joined = stored.value.mark_damaged().join(d.incarnation)
+        await ledgers.write(joined.swap(c.incarnation).mark_whole(), version=stored.version)
+
+        async def seen() -> bool:
+            record = repair.watch.queue.record(LedgerId(1))
+            return record is not None and d.incarnation in record.members
+
+        await until(seen, DEADLINE_S)
+        d.damaged.add(LedgerId(1))
+        await until(lambda: not d.damaged, DEADLINE_S)
+
+
+@pytest.mark.hazard(80)
+@pytest.mark.asyncio
+async def test_nothing_is_repaired_while_an_older_process_is_registered() -> None:
+    """It could take an erased copy for a missing one."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.wipe(2)
+        old = encode_record({"host": "127.0.0.1", "ports": {"grpc": 1}, "since_ms": 0})
+        path = f"{paths.OWNERS}/{uuid4().hex}"
+        assert await world.session.create(path, old, ephemeral=True) is WriteStatus.OK
+        world.replica()
+
+        async def paused() -> bool:
+            progress = await world.progress()
+            return progress.under_replicated == 1 and "older version" in progress.paused
+
+        await until(paused, DEADLINE_S)
+        assert (await world.record(1)).joining is None
+        await world.session.delete(path, version=0)
+        await world.whole(1, 0, 1, 3)
+
+
+@pytest.mark.asyncio
+async def test_may_replace_waits_until_every_copy_is_back() -> None:
+    """With one member gone, the disk of another must not go, too."""
+    async with World.running() as world:
+        await world.ledger(1)
+        a = world.nodes[0].incarnation
+        reader = world.replica(elected=False)
+
+        async def unread() -> bool:
+            await reader.watch.refresh()
+            return "read their copies back" in reader.watch.may_replace(a).blockers[0].reason
+
+        await until(unread, DEADLINE_S)
+        await world.wipe(2)
+        await reader.watch.refresh()
+        assert not reader.watch.may_replace(a).allowed
+        world.replica()
+        await world.whole(1, 0, 1, 3)
+
+        async def allowed() -> bool:
+            await reader.watch.refresh()
+            return reader.watch.may_replace(a).allowed
+
+        await until(allowed, DEADLINE_S)
+
+
+@pytest.mark.hazard(75)
+@pytest.mark.hazard(76)
+@pytest.mark.asyncio
+async def test_decommissioned_node_is_drained_and_removed() -> None:
+    """While it drains it is a source. Its cookie stays, and below the write quorum nothing is removed."""
+    async with World.running() as world:
+        await world.ledger(1, holders=(2,))
+        repair = world.replica()
+        c, d = world.nodes[2].incarnation, world.nodes[3].incarnation
+        await repair.watch.refresh()
+        world.nodes[3].open.clear()
+        await repair.decommissions.begin(c, repair.watch.queue.nodes, write_quorum=3)
+
+        async def copying() -> bool:
+            progress = await world.progress()
+            return bool(progress.running) and (await world.cookie(2)).debt == 0
+
+        await until(copying, DEADLINE_S)
+        rounds = (await world.progress()).updated_ms
+
+        async def later() -> bool:
+            return (await world.progress()).updated_ms > rounds
+
+        await until(later, DEADLINE_S)
+        assert (await world.cookie(2)).decommission is Decommission.DRAINING, "a ledger names it"
+        world.nodes[3].open.set()
+        await world.whole(1, 0, 1, 3)
+
+        async def removed() -> bool:
+            return (await world.cookie(2)).decommission is Decommission.DONE
+
+        await until(removed, DEADLINE_S)
+        assert (await world.cookie(2)).retired
+        await repair.watch.refresh()
+        with pytest.raises(Conflict, match="2 other storage nodes are left, and a ledger needs 3"):
+            await repair.decommissions.begin(d, repair.watch.queue.nodes, write_quorum=3)
+        with pytest.raises(Conflict, match="was removed"):
+            await repair.decommissions.cancel(c)
+
+
+@pytest.mark.hazard(73)
+@pytest.mark.asyncio
+async def test_debt_is_counted_once_the_successor_is_registered() -> None:
+    """Before, no node could take the copies: a count of 0 would make the successor ready without them."""
+    async with World.running() as world:
+        await world.ledger(1)
+        d = world.nodes[3]
+        d.full = True
+        await d.leave()
+        await world.nodes[2].leave()
+        stored = await world.registry.read_cookie(world.nodes[2].incarnation)
+        assert stored is not None
+        replaced = replace(stored.value, retired=True, replaced_by=d.incarnation)
+        await world.registry.write_cookie(replaced, version=stored.version)
+        world.replica()
+
+        async def rounds() -> int:
+            return (await world.progress()).updated_ms
+
+        first = await until(rounds, DEADLINE_S)
+
+        async def later() -> bool:
+            return await rounds() > first
+
+        await until(later, DEADLINE_S)
+        assert (await world.cookie(2)).debt is None
+        await d.register()
+
+        async def counted() -> bool:
+            return (await world.cookie(2)).debt is not None
+
+        await until(counted, DEADLINE_S)
+        d.full = False
+        await world.whole(1, 0, 1, 3)
+
+        async def paid() -> bool:
+            return (await world.cookie(2)).debt == 0
+
+        await until(paid, DEADLINE_S)
+
+
+@pytest.mark.asyncio
+async def test_cancelled_decommission_leaves_the_node_writable() -> None:
+    """Nothing was removed yet."""
+    async with World.running() as world:
+        repair = world.replica(elected=False)
+        await repair.watch.refresh()
+        c = world.nodes[2].incarnation
+        await repair.decommissions.begin(c, repair.watch.queue.nodes, write_quorum=3)
+        assert (await world.cookie(2)).read_only
+        await repair.decommissions.cancel(c)
+        await repair.decommissions.cancel(c)
+        assert (await world.cookie(2)).decommission is Decommission.NO
+        assert not (await world.cookie(2)).read_only
+
+
+@pytest.mark.asyncio
+async def test_full_target_is_passed_over() -> None:
+    """Repair stops above the reserve of a disk; the debt says that copies are owed."""
+    async with World.running() as world:
+        await world.ledger(1)
+        await world.wipe(2)
+        world.nodes[3].full = True
+        world.replica()
+
+        async def owed() -> bool:
+            return (await world.cookie(2)).debt == 1
+
+        await until(owed, DEADLINE_S)
+        assert not (await world.record(1)).whole
+
+
+def test_rate_limit_spreads_bytes_over_time() -> None:
+    """A pause saves a burst of one second at most."""
+    now_s = 100.0
+    limit = RateLimit(1_000, now_s=lambda: now_s)
+    assert [limit.take(500), limit.take(500), limit.take(500)] == [0.0, 0.0, 0.5]
+    now_s += 0.5
+    assert limit.take(1_000) == 1.0
+    now_s += 3_600
+    assert [limit.take(1_000), limit.take(2_000)] == [0.0, 2.0]

@@ -1,0 +1,1 @@
+"""REST, HTTP publish and the gateway."""

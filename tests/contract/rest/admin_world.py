@@ -1,0 +1,66 @@
+"""The admin REST interface on a real port, over a metadata replica whose store is in memory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from oncelog.metadata.app import new_app
+from oncelog.metadata.rest.problems import MEDIA_TYPE
+from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata.service import running_tasks
+from oncelog.runtime.security import OPEN, Security
+from tests.cluster.metadata_world import FakeOwner, Replica, World
+
+FLIGHTS = "/admin/v2/persistent/public/default/flights"
+
+
+@dataclass
+class Admin:
+    world: World
+    replica: Replica
+    http: httpx.AsyncClient
+    port: int
+
+    async def owner(self) -> FakeOwner:
+        owner = await self.world.owner(self.replica)
+        await self.replica.sees(owner)
+        return owner
+
+    async def get(self, path: str, **options: Any) -> Any:
+        """The body of a successful answer."""
+        response = await self.http.get(path, **options)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def change(self, method: str, path: str, **options: Any) -> None:
+        """Make a change: 204 and no body."""
+        response = await self.http.request(method, path, **options)
+        assert (response.status_code, response.content) == (204, b""), response.text
+
+    async def refused(self, method: str, path: str, status: int, code: str, **options: Any) -> dict[str, Any]:
+        """The problem that the request is answered with."""
+        response = await self.http.request(method, path, **options)
+        body: dict[str, Any] = response.json()
+        assert (response.status_code, body["code"]) == (status, code), body
+        assert response.headers["content-type"] == MEDIA_TYPE
+        assert body["status"] == status
+        assert body["type"] == f"urn:oncelog:problem:{code}"
+        assert body["title"]
+        assert body["detail"]
+        return body
+
+
+@asynccontextmanager
+async def serving(security: Security = OPEN) -> AsyncIterator[Admin]:
+    async with World.running() as world, running_tasks() as start:
+        replica = await world.replica()
+        server = RestServer(new_app(replica.coordination, security), stop_timeout_s=1)
+        port = server.start(host="127.0.0.1", port=0)
+        running = start(server.run())
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            yield Admin(world, replica, http, port)
+        server.stop()
+        await running

@@ -1,0 +1,1 @@
+"""Codecs, channels and servers."""

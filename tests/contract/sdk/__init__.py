@@ -1,0 +1,1 @@
+"""The SDK against a fake cluster, over real gRPC."""

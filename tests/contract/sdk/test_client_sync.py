@@ -1,0 +1,200 @@
+"""The synchronous SDK, against the fake cluster on a separate loop: the same behaviour, from threads."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, suppress
+from typing import Any, TypeVar
+
+import pytest
+
+import oncelog
+from oncelog.client.portal import Portal
+from oncelog.core.errors import DeadlineExceeded, InvalidSequenceId, ProducerClosed, ReaderClosed
+from tests.contract.sdk.fake_cluster import FakeCluster
+
+T = TypeVar("T")
+DEADLINE_S = 30.0
+
+
+class Running:
+    """The fake cluster in a thread; `do` runs something on its loop."""
+
+    def __init__(self) -> None:
+        self.portal = Portal()
+        self._stack = AsyncExitStack()
+        self.cluster = self.portal.run(self._stack.enter_async_context(FakeCluster.running()))
+
+    def do(self, work: Callable[[FakeCluster], Coroutine[Any, Any, T]]) -> T:
+        return self.portal.run(work(self.cluster))
+
+    def stop(self) -> None:
+        self.portal.run(self._stack.aclose())
+        self.portal.stop()
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    cluster = Running()
+    yield cluster
+    cluster.stop()
+
+
+def test_leaving_a_client_waits_for_pending_messages(running: Running) -> None:
+    """Also for producers that were not flushed or closed."""
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights", producer_name="importer")
+        futures = [producer.send_nowait(b"%d" % i) for i in range(50)]
+    assert [future.result(0).sequence_id for future in futures] == list(range(50))
+
+
+def test_reader_starts_at_an_index(running: Running) -> None:
+    """As with the asynchronous reader."""
+    with oncelog.Client(running.cluster.url) as client:
+        client.create_producer("flights").send_many([b"%d" % i for i in range(10)])
+        assert client.create_reader("flights", start=oncelog.Index(7)).read_next(timeout=DEADLINE_S).value == b"7"
+
+
+def test_consumer_works_without_an_event_loop(running: Running) -> None:
+    """It receives, acknowledges and ends as the asynchronous one."""
+    with oncelog.Client(running.cluster.url) as client:
+        client.create_producer("flights").send_many([b"0", b"1", b"2", b"3"])
+        with client.subscribe("flights", subscription="billing", start=oncelog.EARLIEST) as consumer:
+            assert consumer.ack(consumer.receive_batch(2, max_wait=DEADLINE_S)).durable
+            kept = consumer.ack_nowait(consumer.receive(timeout=DEADLINE_S))
+        assert kept.result(0).durable
+        with client.subscribe("flights", subscription="billing") as consumer:
+            values = []
+            for message in consumer:
+                values.append(message.value)
+                consumer.close()
+            assert values == [b"3"]
+
+
+def test_sdk_works_without_an_event_loop(running: Running) -> None:
+    """The lines of the README without await."""
+    with oncelog.Client(running.cluster.url) as client:
+        with client.create_producer("flights", producer_name="importer") as producer:
+            result = producer.send(b"one", sequence_id=1)
+            assert (result.sequence_id, result.duplicate) == (1, False)
+            later = [producer.send_nowait(b"%d" % i, sequence_id=i) for i in range(2, 50)]
+            many = producer.send_many([b"x", b"y"], sequence_ids=[50, 60])
+            producer.flush()
+            assert [future.result(DEADLINE_S).sequence_id for future in later] == list(range(2, 50))
+            assert (many.first, many.last) == (50, 60)
+            assert (producer.producer_name, producer.last_sequence_id) == ("importer", 60)
+        with pytest.raises(ProducerClosed):
+            producer.send(b"late", sequence_id=70)
+        with client.create_reader("flights") as reader:
+            first = reader.read_next(timeout=DEADLINE_S)
+            assert (first.value, first.producer_name) == (b"one", "importer")
+            seen = [first.value]
+            while reader.has_message_available():
+                seen += reader.read_batch(timeout=DEADLINE_S).values.to_list()
+            assert seen == [b"one", *[b"%d" % i for i in range(2, 50)], b"x", b"y"]
+            with pytest.raises(DeadlineExceeded):
+                reader.read_next(timeout=0.01)
+        assert str(client.last_message_id("flights")) == str(many.message_ids[-1])
+
+
+def test_iteration_works_without_await(running: Running) -> None:
+    """Message by message out of batches; it ends when the reader is closed."""
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights", batch_bytes_max=100)
+        producer.send_many([b"%d" % i for i in range(100)])
+        reader = client.create_reader("flights")
+        seen = []
+        for message in reader:
+            seen.append(message.value)
+            if len(seen) == 100:
+                reader.close()
+        assert seen == [b"%d" % i for i in range(100)]
+        with pytest.raises(ReaderClosed):
+            reader.read_next()
+
+
+def test_errors_are_raised_in_the_calling_thread(running: Running) -> None:
+    """With the same classes as in the asynchronous SDK."""
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights")
+        with pytest.raises(InvalidSequenceId):
+            producer.send(b"x", sequence_id=-1)
+        with pytest.raises(InvalidSequenceId):
+            producer.send_nowait(b"x", sequence_id=-1).result(DEADLINE_S)
+
+
+def test_threads_can_share_a_producer(running: Running) -> None:
+    """Each thread's messages keep their order; none is lost."""
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights")
+
+        def publish(name: int) -> None:
+            for i in range(100):
+                producer.send(b"%d:%d" % (name, i))
+
+        threads = [threading.Thread(target=publish, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        values = running.cluster.topic("flights").values()
+        for name in range(4):
+            own = [value for value in values if value.startswith(b"%d:" % name)]
+            assert own == [b"%d:%d" % (name, i) for i in range(100)]
+
+
+def test_application_does_not_notice_a_takeover(running: Running) -> None:
+    """The thread's loop looks up and resends while the caller waits."""
+
+    async def take_over(cluster: FakeCluster) -> None:
+        cluster.knobs.lose_answers = 1
+        await cluster.take_over()
+
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights")
+        for i in range(5):
+            producer.send(b"%d" % i)
+            running.do(take_over)
+        assert running.cluster.topic("flights").values() == [b"%d" % i for i in range(5)]
+
+
+def test_closing_ends_the_thread_and_may_be_repeated(running: Running) -> None:
+    """No thread stays behind."""
+    before = threading.active_count()
+    client = oncelog.Client(running.cluster.url)
+    client.create_producer("flights").send(b"x")
+    client.close()
+    client.close()
+    assert threading.active_count() <= before
+
+
+def test_package_does_not_import_grpc_before_the_sdk_is_used() -> None:
+    """The cluster's own processes import `oncelog` too."""
+    import subprocess
+    import sys
+
+    code = "import sys, oncelog; oncelog.EARLIEST; assert 'grpc' not in sys.modules; oncelog.connect"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert asyncio.iscoroutinefunction(oncelog.connect)
+    assert set(dir(oncelog)) >= {"connect", "Client", "EARLIEST", "LATEST", "MessageId"}
+
+
+def test_threads_that_share_a_reader_share_its_messages(running: Running) -> None:
+    """Each message goes to exactly one thread: the rest of a batch was lost when another thread got the next batch."""
+    each, got = 5_000, list[int]()
+    with oncelog.Client(running.cluster.url) as client:
+        producer, reader = client.create_producer("flights"), client.create_reader("flights")
+
+        def read() -> None:
+            while len(got) < 10 * each:
+                with suppress(DeadlineExceeded):
+                    got.append(int(reader.read_next(timeout=0.2).value))
+
+        threads = [threading.Thread(target=read, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for number in range(10):
+            producer.send_many([b"%d" % i for i in range(number * each, (number + 1) * each)])
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert sorted(got) == list(range(10 * each))

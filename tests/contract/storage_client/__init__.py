@@ -1,0 +1,1 @@
+"""The client of storage nodes, over real gRPC."""

@@ -1,0 +1,1 @@
+"""Oracles that only tests use: models of appends, reads, acknowledgements and consumers."""

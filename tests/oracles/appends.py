@@ -1,0 +1,200 @@
+"""Checks what producers were told against the log.
+
+    no loss          an acknowledged message is in the log, at the position in its answer
+    no ghost         every message in the log was sent, with this value
+    no failure       an instance has not stored a message that was answered as not stored
+    exact            a message that was answered as stale is not in the log, in no batch
+    once             no (producer, id) is visible twice
+    order            a producer's ids ascend along the log, and no later message of an instance overtakes an earlier one
+    real time        a message that was acknowledged before another one was sent stands before it in the log
+    last id          the last sequence id in the answer to an opening is the producer's mark at that grant
+
+Messages stored while deduplication was off are exempt from `once`, `order` and `exact`, and from nothing else.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from oncelog.core.errors import OncelogError
+from oncelog.core.formats.entry import EntryHeader
+from oncelog.core.formats.outcome import ResultKind, ResultRange
+from oncelog.verify.violation import Violation
+from tests.oracles.fold import LogFold, MessagePlace
+from tests.oracles.history import History, HistoryAppend
+
+DedupEnabled = Callable[[EntryHeader], bool]
+_NOT_STORED_NOW = (ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE)
+
+
+def check_appends(history: History, fold: LogFold, *, dedup_enabled: DedupEnabled = lambda _: True) -> None:
+    """Raises Violation. fold: of the whole log. dedup_enabled: for an entry at its append."""
+    _check_once_and_order(fold, dedup_enabled)
+    _check_ghosts(history, fold)
+    given = _times_given(history)
+    for append in history.appends:
+        _check_answer(history, fold, append)
+        _check_refused(history, fold, append, given[append.opened])
+        _check_stale(history, fold, append, dedup_enabled)
+    _check_overtaken(history, fold)
+    _check_real_time(history, fold)
+    _check_last_ids(history, fold)
+
+
+def _check_once_and_order(fold: LogFold, dedup_enabled: DedupEnabled) -> None:
+    for producer in fold.producers.values():
+        mark = -1
+        for number, place in _in_log_order(producer.places):
+            if not dedup_enabled(fold.entries[place.position].header):
+                mark = max(mark, number)
+                continue
+            if number <= mark:
+                seen = [str(p.position) for p in producer.places[number]]
+                rule = "once" if len(seen) > 1 else "order"
+                raise Violation(rule, f"{producer.name!r} id {number} at {place.position} is not above {mark}: {seen}")
+            mark = number
+
+
+def _in_log_order(places: dict[int, list[MessagePlace]]) -> Iterator[tuple[int, MessagePlace]]:
+    flat = [(place.position, place.index, number, place) for number, found in places.items() for place in found]
+    for _, _, number, place in sorted(flat):
+        yield number, place
+
+
+def _check_ghosts(history: History, fold: LogFold) -> None:
+    sent: dict[tuple[str, int], list[bytes]] = {}
+    for append in history.appends:
+        name = history.opens[append.opened].name
+        for number, value in zip(append.ids, append.values, strict=True):
+            sent.setdefault((name, number), []).append(value)
+    for producer in fold.producers.values():
+        for number, places in producer.places.items():
+            for place in places:
+                if place.value not in sent.get((producer.name, number), ()):
+                    raise Violation("no ghost", f"{producer.name!r} id {number} at {place.position} was never sent")
+
+
+def _times_given(history: History) -> dict[int, Counter[int]]:
+    """{instance: {id: how often the instance sent it}}."""
+    given: dict[int, Counter[int]] = {}
+    for append in history.appends:
+        given.setdefault(append.opened, Counter()).update(append.ids)
+    return given
+
+
+def _check_refused(history: History, fold: LogFold, append: HistoryAppend, given: Counter[int]) -> None:
+    """If the instance sent an id twice, the other append may have stored it."""
+    opened = history.opens[append.opened]
+    producer = fold.names.get(opened.name)
+    if not append.refused or producer is None:
+        return
+    for number in append.ids:
+        mine = [p for p in producer.places.get(number, []) if p.generation == opened.instance.generation]
+        if mine and given[number] == 1:
+            raise Violation(
+                "no failure", f"{opened.name!r} id {number} was answered as not stored and is at {mine[0].position}"
+            )
+
+
+def _check_stale(history: History, fold: LogFold, append: HistoryAppend, dedup_enabled: DedupEnabled) -> None:
+    name = history.opens[append.opened].name
+    producer = fold.names.get(name)
+    for at, number in enumerate(append.ids):
+        if producer is not None and append.kind_at(at) is ResultKind.STALE_SEQUENCE:
+            found = [p for p in producer.places.get(number, []) if dedup_enabled(fold.entries[p.position].header)]
+            if found:
+                raise Violation("exact", f"{name!r} id {number} was answered as stale and is at {found[0].position}")
+
+
+def _check_answer(history: History, fold: LogFold, append: HistoryAppend) -> None:
+    name = history.opens[append.opened].name
+    producer = fold.names.get(name)
+    places = producer.places if producer is not None else {}
+    if append.result is None or isinstance(append.result, OncelogError):
+        return
+    at = 0
+    for part in append.result:
+        for offset in range(part.count):
+            _check_message(name, places, append, at + offset, part, offset)
+        at += part.count
+
+
+def _check_message(
+    name: str, places: dict[int, list[MessagePlace]], append: HistoryAppend, at: int, part: ResultRange, offset: int
+) -> None:
+    number, value = append.ids[at], append.values[at]
+    if part.kind in _NOT_STORED_NOW:
+        return
+    found = places.get(number, [])
+    if part.position is not None:
+        found = [p for p in found if (p.position, p.index) == (part.position, part.offset + offset)]
+    if not found:
+        where = "in the log" if part.position is None else f"at {part.position} index {part.offset + offset}"
+        raise Violation("no loss", f"{name!r} id {number} was answered {part.kind.name} and is not {where}")
+    if all(place.value != value for place in found):
+        raise Violation("no loss", f"{name!r} id {number}: the log holds another value")
+
+
+def _check_overtaken(history: History, fold: LogFold) -> None:
+    """The stored messages of an instance are a prefix of what it sent, except for known and refused messages.
+
+    An id that is not above all earlier ids of the instance is known or stale, and does not count.
+    """
+    missing: dict[int, int] = {}
+    highest: dict[int, int] = {}
+    for append in history.appends:
+        opened = history.opens[append.opened]
+        producer = fold.names.get(opened.name)
+        for i, number in enumerate(append.ids):
+            if number <= highest.get(append.opened, -1):
+                continue
+            highest[append.opened] = number
+            places = producer.places.get(number, []) if producer is not None else []
+            mine = [p for p in places if p.generation == opened.instance.generation]
+            if mine and append.opened in missing:
+                raise Violation(
+                    "order",
+                    f"{opened.name!r} {opened.instance}: id {number} is stored, {missing[append.opened]} is not",
+                )
+            if not places and not append.refused and append.kind_at(i) not in _NOT_STORED_NOW:
+                missing.setdefault(append.opened, number)
+
+
+def _check_real_time(history: History, fold: LogFold) -> None:
+    first: dict[tuple[str, int], list[int]] = {}
+    for append in history.appends:
+        name = history.opens[append.opened].name
+        answered = isinstance(append.result, tuple) and append.answered_at
+        for at, number in enumerate(append.ids):
+            times = first.setdefault((name, number), [append.invoked_at, 1 << 62])
+            if answered and append.kind_at(at) not in _NOT_STORED_NOW:
+                times[1] = min(times[1], answered)
+    latest, latest_name = 0, ""
+    for entry in fold.entries.values():
+        if entry.batch is None or entry.batch.producer_id not in fold.producers:
+            continue
+        name = fold.producers[entry.batch.producer_id].name
+        for index in range(entry.header.skip_first, entry.batch.count):
+            invoked, answered_at = first.get((name, entry.ids[index]), [0, 1 << 62])
+            repeated = len(fold.names[name].places[entry.ids[index]]) > 1
+            if answered_at < latest and not repeated:
+                raise Violation(
+                    "real time", f"{name!r} id {entry.ids[index]} was answered before {latest_name} was sent"
+                )
+            if invoked > latest and not repeated:
+                latest, latest_name = invoked, f"{name!r} id {entry.ids[index]}"
+
+
+def _check_last_ids(history: History, fold: LogFold) -> None:
+    for opened in history.opens:
+        producer = fold.names.get(opened.name)
+        if producer is None or producer.producer_id != opened.instance.producer_id:
+            raise Violation("last id", f"{opened} is not in the log")
+        before = [
+            number
+            for number, places in producer.places.items()
+            if any(p.generation < opened.instance.generation for p in places)
+        ]
+        if opened.last_sequence_id != max(before, default=-1):
+            raise Violation(
+                "last id", f"{opened.name!r} received {opened.last_sequence_id}, the log has {max(before, default=-1)}"
+            )

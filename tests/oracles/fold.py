@@ -1,0 +1,175 @@
+"""Folds the log again, by other code than the owner's: the state that dedup must have, and the rules of the log.
+
+base_index is dense from 0 over the whole log · positions ascend · owner epochs ascend, one to a ledger
+a name always has the same producer id, and a producer id one name · each grant increments the generation by one · a
+grant contains the persisted mark · an instance is not granted a name that it has already · the generation of a batch is
+that of the last grant before it
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    NO_INSTANCE,
+    Generation,
+    InstanceId,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    ProducerId,
+)
+from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.recent_batches import RecentBatch, ids_of_batch
+from oncelog.verify.stored_log import LoggedEntry, count_of
+from oncelog.verify.violation import Violation
+
+
+class MessagePlace(NamedTuple):
+    """Where a message is stored, with its value and the generation of its producer."""
+
+    position: Position
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
+    value: bytes
+    generation: Generation
+
+
+@dataclass(slots=True)
+class FoldedProducer:
+    """places: every visible copy of every id, in log order. marked: those that raised the mark."""
+
+    name: str
+    producer_id: ProducerId
+    generation: Generation
+    mode: SequenceMode
+    mark: int = -1
+    instance_id: InstanceId = NO_INSTANCE
+    role: str = ""
+    places: dict[int, list[MessagePlace]] = field(default_factory=dict)
+    marked: dict[int, MessagePlace] = field(default_factory=dict)
+
+
+class LogFold:
+    """Receives a topic's entries in order. Raises Violation if one cannot follow the entries before it."""
+
+    def __init__(self) -> None:
+        self.producers: dict[ProducerId, FoldedProducer] = {}
+        self.names: dict[str, FoldedProducer] = {}
+        self.position = BEFORE_ALL
+        self.next_index = 0
+        #: (ledger, owner epoch) of the newest entry
+        self.epoch: tuple[LedgerId, OwnerEpoch] = (LedgerId(-1), OwnerEpoch(0))
+        #: {position: entry}, in log order
+        self.entries: dict[Position, LoggedEntry] = {}
+
+    def add(self, entry: LoggedEntry) -> None:
+        header = entry.header
+        if header.position <= self.position:
+            raise Violation("positions ascend", f"entry {header.position} follows {self.position}")
+        if header.base_index != self.next_index:
+            raise Violation(
+                "base_index", f"entry {header.position} begins at message {header.base_index}, not {self.next_index}"
+            )
+        ledger, epoch = self.epoch
+        if header.owner_epoch < epoch or (header.ledger_id == ledger and header.owner_epoch != epoch):
+            raise Violation("owner epochs", f"entry {header.position} of epoch {header.owner_epoch} follows {epoch}")
+        self.epoch = (header.ledger_id, header.owner_epoch)
+        self.position, self.next_index = header.position, header.next_index
+        self.entries[header.position] = entry
+        if entry.grant is not None:
+            self._granted(header.position, entry.grant)
+        elif entry.batch is not None and entry.batch.producer_id:
+            self._stored(entry)
+        elif entry.given_up is not None:
+            for known in self.producers.values():
+                known.generation = Generation(known.generation + GIVEN_UP_GENERATIONS)
+                known.instance_id = NO_INSTANCE
+        expected = count_of(entry)
+        if header.count != expected:
+            raise Violation("count", f"entry {header.position} counts {header.count} messages and holds {expected}")
+
+    def _granted(self, position: Position, grant: ProducerOpened) -> None:
+        known = self.producers.get(grant.producer_id)
+        if known is None:
+            if grant.name in self.names:
+                raise Violation("one id for a name", f"{grant.name!r} is bound again at {position}")
+            known = FoldedProducer(grant.name, grant.producer_id, Generation(0), grant.mode)
+            self.producers[grant.producer_id] = self.names[grant.name] = known
+        if (known.name, known.mode, known.generation + 1) != (grant.name, grant.mode, grant.generation):
+            raise Violation("grants", f"{grant} at {position} follows generation {known.generation} of {known.name!r}")
+        if grant.persisted != known.mark:
+            raise Violation("grant's mark", f"{grant} at {position}, the log before it has {known.mark}")
+        if grant.instance_id and known.instance_id == grant.instance_id:
+            raise Violation(
+                "one grant for an instance", f"{grant} at {position} is for the instance that already has the name"
+            )
+        known.generation = grant.generation
+        known.instance_id = grant.instance_id
+        known.role = known.role or grant.role
+
+    def _stored(self, entry: LoggedEntry) -> None:
+        header, batch = entry.header, entry.batch
+        assert batch is not None
+        known = self.producers.get(batch.producer_id)
+        if known is None:
+            raise Violation("unknown producer", f"entry {header.position} is of {batch.producer_id}, never granted")
+        if batch.generation != known.generation:
+            raise Violation(
+                "fencing", f"entry {header.position} of generation {batch.generation} follows {known.generation}"
+            )
+        for index in range(header.skip_first, batch.count):
+            number = entry.ids[index]
+            place = MessagePlace(header.position, index, bytes(entry.values[index]), batch.generation)
+            known.places.setdefault(number, []).append(place)
+            if number > known.mark:
+                known.mark = number
+                known.marked[number] = place
+
+    def compare(self, state: DedupState) -> None:
+        """Raises Violation unless an owner's state after a takeover equals the fold of the whole log."""
+        if (state.position, state.next_index) != (self.position, self.next_index):
+            raise Violation(
+                "state is the fold",
+                f"taken over up to {state.position} with message {state.next_index}, "
+                f"the log ends at {self.position} with {self.next_index}",
+            )
+        producers = dict(state.producers.items())
+        names = {producer.name: int(pid) for pid, producer in producers.items()}
+        if names != {name: int(known.producer_id) for name, known in self.names.items()}:
+            raise Violation("state is the fold", f"names {names} and {list(self.names)}")
+        for pid, known in self.producers.items():
+            producer = producers[pid]
+            mine = (known.name, known.generation, known.mode, known.mark, known.instance_id, known.role)
+            theirs = (
+                producer.name, producer.generation, producer.mode, producer.persisted, producer.instance_id,
+                producer.role,
+            )  # fmt: skip
+            if mine != theirs:
+                raise Violation("state is the fold", f"producer {pid} is {theirs}, the log has {mine}")
+            _compare_recent_batches(known, producer)
+
+
+def _compare_recent_batches(known: FoldedProducer, producer: ProducerState) -> None:
+    """Above the floor, the recent batches contain every id that raised the mark, with its position."""
+    beyond = {number: place for number, place in known.marked.items() if number > producer.recent_floor}
+    if sum(recent.count for recent in producer.recent_batches) != len(beyond):
+        raise Violation(
+            "recent batches",
+            f"producer {known.name!r}: the recent batches and the log above {producer.recent_floor} differ",
+        )
+    for recent in producer.recent_batches:
+        for number, index in _named_by(recent):
+            place = beyond.get(number)
+            if place is None or (place.position, place.index) != (recent.position, index):
+                raise Violation(
+                    "recent batches", f"producer {known.name!r}: {recent} names id {number}, the log has {place}"
+                )
+
+
+def _named_by(recent: RecentBatch) -> list[tuple[int, int]]:
+    """[(id, index in its entry)] of the ids that the batch contains."""
+    if recent.deltas is None:
+        return [(recent.first, recent.offset)]
+    return [(number, recent.offset + i) for i, number in enumerate(ids_of_batch(recent))]
