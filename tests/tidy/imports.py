@@ -31,8 +31,9 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def core_is_pure(source: Source) -> Iterator[str]:
-    """The core imports itself and the pure part of the standard library; `subscriptions` also compressed bitmaps."""
-    allowed = _CORE_MODULES | {"pyroaring"} if source.inside(f"{_CORE}/subscriptions") else _CORE_MODULES
+    """The core imports itself and the pure part of the standard library; acknowledgements also compressed bitmaps."""
+    has_bitmaps = source.inside(f"{_CORE}/acks", f"{_CORE}/delivery")
+    allowed = _CORE_MODULES | {"pyroaring"} if has_bitmaps else _CORE_MODULES
     for name in imported(source.tree) if source.is_python and source.inside(_CORE) else ():
         if name.split(".")[0] not in allowed and not f"{name}.".startswith("oncelog.core."):
             yield f"the core must not import {name}"
@@ -86,7 +87,11 @@ def no_dead_modules(sources: Sequence[Source]) -> Iterator[str]:
 
 def _quoted(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("oncelog."):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value.startswith(("oncelog.", "oncelog_lab."))
+        ):
             yield node.value.split(":")[0]
 
 

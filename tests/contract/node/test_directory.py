@@ -161,7 +161,8 @@ def test_second_process_is_refused(path: Path) -> None:
     """Two writers of one journal would destroy it. The message names the process that uses it."""
     directory = open_directory(path)
     program = (
-        "import sys; from pathlib import Path; from oncelog.log_storage.directory.storage_directory import StorageDirectory\n"
+        "import sys; from pathlib import Path\n"
+        "from oncelog.log_storage.directory.storage_directory import StorageDirectory\n"
         "from oncelog.core.errors import StorageDirectoryRefused\n"
         "try: StorageDirectory.open(Path(sys.argv[1]), sys.argv[2])\n"
         "except StorageDirectoryRefused as error: print(error.message); sys.exit(7)\n"

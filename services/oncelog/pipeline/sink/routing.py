@@ -3,8 +3,8 @@
 Rules
 - The topic is the option `topic`; with destination=columns and without that option, it is the row's column `topic`.
 - With destination=columns the row's column `partition` is the partition, where it is not null (or -1).
-- Otherwise the partition is that of the row's key (`core.sdk.producer.routing`), or of its value where it has no key. Both
-  depend only on the row and the number of partitions, so a retry routes the row the same way.
+- Otherwise the partition is that of the row's key (`core.sdk.producer.routing`), or of its value where it has no key.
+  Both depend only on the row and the number of partitions, so a retry routes the row the same way.
 - The number of partitions is looked up once for a task, and stored in a claim or with the attempt: a retry after the
   topic got more partitions routes the same rows by the stored number.
 """
