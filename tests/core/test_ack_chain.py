@@ -6,7 +6,6 @@ import pytest
 
 from oncelog.core.acks import ack_log
 from oncelog.core.acks.ack_format import ACK_ENTRY_BYTES_MAX
-from oncelog.core.acks.ack_log import AckLogSettings
 from oncelog.core.acks.changes import (
     Acked,
     IndexRange,
@@ -187,7 +186,7 @@ def test_deposed_owner_settles_nothing_more() -> None:
 
 def history(settings: TopicSettings = SETTINGS) -> Chain:
     """A chain of three ledgers, and of snapshots where these are often."""
-    chain = Chain.new(replace(settings, acks=AckLogSettings(ledger_entries_max=3)))
+    chain = Chain.new(replace(settings, acks=replace(SETTINGS.acks, ledger_entries_max=3)))
     granted = chain.owner.open("p")
     pid, generation = granted.instance
     for number in range(1, 9):
@@ -304,7 +303,7 @@ def test_owner_goes_on_in_the_chain_of_its_predecessor() -> None:
 @pytest.mark.hazard(16)
 def test_snapshot_carries_subscriptions_and_the_ack_chain_is_trimmed_below_the_oldest_base() -> None:
     """Acknowledgements matter until the next base. The floor proves the deletion to storage nodes."""
-    chain = Chain.new(replace(OFTEN, acks=AckLogSettings(ledger_entries_max=3)))
+    chain = Chain.new(replace(OFTEN, acks=replace(SETTINGS.acks, ledger_entries_max=3)))
     for number in range(1, 40):
         chain.number(number)
         chain.owner.tick(300).run()
@@ -322,7 +321,7 @@ def test_snapshot_carries_subscriptions_and_the_ack_chain_is_trimmed_below_the_o
 @pytest.mark.hazard(16)
 def test_every_kept_base_is_a_fallback_for_the_subscriptions() -> None:
     """If the newer bases are damaged, the ack chain from the trim bound on is enough."""
-    chain = Chain.new(replace(OFTEN, acks=AckLogSettings(ledger_entries_max=3)))
+    chain = Chain.new(replace(OFTEN, acks=replace(SETTINGS.acks, ledger_entries_max=3)))
     granted = chain.owner.open("p")
     pid, generation = granted.instance
     for number in range(1, 40):
@@ -342,7 +341,7 @@ def test_every_kept_base_is_a_fallback_for_the_subscriptions() -> None:
 
 def test_takeover_without_any_snapshot_of_a_trimmed_chain_stops() -> None:
     """It names the floor, instead of serving a part of the subscriptions."""
-    chain = Chain.new(replace(OFTEN, acks=AckLogSettings(ledger_entries_max=3)))
+    chain = Chain.new(replace(OFTEN, acks=replace(SETTINGS.acks, ledger_entries_max=3)))
     for number in range(1, 40):
         chain.number(number)
         chain.owner.tick(300).run()

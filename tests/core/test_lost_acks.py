@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.acks.ack_log import AckLogSettings
 from oncelog.core.acks.changes import Acked, ConsumerGranted, IndexRange, Sought
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.errors import EntriesLost
@@ -34,7 +33,7 @@ ENTRIES = 3
 
 def history() -> tuple[World, list[LedgerId]]:
     """Three ledgers of the chain with acknowledgements of one subscription, and a grant and a seek at its begin."""
-    chain = Chain.new(replace(SETTINGS, acks=AckLogSettings(ledger_entries_max=ENTRIES)))
+    chain = Chain.new(replace(SETTINGS, acks=replace(SETTINGS.acks, ledger_entries_max=ENTRIES)))
     chain.append((ConsumerGranted(NUMBER, "a", Generation(1)), 1), (Sought(NUMBER, SeekEpoch(1), 0, False), 2))
     chain.owner.run()
     for number in range(1, 4):

@@ -66,9 +66,10 @@ class Recorded:
 
     def __init__(self, nodes: StorageNodesUpdated, last: int) -> None:
         self._out: list[Outcome] = []
-        emit = self._out.append
-        self.next = NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes, emit=emit)
-        self.core = ManagedLedger(self.next, self, emit)
+        self.now_ms = 0
+        self.emit: Callable[[LedgerEffect], None] = self._out.append
+        self.next = NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes, emit=self.emit)
+        self.core = ManagedLedger(self.next, self, self)
         self._handlers: dict[type, Callable[[Any], None]] = {
             LedgerIdClaimed: self.core.id_claimed,
             LedgerCreated: self.core.created,
@@ -161,11 +162,9 @@ def sealed(core: Recorded, next_number: int = 6) -> list[Outcome]:
 
 
 def append(core: Recorded, count: int = 1) -> SendAdds:
-    adds = [
-        core.core.append(EntryKind.MESSAGES, b"body", base_index=0, skip_first=0, count=1, now_ms=0)
-        for _ in range(count)
-    ]
-    core.core.send(adds)
+    for _ in range(count):
+        core.core.append(EntryKind.MESSAGES, b"body", count=1)
+    core.core.flush()
     (sent,) = core.take()
     assert isinstance(sent, SendAdds)
     return sent

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, MemberLost, SendAdds
+from oncelog.core.chain.next_ledger import SMALL_PART
 from oncelog.core.chain.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.topic.serving import SMALL_PART, SMALL_PATIENCE, TopicSettings
+from oncelog.core.topic.serving import SMALL_PATIENCE, TopicSettings
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import EndSession, LastAddConfirmed
 from oncelog.core.topic_events.events import DrainRequested

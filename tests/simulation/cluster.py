@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oncelog.core.acks.ack_log import AckLogSettings
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict
@@ -149,8 +148,8 @@ def _drawn_for(world: World) -> Shape:
     rng = random.Random(f"{world.seed}/acks")
     if world.seed >= CONSUMER_SEEDS:
         shape = Shape(owners=rng.choice((2, 3)), producers=2, settings=small_settings(world), consumers=True)
-    acks = AckLogSettings(
-        ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
+    acks = replace(
+        shape.settings.acks, ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
     )  # fmt: skip
     snapshot = shape.settings.snapshot
     if not shape.consumers and random.Random(f"{world.seed}/steps").random() < 0.3:

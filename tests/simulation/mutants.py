@@ -122,7 +122,6 @@ def _forget_in_flight_only(log: TopicLog) -> Any:
     """Does not roll back the accepted marks."""
     given_up = list(log.in_flight)
     log.in_flight.clear()
-    log.appended.clear()
     log.next_index = log.table.state.next_index
     return given_up
 

@@ -33,7 +33,7 @@ from typing import NamedTuple, Protocol
 from oncelog.core.acks.ack_format import ACK_CHANGE_BYTES_MAX, encode_changes, split_change
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.acks.changes import Change
-from oncelog.core.chain.managed_ledger import LedgerEffect, ManagedLedger, ManagedLedgerState
+from oncelog.core.chain.managed_ledger import LedgerStep, ManagedLedger, ManagedLedgerState
 from oncelog.core.chain.next_ledger import NextLedger
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.entry import EntryHeader, EntryKind, GivenUp, encode_given_up
@@ -48,16 +48,6 @@ WAITING_BYTES_MAX = 16 * 1024 * 1024
 Token = object
 
 
-class LedgerStep(Protocol):
-    """The event being handled: its time, and where its effects go. The topic's Step is one."""
-
-    @property
-    def now_ms(self) -> int: ...
-
-    @property
-    def emit(self) -> Callable[[LedgerEffect], None]: ...
-
-
 class AckLogUser(Protocol):
     """The part of the topic that appends changes."""
 
@@ -66,15 +56,6 @@ class AckLogUser(Protocol):
 
     def dropped(self, tokens: list[Token]) -> None:
         """These changes are not in the chain, and neither is any change appended after them so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class AckLogSettings:
-    """A ledger of the ack chain rolls at the first of these limits. Bytes, counts and milliseconds."""
-
-    ledger_bytes_max: int = 1 << 28
-    ledger_entries_max: int = 50_000
-    ledger_age_max_ms: int = 3_600_000
 
 
 class _Waiting(NamedTuple):
@@ -101,7 +82,6 @@ class AckLog:
         step: LedgerStep,
         next_ledger: NextLedger,
         state: SubscriptionsState,
-        settings: AckLogSettings,
         *,
         link: Callable[[LedgerId], None],
         suspect: Callable[[], None],
@@ -111,15 +91,12 @@ class AckLog:
         """link: writes a ledger into the topic record; then `linked` is called. suspect: another owner may have the
         topic. finished: called when nothing more will be written. given_up: what the chain must say, and `state` has
         applied."""
-        self._step = step
-        self.ledgers = ManagedLedger(next_ledger, self, step.emit)
+        self.ledgers = ManagedLedger(next_ledger, self, step)
         #: the durable fold
         self.state = state
-        self.settings = settings
         self.user: AckLogUser | None = None
         #: bytes of entries folded since the newest snapshot
         self.bytes_since = 0
-        self._opened_ms = step.now_ms
         self._link = link
         self._suspect = suspect
         self._finished = finished
@@ -201,9 +178,8 @@ class AckLog:
         self._send(EntryKind.ACK_STATE, body, [token for part in parts for token in part.tokens])
 
     def _send(self, kind: EntryKind, body: bytes, tokens: list[Token]) -> None:
-        add = self.ledgers.append(kind, body, base_index=0, skip_first=0, count=0, now_ms=self._step.now_ms)
-        self._in_flight = _InFlight(add.header, body, tokens)
-        self.ledgers.send([add])
+        self._in_flight = _InFlight(self.ledgers.append(kind, body), body, tokens)
+        self.ledgers.flush()
 
     # --- the managed ledger (LedgerUser) ------------------------------------------------------------------------------
 
@@ -214,7 +190,6 @@ class AckLog:
     def linked(self) -> None:
         """The topic record names the next ledger."""
         self.ledgers.linked()
-        self._opened_ms = self._step.now_ms
         self._end_if_idle()
 
     def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
@@ -268,20 +243,8 @@ class AckLog:
         self._seen = self._in_flight
         self._stuck_ticks = self._stuck_ticks + 1 if stuck else 0
         self.writable = self._stuck_ticks < STUCK_TICKS
-        self.roll_if_due()
-
-    def roll_if_due(self) -> None:
-        """Begin a roll if the open ledger is at one of its limits."""
-        writer, settings = self.ledgers.writer, self.settings
-        if writer is None or not self.ledgers.open or self.ledgers.rolling or self._finishing:
-            return
-        age_ms = self._step.now_ms - self._opened_ms
-        if (
-            writer.length >= settings.ledger_bytes_max
-            or writer.next_entry >= settings.ledger_entries_max
-            or (writer.next_entry and age_ms >= settings.ledger_age_max_ms)
-        ):
-            self.ledgers.roll()
+        if not self._finishing:
+            self.ledgers.roll_if_due()
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """A managed ledger: a list of ledgers under one record in ZooKeeper, at most the last of them open.
 
-A topic's log is one, its dedup cursor is another.
+A topic has three: its log, its ack chain and its dedup cursor. What they fold, and when they write, is theirs.
 
     IDLE --open--> OPENING (until the next ledger is ready) -> LINKING (into the list, by compare-and-set) -> OPEN
     OPEN --roll--> OPEN (until the next ledger is ready) -> ROLLING
@@ -12,6 +12,12 @@ Rules
 - The next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set (pulsar#7490).
   It is prepared before that (`next_ledger`), so that a roll costs only the close and the link.
 - Once LOST, nothing is acknowledged. The topic reads its record before it does anything else.
+- What one event appends is sent as one frame (`flush`). What a ledger that closes has not sent is never sent.
+- The open ledger rolls at a limit of its rule (`RollRule`). It also rolls when a live node has waited long enough for
+  the place of a member that is absent or gets nothing new: in an idle topic nothing else would roll the ledger, and
+  repair touches no open ledger (hazard 58). It waits because a node that has just gone may be listed for a while yet,
+  and one that is back may go again: rolling for either would make producers wait for nothing.
+- No roll begins while records cannot be written: its close would wait for them, and nothing could be appended.
 - A managed ledger performs no I/O. It emits effects, and calls its user for what concerns the record.
 Source: Pulsar's managed ledger, without its cursors.
 """
@@ -24,7 +30,7 @@ from typing import Protocol
 from oncelog.core.chain.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextEffect, NextLedger
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.entry import EntryHeader, EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
@@ -98,7 +104,16 @@ class AckQuorumLost:
 
 LedgerEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
 LedgerEffect = NextEffect | CloseLedger | SendAdds | AckQuorumLost
-Emit = Callable[[LedgerEffect], None]
+
+
+class LedgerStep(Protocol):
+    """The event being handled: its time, and where its effects go. The topic's Step is one."""
+
+    @property
+    def now_ms(self) -> int: ...
+
+    @property
+    def emit(self) -> Callable[[LedgerEffect], None]: ...
 
 
 class LedgerUser(Protocol):
@@ -134,7 +149,7 @@ _ANOTHER_OWNER = (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.C
 class ManagedLedger:
     """Opens, writes and closes the ledgers of one list, one after the other."""
 
-    def __init__(self, next_ledger: NextLedger, user: LedgerUser, emit: Emit) -> None:
+    def __init__(self, next_ledger: NextLedger, user: LedgerUser, step: LedgerStep) -> None:
         """next_ledger: its preparation may have begun."""
         self.settings = next_ledger.settings
         self.next = next_ledger
@@ -142,9 +157,14 @@ class ManagedLedger:
         #: the writer of the open ledger, kept until the next ledger opens
         self.writer: LedgerWriter | None = None
         self._user = user
-        self._emit = emit
+        self._step, self._emit = step, step.emit
         self._linking: LedgerMetadata | None = None
         self._failed = False
+        #: what was appended and not sent yet
+        self._appended: list[Add] = []
+        self._opened_ms = step.now_ms
+        #: since when the open ledger lacks a member that a live node could replace; None: it does not
+        self.replaceable_since_ms: int | None = None
         #: roll as soon as the next ledger is ready
         self.rolling = False
         #: the open ledger is the last one
@@ -153,6 +173,17 @@ class ManagedLedger:
     @property
     def open(self) -> bool:
         return self.state is ManagedLedgerState.OPEN
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is under way, and time alone brings nothing soon."""
+        return self.state in (ManagedLedgerState.IDLE, ManagedLedgerState.OPEN) and self.replaceable_since_ms is None
+
+    @property
+    def lacks_member(self) -> bool:
+        """Whether a live node has waited long enough for the place of a member of the open ledger."""
+        since_ms = self.replaceable_since_ms
+        return since_ms is not None and self._step.now_ms - since_ms >= self.settings.rule.replace_after_ms
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -195,29 +226,38 @@ class ManagedLedger:
             raise InvariantViolated(f"a ledger was linked, but the managed ledger is {self.state.value}")
         self.state = ManagedLedgerState.OPEN
         self._failed = False
+        self._opened_ms, self.replaceable_since_ms = self._step.now_ms, None
         self.writer = LedgerWriter(
             self._linking, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
         )
         for member in self._linking.members:
             if member not in self.next.nodes.live:
                 self.writer.member_lost(member)
+        self._look_for_members()
         if not self.writer.reachable:
             self.fail()
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def append(
-        self, kind: EntryKind, body: Buffer, *, base_index: int, skip_first: int, count: int, now_ms: int
-    ) -> Add:
+        self, kind: EntryKind, body: Buffer, *, base_index: int = 0, skip_first: int = 0, count: int = 0
+    ) -> EntryHeader:
+        """Append an entry. `flush` sends it."""
         if self.writer is None or self.state is not ManagedLedgerState.OPEN:
             raise InvariantViolated(f"cannot append: the managed ledger is {self.state.value}")
-        return self.writer.append(kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=now_ms)
+        add = self.writer.append(
+            kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=self._step.now_ms
+        )
+        self._appended.append(add)
+        return add.header
 
-    def send(self, adds: list[Add]) -> None:
-        """Send what one event appended, as one frame."""
-        writer = self.writer
-        assert writer is not None
-        self._emit(SendAdds(self.settings.purpose, writer.ledger_id, tuple(writer.present), tuple(adds)))
+    def flush(self) -> None:
+        """Send what was appended, as one frame."""
+        if self._appended:
+            writer, appended = self.writer, tuple(self._appended)
+            assert writer is not None
+            self._appended.clear()
+            self._emit(SendAdds(self.settings.purpose, writer.ledger_id, tuple(writer.present), appended))
 
     def entries_answered(self, event: EntriesAnswered) -> None:
         """Take a member's answer; the answers of an earlier ledger are late."""
@@ -245,6 +285,26 @@ class ManagedLedger:
         if self.writer is not None:
             for member in [m for m in self.writer.present if m in nodes.superseded]:
                 self._member_lost(member)
+        self._look_for_members()
+
+    def tick(self, *, add_timeout_ms: int) -> None:
+        """Time has passed. A member that leaves an entry unanswered for so long gets no more entries of this ledger."""
+        if self.writer is not None:
+            for member in self.writer.laggards(before_ms=self._step.now_ms - add_timeout_ms):
+                self._member_lost(member)
+        self._look_for_members()
+
+    def _look_for_members(self) -> None:
+        """Note since when a member of the open ledger is absent, or to get nothing new, and a live node could take its
+        place."""
+        writer, nodes = self.writer, self.next.nodes
+        if writer is None:
+            return
+        lacking = any(m not in writer.present or m in nodes.read_only for m in writer.metadata.members)
+        if not lacking or all(node in writer.present for node in nodes.live):
+            self.replaceable_since_ms = None
+        elif self.replaceable_since_ms is None:
+            self.replaceable_since_ms = self._step.now_ms
 
     def _member_lost(self, member: Incarnation) -> None:
         if self.writer is None or self.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
@@ -272,6 +332,15 @@ class ManagedLedger:
         self.next.prepare()
         self._go_on()
 
+    def roll_if_due(self) -> None:
+        """Begin a roll if the open ledger is at a limit of its rule."""
+        writer = self.writer
+        if writer is None or not self.open or self.rolling or not self.next.nodes.store_reachable:
+            return
+        age_ms = self._step.now_ms - self._opened_ms
+        if self.settings.rule.due(writer.next_entry, writer.length, age_ms) or self.lacks_member:
+            self.roll()
+
     def finish(self) -> None:
         """Planned: close, and open no further ledger. Does nothing unless OPEN."""
         if not self.open:
@@ -294,6 +363,7 @@ class ManagedLedger:
         assert self.writer is not None
         self.state = ManagedLedgerState.CLOSING
         self.rolling = False
+        self._appended.clear()
         self._emit(CloseLedger(self.settings.purpose, self.writer.close(), CREATED_VERSION))
 
     def close_answered(self, event: LedgerCloseAnswered) -> None:
@@ -312,6 +382,7 @@ class ManagedLedger:
         if self.state is ManagedLedgerState.LOST:
             return
         self.state = ManagedLedgerState.LOST
+        self._appended.clear()
         if self.writer is not None:
             self.writer.lose()
         self._user.ledger_lost()

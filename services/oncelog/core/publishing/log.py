@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.chain.managed_ledger import ManagedLedger, ManagedLedgerState
+from oncelog.core.chain.managed_ledger import ManagedLedger
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer, deltas_of
 from oncelog.core.formats.entry import (
@@ -23,9 +23,7 @@ from oncelog.core.formats.entry import (
 )
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import EntryId, Position, SessionNumber
-from oncelog.core.ledger.writer import Add
 from oncelog.core.publishing.dedup_table import DedupTable
-from oncelog.core.topic_events.effects import Step
 from oncelog.core.topic_events.events import ReceivedBatch
 
 
@@ -53,11 +51,8 @@ class InFlight:
 class TopicLog:
     """Appends to the managed ledger's open ledger and keeps what is in flight."""
 
-    def __init__(
-        self, step: Step, ledgers: ManagedLedger, table: DedupTable, given_up: tuple[GivenUp, ...] = ()
-    ) -> None:
+    def __init__(self, ledgers: ManagedLedger, table: DedupTable, given_up: tuple[GivenUp, ...] = ()) -> None:
         """given_up: what the log must say before anything else is appended."""
-        self._step = step
         self.given_up = given_up
         self.ledgers = ledgers
         self.table = table
@@ -65,13 +60,11 @@ class TopicLog:
         self.next_index = table.state.next_index
         #: entries in flight, in log order
         self.in_flight: deque[InFlight] = deque()
-        #: entries appended in this step
-        self.appended: list[Add] = []
 
     @property
     def open(self) -> bool:
         """Whether batches and grants can be appended."""
-        return self.ledgers.state is ManagedLedgerState.OPEN and not self.given_up
+        return self.ledgers.open and not self.given_up
 
     def append_batch(self, batch: ReceivedBatch, *, skip_first: int) -> InFlight:
         header = batch.header
@@ -93,19 +86,11 @@ class TopicLog:
             self._append(EntryKind.GIVEN_UP, encode_given_up(given_up), skip_first=0, count=GIVEN_UP_INDEXES)
 
     def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int) -> InFlight:
-        add = self.ledgers.append(
-            kind, body, base_index=self.next_index, skip_first=skip_first, count=count, now_ms=self._step.now_ms
-        )
-        self.appended.append(add)
+        header = self.ledgers.append(kind, body, base_index=self.next_index, skip_first=skip_first, count=count)
         self.next_index += count
-        entry = InFlight(add.header, add.header.position)
+        entry = InFlight(header, header.position)
         self.in_flight.append(entry)
         return entry
-
-    def flush(self) -> None:
-        """Send what this step has appended, as one frame."""
-        appended, self.appended = self.appended, []
-        self.ledgers.send(appended)
 
     def at(self, position: Position) -> InFlight:
         """The entry in flight at `position`."""
@@ -135,7 +120,6 @@ class TopicLog:
         that were in flight."""
         dropped = list(self.in_flight)
         self.in_flight.clear()
-        self.appended.clear()
         self.table.rollback()
         self.next_index = self.table.state.next_index
         return dropped

@@ -35,7 +35,6 @@ from oncelog.core.formats.entry import EntryKind, GivenUp
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.writer import Add
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
 from oncelog.core.records.status import WriteStatus
@@ -145,7 +144,7 @@ class DedupCursor:
     ) -> None:
         """suspect: another owner may have the cursor. finished: called when nothing more will be written."""
         self._step = step
-        self.ledgers = ManagedLedger(next_ledger, self, step.emit)
+        self.ledgers = ManagedLedger(next_ledger, self, step)
         self.durable = taken.state
         self._acks = acks
         self.record = record = taken.cursor
@@ -216,11 +215,11 @@ class DedupCursor:
         if not self._finishing and self.ready and self.behind and self.ledgers.next.nodes.store_reachable:
             self._begin()
 
-    def replace_ledger(self) -> None:
-        """The open ledger lacks a member that a live node could replace: write the next snapshot into another ledger,
-        although none is due."""
+    def roll_if_due(self) -> None:
+        """Write the next snapshot into another ledger, although none is due, where the open one has lacked a member for
+        long."""
         writer = self.ledgers.writer
-        if self.ledgers.open and writer is not None and writer.next_entry > 0:
+        if self.ledgers.lacks_member and self.ledgers.open and writer is not None and writer.next_entry > 0:
             self.rebase()
 
     def rebase(self) -> None:
@@ -281,16 +280,20 @@ class DedupCursor:
     def _encode(self, writing: SnapshotInProgress) -> None:
         """Append the chunks of the next step; with the last one, what else belongs to the snapshot."""
         encoder = writing.encoder
-        adds = [self._append(EntryKind.SNAPSHOT_CHUNK, chunk) for chunk in encoder.step()]
+        chunks = [(EntryKind.SNAPSHOT_CHUNK, chunk) for chunk in encoder.step()]
         if encoder.done:
-            adds += self._rest_of(writing)
-        if adds:
-            writing.last_entry = adds[-1].entry_id
-            self.ledgers.send(adds)
+            chunks += [(EntryKind.SUBSCRIPTIONS_CHUNK, chunk) for chunk in self._rest_of(writing)]
+        if chunks:
+            self._append(writing, chunks)
         elif encoder.done:
             self._commit(writing)  # all chunks are confirmed
 
-    def _rest_of(self, writing: SnapshotInProgress) -> list[Add]:
+    def _append(self, writing: SnapshotInProgress, bodies: list[tuple[EntryKind, bytes]]) -> None:
+        for kind, body in bodies:
+            writing.last_entry = self.ledgers.append(kind, body).entry_id
+        self.ledgers.flush()
+
+    def _rest_of(self, writing: SnapshotInProgress) -> list[bytes]:
         """The chunks of subscriptions, with the state as it is now; and note what the manifest will say."""
         encoder, state, subscriptions = writing.encoder, self.durable, self._acks.state
         used = subscriptions.position != BEFORE_ALL
@@ -312,16 +315,13 @@ class DedupCursor:
         writing.evicted = state.producers.take_evicted()
         subscriptions.snapshot_taken()
         self.entries_since = self._acks.bytes_since = 0
-        return [self._append(EntryKind.SUBSCRIPTIONS_CHUNK, chunk) for chunk in of_subscriptions]
+        return of_subscriptions
 
     def _count_bytes(self, count: int, *, is_base: bool) -> None:
         if is_base:
             self._base_ms, self._base_bytes, self._delta_bytes = self._step.now_ms, count, 0
         else:
             self._delta_bytes += count
-
-    def _append(self, kind: EntryKind, body: bytes) -> Add:
-        return self.ledgers.append(kind, body, base_index=0, skip_first=0, count=0, now_ms=self._step.now_ms)
 
     def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
         """The cursor ledger's last_add_confirmed moved."""
@@ -339,10 +339,8 @@ class DedupCursor:
         """Every chunk is confirmed: append the manifest."""
         if writing.manifest is None:
             raise InvariantViolated("a snapshot is committed before all of it was encoded")
-        add = self._append(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(writing.manifest))
-        writing.last_entry = add.entry_id
         self.state = CursorState.COMMITTING
-        self.ledgers.send([add])
+        self._append(writing, [(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(writing.manifest))])
 
     def _committed(self, ledger_id: LedgerId, writing: SnapshotInProgress) -> None:
         manifest = writing.manifest

@@ -19,15 +19,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from oncelog.core.acks.ack_log import AckLog, AckLogSettings
+from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.chain.managed_ledger import (
     EntriesAnswered,
     LedgerCloseAnswered,
     ManagedLedger,
-    ManagedLedgerState,
     MemberLost,
 )
-from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.chain.next_ledger import (
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+    LedgerPurpose,
+    NextLedger,
+    RollRule,
+)
 from oncelog.core.chain.ownership import Ownership
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
@@ -50,8 +56,9 @@ from oncelog.core.topic_events.effects import LastAddConfirmed, StartTopicTimer,
 #: A ledger of the cursor or of the ack chain that lacks a member waits longer than the log's, by this factor: no
 #: producer waits for its copies, and the next snapshot with a base replaces the cursor's anyway.
 CURSOR_PATIENCE = 20
-#: What counts as a small ledger, and how much older it gets: by the defaults under 1,000 entries and 20 MiB, one day.
-SMALL_PART = 50
+#: When a ledger of the ack chain rolls.
+ACK_RULE = RollRule(ledger_bytes_max=1 << 28, ledger_entries_max=50_000, ledger_age_max_ms=3_600_000)
+#: How much older a small ledger of the log gets: by the defaults, one day.
 SMALL_PATIENCE = 144
 
 
@@ -63,7 +70,7 @@ class TopicSettings:
     ack_quorum: int = 2
     ledger_bytes_max: int = 1 << 30
     ledger_entries_max: int = 50_000
-    #: of a ledger that holds at least 1 / SMALL_PART of either limit; a smaller one gets SMALL_PATIENCE times as old
+    #: of a ledger that is not small; a small one gets SMALL_PATIENCE times as old
     ledger_age_max_ms: int = 600_000
     #: a member that leaves the oldest entry unanswered for so long is absent for the rest of the ledger
     add_timeout_ms: int = 5_000
@@ -84,15 +91,22 @@ class TopicSettings:
     #: requests to open that are kept while the topic does not serve; further ones are refused
     early_openings_max: int = 10_000
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
-    acks: AckLogSettings = field(default_factory=AckLogSettings)
+    acks: RollRule = ACK_RULE
     pages: PageSettings = field(default_factory=PageSettings)
 
-    def age_max_ms(self, entries: int, length: int) -> int:
-        """The age at which a ledger with so many entries and bytes is rolled. Each ledger costs a record for ever, so a
-        topic with a message now and then has one a day; but none stays open for ever, because repair touches no open
-        ledger (hazard 8)."""
-        used = SMALL_PART * entries >= self.ledger_entries_max or SMALL_PART * length >= self.ledger_bytes_max
-        return self.ledger_age_max_ms if used else SMALL_PATIENCE * self.ledger_age_max_ms
+    def rule_of(self, purpose: LedgerPurpose) -> RollRule:
+        """When a ledger of this chain rolls."""
+        patience_ms = CURSOR_PATIENCE * self.rejoin_after_ms
+        match purpose:
+            case LedgerPurpose.LOG:
+                return RollRule(
+                    self.ledger_bytes_max, self.ledger_entries_max, self.ledger_age_max_ms, SMALL_PATIENCE,
+                    self.rejoin_after_ms,
+                )  # fmt: skip
+            case LedgerPurpose.ACKS:
+                return replace(self.acks, replace_after_ms=patience_ms)
+            case LedgerPurpose.DEDUP:
+                return RollRule(replace_after_ms=patience_ms)
 
 
 class Serving:
@@ -122,7 +136,7 @@ class Serving:
         last_acks = record.acks[-1] if record.acks else LedgerId(-1)
 
         def next_of(purpose: LedgerPurpose, last_ledger: LedgerId) -> NextLedger:
-            of_purpose = replace(next_ledger.settings, purpose=purpose)
+            of_purpose = replace(next_ledger.settings, purpose=purpose, rule=settings.rule_of(purpose))
             return NextLedger(of_purpose, last_ledger=last_ledger, nodes=next_ledger.nodes, emit=step.emit)
 
         self.settings = settings
@@ -131,11 +145,11 @@ class Serving:
         #: ledgers of this owner that leave their lists without having been written to
         self._never_written: dict[LedgerId, None] = {}
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
-        self.log = TopicLog(step, ManagedLedger(next_ledger, self, step.emit), table, taken.given_up)
+        self.log = TopicLog(ManagedLedger(next_ledger, self, step), table, taken.given_up)
         self.sessions = Sessions(step, self.log, first_session=first_session)
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
         self.acks = AckLog(
-            step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions, settings.acks,
+            step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,
             link=self._link_acks, suspect=ownership.suspect, finished=self._acks_finished,
             given_up=taken.acks_given_up,
         )  # fmt: skip
@@ -156,11 +170,9 @@ class Serving:
             step, ownership, self.log, self.acks, self.subscriptions, self.cursor, policies, pages=settings.pages,
             judged=self.sessions.quota_judged,
         )  # fmt: skip
-        self._opened_ms = step.now_ms
-        #: since when the open ledger's next one could have members that this one lacks
-        self._fuller_since_ms: int | None = None
-        self._cursor_fuller_since_ms: int | None = None
-        self._acks_fuller_since_ms: int | None = None
+        self._chains = {
+            chain.settings.purpose: chain for chain in (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers)
+        }
         self.draining = False
         #: drained so far that nothing but the log's ledger is left to close
         self._log_is_last = False
@@ -169,29 +181,14 @@ class Serving:
 
     def end_step(self) -> None:
         """Send what this step has appended, give the answers that became due, and begin a roll that is due."""
-        log = self.log
-        if log.appended:
-            log.flush()
+        self.log.ledgers.flush()
         if self.sessions.due:
             self.sessions.flush()
         self.subscriptions.end_step()
         if self.acks.due:
             self.acks.flush()
-        ledgers, settings = log.ledgers, self.settings
-        writer = ledgers.writer
-        if (
-            writer is None or ledgers.state is not ManagedLedgerState.OPEN or ledgers.rolling or self.draining
-            or not ledgers.next.nodes.store_reachable
-        ):  # fmt: skip
-            return
-        now_ms, entries = self._step.now_ms, writer.next_entry
-        if (
-            writer.length >= settings.ledger_bytes_max
-            or entries >= settings.ledger_entries_max
-            or (entries and now_ms - self._opened_ms >= settings.age_max_ms(entries, writer.length))
-            or (self._fuller_since_ms is not None and now_ms - self._fuller_since_ms >= settings.rejoin_after_ms)
-        ):
-            ledgers.roll()
+        if not self.draining:
+            self.log.ledgers.roll_if_due()
 
     # --- open, close --------------------------------------------------------------------------------------------------
 
@@ -204,8 +201,6 @@ class Serving:
         """The topic record names the log's new ledger: serve."""
         self.log.ledgers.linked()
         self.space.opened(self._ownership.record.ledgers[-1].ledger_id)
-        self._opened_ms, self._fuller_since_ms = self._step.now_ms, None
-        self._look_for_members()
         if self._log_is_last:
             self.log.ledgers.finish()
         elif not self.log.given_up:
@@ -244,9 +239,8 @@ class Serving:
         self.openings.refuse_all(error)
         self.subscriptions.end(error)
         self.space.end(error)
-        self.acks.ledgers.next.drop()
-        self.log.ledgers.next.drop()
-        self.cursor.ledgers.next.drop()
+        for chain in self._chains.values():
+            chain.next.drop()
 
     # --- the log's managed ledger (LedgerUser) ------------------------------------------------------------------------
 
@@ -318,20 +312,11 @@ class Serving:
 
     def _ledgers_of(self, ledger_id: LedgerId) -> ManagedLedger:
         """The managed ledger whose writer has this ledger; late answers go to the log's, which ignores them."""
-        for ledgers in (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers):
-            writer = ledgers.writer
-            if writer is not None and writer.metadata.ledger_id == ledger_id:
-                return ledgers
+        for chain in self._chains.values():
+            writer = chain.writer
+            if writer is not None and writer.ledger_id == ledger_id:
+                return chain
         return self.log.ledgers
-
-    def _ledgers_for(self, purpose: LedgerPurpose) -> ManagedLedger:
-        match purpose:
-            case LedgerPurpose.LOG:
-                return self.log.ledgers
-            case LedgerPurpose.ACKS:
-                return self.acks.ledgers
-            case LedgerPurpose.DEDUP:
-                return self.cursor.ledgers
 
     def entries_answered(self, event: EntriesAnswered) -> None:
         self._ledgers_of(event.ledger_id).entries_answered(event)
@@ -340,38 +325,26 @@ class Serving:
         self._ledgers_of(event.ledger_id).member_lost(event)
 
     def ledger_id_claimed(self, event: LedgerIdClaimed) -> None:
-        self._ledgers_for(event.purpose).id_claimed(event)
+        self._chains[event.purpose].id_claimed(event)
 
     def ledger_created(self, event: LedgerCreated) -> None:
-        self._ledgers_for(event.purpose).created(event)
+        self._chains[event.purpose].created(event)
 
     def close_answered(self, event: LedgerCloseAnswered) -> None:
-        self._ledgers_for(event.purpose).close_answered(event)
+        self._chains[event.purpose].close_answered(event)
 
     def update_nodes(self, nodes: StorageNodesUpdated) -> None:
         """A newer view of the storage nodes, for all managed ledgers."""
-        self.log.ledgers.update_nodes(nodes)
-        self.acks.ledgers.update_nodes(nodes)
-        self.cursor.ledgers.update_nodes(nodes)
-        self._look_for_members()
+        for chain in self._chains.values():
+            chain.update_nodes(nodes)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Stalled members, rolls by age, snapshots by time."""
-        before_ms = self._step.now_ms - self.settings.add_timeout_ms
-        for ledgers in (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers):
-            writer = ledgers.writer
-            if writer is not None:
-                for member in writer.laggards(before_ms=before_ms):
-                    ledgers.member_lost(MemberLost(writer.ledger_id, member))
-        self._look_for_members()
-        since_ms = self._cursor_fuller_since_ms
-        if since_ms is not None and self._step.now_ms - since_ms >= CURSOR_PATIENCE * self.settings.rejoin_after_ms:
-            self.cursor.replace_ledger()
-        since_ms = self._acks_fuller_since_ms
-        if since_ms is not None and self._step.now_ms - since_ms >= CURSOR_PATIENCE * self.settings.rejoin_after_ms:
-            self.acks.ledgers.roll()
+        """Stalled members, rolls, snapshots by time."""
+        for chain in self._chains.values():
+            chain.tick(add_timeout_ms=self.settings.add_timeout_ms)
+        self.cursor.roll_if_due()
         self.subscriptions.tick()
         self.acks.tick()
         self._trim_acks()
@@ -381,12 +354,9 @@ class Serving:
     @property
     def idle(self) -> bool:
         """Whether a tick brings nothing soon, until something else happens."""
-        at_rest = (ManagedLedgerState.IDLE, ManagedLedgerState.OPEN)
-        chains = (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers)
-        absent = (self._fuller_since_ms, self._cursor_fuller_since_ms, self._acks_fuller_since_ms)
-        if self.draining or self.log.in_flight or absent != (None, None, None):
+        if self.draining or self.log.in_flight or not self.acks.at_rest:
             return False
-        if any(ledgers.state not in at_rest for ledgers in chains) or not self.acks.at_rest:
+        if not all(chain.at_rest for chain in self._chains.values()):
             return False
         return self.cursor.state is CursorState.IDLE and self.subscriptions.activity.idle and self.space.idle
 
@@ -394,18 +364,6 @@ class Serving:
         """The time is over in which the holders of names could come back."""
         if self.openings.returning.over(key):
             self.openings.retry()
-
-    def _look_for_members(self) -> None:
-        """Note since when a member is absent, or to get nothing new, and a live node could take its place.
-
-        A node that has just gone may be listed for a while yet, and one that is back may go again: rolling for either
-        makes producers wait for nothing. The ledgers of the cursor and of the ack chain are looked at as well: in an
-        idle topic nothing would ever roll them, and repair touches no open ledger (hazard 58).
-        """
-        now_ms = self._step.now_ms
-        self._fuller_since_ms = _since(self.log.ledgers, self._fuller_since_ms, now_ms)
-        self._cursor_fuller_since_ms = _since(self.cursor.ledgers, self._cursor_fuller_since_ms, now_ms)
-        self._acks_fuller_since_ms = _since(self.acks.ledgers, self._acks_fuller_since_ms, now_ms)
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
@@ -431,14 +389,3 @@ class Serving:
         self.subscriptions.check_invariants()
         self.cursor.ledgers.check_invariants()
         self.log.table.state.check_invariants()
-
-
-def _since(ledgers: ManagedLedger, since_ms: int | None, now_ms: int) -> int | None:
-    """Since when the open ledger lacks a member that a live node could replace; None: it does not."""
-    writer, nodes = ledgers.writer, ledgers.next.nodes
-    if writer is None:
-        return since_ms
-    lacking = any(m not in writer.present or m in nodes.read_only for m in writer.metadata.members)
-    if not lacking or all(node in writer.present for node in nodes.live):
-        return None
-    return now_ms if since_ms is None else since_ms

@@ -291,7 +291,7 @@ class Topic:
         last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
         of_log = ManagedLedgerSettings(
             LedgerPurpose.LOG, record.topic_id, record.owner_epoch, settings.write_quorum, settings.ack_quorum,
-            self._checksum,
+            self._checksum, settings.rule_of(LedgerPurpose.LOG),
         )  # fmt: skip
         takeover = Takeover(
             self._step, record, checksum=self._checksum, done=self._takeover_done,
