@@ -80,7 +80,7 @@ async def test_outside_client_continues_after_the_owner_is_killed(cluster: Clust
             values = [(await reader.read_next(timeout=DEADLINE_S)).value for _ in range(COUNT)]
             assert values == [f"{number}".encode() for number in range(COUNT)]
             owners = {str(cluster.serving(name)) for name in cluster.processes if name.startswith("owner")}
-            assert not owners & set(client._network._connections), "an owner's own address was connected to"
+            assert not owners & set(client._network._publish_streams), "an owner's own address was connected to"
     await cluster.healed()
 
 
@@ -114,7 +114,7 @@ async def test_owner_behind_a_proxy_is_reached_at_its_advertised_address(cluster
                     await producer.send(b"one")
                     reader = await client.create_reader("public/default/behind")
                     assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
-                    assert list(client._network._connections) == [f"localhost:{port}"]
+                    assert list(client._network._publish_streams) == [f"localhost:{port}"]
                 stats = await cluster.stats("public/default/behind")
                 assert stats["phase"] == "serving", "services reach the owner without its proxy"
                 await relay.refuse()

@@ -43,7 +43,6 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
-    FailConsumer,
     HandOut,
     MessagesWanted,
     NackWanted,
@@ -54,11 +53,12 @@ from oncelog.core.sdk.consumer.events import (
     SeekSettled,
     SeekWanted,
     SendToOwner,
-    SubscribeWanted,
 )
 from oncelog.core.sdk.consumer.session import ConsumerSession, ConsumerSessionState
 from oncelog.core.sdk.owner_attempts import (
+    FailSession,
     LookUp,
+    OpenWanted,
     OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
@@ -111,16 +111,16 @@ def new_session(kind: SubscriptionType = SubscriptionType.SHARED, **settings: ob
 
 def reported(session: ConsumerSession, report: OwnerReport, *, epoch: int = 1) -> list[ConsumerEffect]:
     """The owner of the present attempt reports this."""
-    effects = session.handle(OwnerReported(session.attempts.attempt, OwnerEpoch(epoch), report))
+    effects = session.handle(OwnerReported(session.opening.attempt, OwnerEpoch(epoch), report))
     session.check_invariants()
     return effects
 
 
 def asked(session: ConsumerSession, *, epoch: int = 1) -> ConsumerOpening:
     """Bring a session that looks up its owner, or waits for a retry, to its next request."""
-    if session.attempts.phase.value == "waiting":
-        session.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, session.attempts.attempt)))
-    (effect,) = session.handle(OwnerFound(session.attempts.attempt, OwnerEpoch(epoch)))
+    if session.opening.phase.value == "waiting":
+        session.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, session.opening.attempt)))
+    (effect,) = session.handle(OwnerFound(session.opening.attempt, OwnerEpoch(epoch)))
     assert isinstance(effect, SendToOwner)
     assert isinstance(effect.request, ConsumerOpening)
     return effect.request
@@ -131,7 +131,7 @@ def attached(
 ) -> ConsumerSession:
     """A session with its first attachment: attempt 1, consumer 1."""
     session = new_session(kind, **settings)
-    session.handle(SubscribeWanted())
+    session.handle(OpenWanted())
     asked(session)
     reported(session, AnswerSubscribe(1, subscribed(generation=generation)))
     assert session.state is ConsumerSessionState.ATTACHED
@@ -253,14 +253,14 @@ class World:
         #: durable, at the present epoch
         self.durable: set[int] = set()
         self.requests = self.steps = 0
-        self.feed(SubscribeWanted())
+        self.feed(OpenWanted())
 
     def feed(self, event: ConsumerEvent) -> None:
         effects = self.session.handle(event)
         self.session.check_invariants()
         for effect in effects:
             match effect:
-                case SendToOwner() if effect.attempt == self.session.attempts.attempt:
+                case SendToOwner() if effect.attempt == self.session.opening.attempt:
                     self.to_owner.append(effect.request)
                 case LookUp():
                     self.to_client.append(OwnerFound(effect.attempt, OwnerEpoch(self.owner.owner_epoch)))
@@ -277,7 +277,7 @@ class World:
                     acked = self.acking.pop(effect.request, None)
                     if acked is not None and effect.error is None:
                         self.durable.add(acked[0])
-                case SeekSettled() | FailConsumer():
+                case SeekSettled() | FailSession():
                     assert isinstance(effect, SeekSettled), effect.error
 
     def work(self) -> None:
@@ -294,9 +294,9 @@ class World:
         self.to_owner.clear()
         self.to_client.clear()
         self.owner.lose()
-        self.feed(StreamLost(self.session.attempts.attempt))
-        if self.session.attempts.phase.value == "looking up" and not self.to_client:
-            self.to_client.append(OwnerFound(self.session.attempts.attempt, OwnerEpoch(self.owner.owner_epoch)))
+        self.feed(StreamLost(self.session.opening.attempt))
+        if self.session.opening.phase.value == "looking up" and not self.to_client:
+            self.to_client.append(OwnerFound(self.session.opening.attempt, OwnerEpoch(self.owner.owner_epoch)))
 
     def step(self, *, faults: bool) -> bool:
         """Perform one random event. False if none is possible."""
@@ -330,7 +330,7 @@ class World:
         return True
 
     def _report(self, report: OwnerReport) -> None:
-        attempt, epoch = self.session.attempts.attempt, OwnerEpoch(self.owner.owner_epoch)
+        attempt, epoch = self.session.opening.attempt, OwnerEpoch(self.owner.owner_epoch)
         self.to_client.append(OwnerReported(attempt, epoch, report))
 
     def run(self, *, faults: int) -> None:

@@ -8,12 +8,7 @@ import zlib
 from collections import deque
 from random import Random
 
-from oncelog.core.errors import (
-    OncelogError,
-    ProducerFenced,
-    SequenceGap,
-    SessionEnded,
-)
+from oncelog.core.errors import OncelogError, ProducerFenced, SequenceGap, SessionEnded
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.entry import SequenceMode
@@ -31,7 +26,9 @@ from oncelog.core.ids import (
     SessionNumber,
 )
 from oncelog.core.sdk.owner_attempts import (
+    FailSession,
     LookUp,
+    OpenWanted,
     OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
@@ -43,19 +40,12 @@ from oncelog.core.sdk.producer.events import (
     BatchesAnswered,
     Complete,
     Fail,
-    FailProducer,
-    OpenWanted,
     ProducerEffect,
     ProducerEvent,
     ReportOpen,
     SessionClosedByOwner,
 )
-from oncelog.core.sdk.producer.opening import (
-    CloseSession,
-    OpenProducer,
-    ProducerGranted,
-    ProducerSettings,
-)
+from oncelog.core.sdk.producer.opening import CloseSession, OpenProducer, ProducerGranted, ProducerSettings
 from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
@@ -228,7 +218,7 @@ class World:
                 case Complete():
                     assert effect.request not in self.completed, "answered twice"
                     self.completed[effect.request] = effect.ids
-                case Fail() | FailProducer():
+                case Fail() | FailSession():
                     self.failed.append(effect.error)
                 case CloseSession():
                     if effect.session in self.owner.live:

@@ -32,8 +32,6 @@ from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, Owne
 from oncelog.core.sdk.consumer.events import (
     AckSettled,
     AckWanted,
-    ConsumerCloseWanted,
-    FailConsumer,
     HandOut,
     MessagesReady,
     MessagesWanted,
@@ -45,12 +43,14 @@ from oncelog.core.sdk.consumer.events import (
     SeekWanted,
     SendToOwner,
     SkipUnreadable,
-    SubscribeWanted,
 )
 from oncelog.core.sdk.consumer.session import ConsumerSessionState
 from oncelog.core.sdk.owner_attempts import (
+    CloseWanted,
     EpochSeen,
+    FailSession,
     LookUp,
+    OpenWanted,
     SessionTimerFired,
     StartSessionTimer,
     StreamLost,
@@ -81,7 +81,7 @@ FAILOVER, EXCLUSIVE = SubscriptionType.FAILOVER, SubscriptionType.EXCLUSIVE
 def test_first_opening_may_create_the_subscription() -> None:
     """The request carries everything that the owner needs; the answer opens the credit."""
     session = new_session(ack_timeout_ms=500)
-    session.handle(SubscribeWanted())
+    session.handle(OpenWanted())
     opening = asked(session)
     assert (opening.call, opening.first_index, opening.resume, opening.instance_id) == (1, 0, None, INSTANCE)
     assert opening.ack_timeout_ms == 500
@@ -244,7 +244,7 @@ def test_frame_of_a_lower_owner_epoch_is_refused() -> None:
     reported(session, frame(0, 0))
     session.handle(EpochSeen(OwnerEpoch(1)))
     assert session.state is ConsumerSessionState.ATTACHED
-    session.attempts.believes(OwnerEpoch(2))  # a stream of another consumer of this client
+    session.opening.believes(OwnerEpoch(2))  # a stream of another consumer of this client
     effects = reported(session, frame(1, 1))
     assert effects[:2] == [
         SendToOwner(1, ConsumerDetached(C1, lost=True)),
@@ -306,7 +306,7 @@ def test_reconnection_to_a_deleted_subscription_is_final(answer: object) -> None
     session.handle(AckWanted(1, EPOCH0, ranges((0, 0))))
     asked(session)
     effects = reported(session, AnswerSubscribe(2, answer))  # type: ignore[arg-type]
-    assert isinstance(effects[0], FailConsumer)
+    assert isinstance(effects[0], FailSession)
     assert isinstance(effects[0].error, SubscriptionGone)
     assert session.state is ConsumerSessionState.CLOSED
     assert [effect.error for effect in effects if isinstance(effect, AckSettled)] == [effects[0].error]
@@ -316,9 +316,9 @@ def test_reconnection_to_a_deleted_subscription_is_final(answer: object) -> None
 def test_busy_is_final_for_a_new_consumer_and_retried_by_a_reconnecting_one() -> None:
     """Two processes of one name must not depose each other; a former stream of this consumer ends soon."""
     session = new_session()
-    session.handle(SubscribeWanted())
+    session.handle(OpenWanted())
     asked(session)
-    assert isinstance(reported(session, AnswerSubscribe(1, ConsumerBusy("in use")))[0], FailConsumer)
+    assert isinstance(reported(session, AnswerSubscribe(1, ConsumerBusy("in use")))[0], FailSession)
     session = attached()
     session.handle(StreamLost(1))
     asked(session)
@@ -329,7 +329,7 @@ def test_busy_is_final_for_a_new_consumer_and_retried_by_a_reconnecting_one() ->
 def test_late_attachment_is_ended() -> None:
     """The owner would deliver to an attachment that no longer counts."""
     session = new_session()
-    session.handle(SubscribeWanted())
+    session.handle(OpenWanted())
     asked(session)
     session.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, 1)))
     late = OwnerReported(1, OwnerEpoch(1), AnswerSubscribe(1, subscribed()))
@@ -337,7 +337,7 @@ def test_late_attachment_is_ended() -> None:
     asked(session)
     reported(session, AnswerSubscribe(2, subscribed(consumer=2)))
     assert reported(session, frame(0, 0, consumer=1)) == [], "a frame for the former attachment"
-    session.handle(ConsumerCloseWanted())
+    session.handle(CloseWanted())
     late = OwnerReported(2, OwnerEpoch(1), AnswerSubscribe(2, subscribed(consumer=3)))
     assert session.handle(late) == [SendToOwner(2, ConsumerDetached(ConsumerNumber(3), lost=False))]
 
@@ -369,7 +369,7 @@ def test_messages_that_no_node_can_give_are_skipped_if_wanted(skips: bool) -> No
     lost = EntriesLost("lost", ledger_id=1, first=2, last=3, first_index=4, count=2)
     effects = reported(session, EndConsumer(C1, lost))
     if not skips:
-        assert effects[0] == FailConsumer(lost)
+        assert effects[0] == FailSession(lost)
         return
     assert effects[-1] == SkipUnreadable(EPOCH0, IndexRange(4, 5), lost)
     session.handle(AckWanted(1, EPOCH0, ranges((4, 5))))
@@ -387,7 +387,7 @@ def test_closing_fails_what_is_not_settled() -> None:
     taken(session)
     session.handle(AckWanted(1, EPOCH0, ranges((0, 0))))
     session.handle(SeekWanted(2, 0))
-    effects = session.handle(ConsumerCloseWanted())
+    effects = session.handle(CloseWanted())
     assert effects[0] == SendToOwner(1, ConsumerDetached(C1, lost=False))
     assert [type(effect) for effect in effects[1:]] == [AckSettled, SeekSettled]
     (after,) = session.handle(AckWanted(3, EPOCH0, ranges((1, 1))))

@@ -18,7 +18,10 @@ from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.sdk.owner_attempts import (
+    CloseWanted,
+    FailSession,
     LookUp,
+    OpenWanted,
     OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
@@ -26,15 +29,7 @@ from oncelog.core.sdk.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.sdk.producer.events import (
-    CloseWanted,
-    Complete,
-    Fail,
-    FailProducer,
-    OpenWanted,
-    SessionClosedByOwner,
-    SessionDedupToggled,
-)
+from oncelog.core.sdk.producer.events import Complete, Fail, SessionClosedByOwner, SessionDedupToggled
 from oncelog.core.sdk.producer.opening import BATCH_OVERHEAD_BYTES, CloseSession, OpenRefused
 from oncelog.core.sdk.producer.pending_batches import SendBatches
 from oncelog.core.sdk.producer.session import ProducerSessionState
@@ -98,7 +93,7 @@ def test_contiguous_producer_cannot_start_after_a_gap() -> None:
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
     effects = producer.handle(grant(1, last=4))
-    assert [type(effect) for effect in effects] == [CloseSession, FailProducer]
+    assert [type(effect) for effect in effects] == [CloseSession, FailSession]
     assert isinstance(producer.error, SequenceGap)
     assert producer.error.details == {"expected": 5}
 

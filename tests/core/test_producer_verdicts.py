@@ -20,33 +20,19 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.sdk.owner_attempts import (
+    CloseWanted,
+    FailSession,
     OwnerFound,
     SessionTimerFired,
     StreamLost,
     TimerKey,
     TimerKind,
 )
-from oncelog.core.sdk.producer.events import (
-    CloseWanted,
-    Complete,
-    Fail,
-    FailProducer,
-    ProducerEffect,
-    SessionClosedByOwner,
-)
+from oncelog.core.sdk.producer.events import Complete, Fail, ProducerEffect, SessionClosedByOwner
 from oncelog.core.sdk.producer.opening import CloseSession, OpenRefused
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 from oncelog.core.sdk.producer.session import ProducerSessionState
-from tests.core.producer_world import (
-    World,
-    answered,
-    explicit,
-    opened,
-    ready,
-    reopened,
-    sent_requests,
-    stored,
-)
+from tests.core.producer_world import World, answered, explicit, opened, ready, reopened, sent_requests, stored
 
 CONTIGUOUS = SequenceMode.CONTIGUOUS
 
@@ -80,7 +66,7 @@ def test_retriable_verdict_resends_all_pending_batches(error: OncelogError) -> N
         for request in (1, 2, 3):
             producer.handle(ready(request))
         effects = producer.handle(event)
-        assert not [effect for effect in effects if isinstance(effect, Fail | FailProducer)]
+        assert not [effect for effect in effects if isinstance(effect, Fail | FailSession)]
         assert producer.state is ProducerSessionState.OPENING
         completed = [effect.request for effect in effects if isinstance(effect, Complete)]
         assert sent_requests(reopened(producer, session=2)) == [r for r in (1, 2, 3) if r not in completed]
@@ -109,7 +95,7 @@ def test_a_final_verdict_for_a_batch_ends_a_contiguous_producer() -> None:
     effects = producer.handle(answered(1, (2, stale)))
     assert effects == [
         Fail(2, stale, stored=False),
-        FailProducer(stale),
+        FailSession(stale),
         CloseSession(1, SessionNumber(1)),
         Fail(1, stale, stored=None),
         Fail(3, stale, stored=False),
@@ -123,7 +109,7 @@ def test_a_final_verdict_for_the_producer_ends_it(error: OncelogError) -> None:
     """Hazard 14, third kind: by an answer, by the session's end, by a refused open."""
     by_answer = opened()
     by_answer.handle(ready(1))
-    assert FailProducer(error) in by_answer.handle(answered(1, (1, error)))
+    assert FailSession(error) in by_answer.handle(answered(1, (1, error)))
     by_end = opened()
     by_end.handle(ready(1))
     assert Fail(1, error, stored=None) in by_end.handle(SessionClosedByOwner(SessionNumber(1), error, OwnerEpoch(1)))
@@ -131,7 +117,7 @@ def test_a_final_verdict_for_the_producer_ends_it(error: OncelogError) -> None:
     by_open.handle(ready(1))
     by_open.handle(StreamLost(1))
     by_open.handle(OwnerFound(2, OwnerEpoch(1)))
-    assert by_open.handle(OpenRefused(2, error, OwnerEpoch(1))) == [FailProducer(error), Fail(1, error, stored=None)]
+    assert by_open.handle(OpenRefused(2, error, OwnerEpoch(1))) == [FailSession(error), Fail(1, error, stored=None)]
     for producer in (by_answer, by_end, by_open):
         assert producer.state is ProducerSessionState.FAILED
         assert producer.handle(ready(2)) == [Fail(2, error, stored=False)]
@@ -156,7 +142,7 @@ def test_a_gap_below_the_oldest_pending_is_final() -> None:
         producer.handle(ready(request))
     producer.handle(answered(1, (1, stored(1))))
     gap = SequenceGap(expected=0)
-    assert FailProducer(gap) in producer.handle(answered(1, (2, gap)))
+    assert FailSession(gap) in producer.handle(answered(1, (2, gap)))
 
 
 def test_answer_with_a_wrong_message_count_ends_the_session() -> None:

@@ -8,6 +8,7 @@ from oncelog.core.errors import (
     ProducerFenced,
     ServiceUnavailable,
     TopicLoading,
+    TopicNotFound,
     UnknownProducer,
 )
 from oncelog.core.formats.batch import decode_batch
@@ -15,9 +16,12 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.sdk.owner_attempts import (
+    CloseWanted,
     EpochSeen,
+    FailSession,
     LookUp,
     LookUpFailed,
+    OpenWanted,
     OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
@@ -25,13 +29,7 @@ from oncelog.core.sdk.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.sdk.producer.events import (
-    CloseWanted,
-    Complete,
-    FailProducer,
-    OpenWanted,
-    ReportOpen,
-)
+from oncelog.core.sdk.producer.events import Complete, ReportOpen
 from oncelog.core.sdk.producer.opening import CloseSession, OpenProducer, OpenRefused, WithdrawOpening
 from oncelog.core.sdk.producer.pending_batches import SendBatches
 from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
@@ -227,7 +225,7 @@ def test_busy_name_fails_an_open_with_refuse() -> None:
     assert isinstance(asked, OpenProducer)
     assert asked.on_conflict is OnConflict.REFUSE
     busy = ProducerBusy()
-    assert producer.handle(OpenRefused(1, busy, OwnerEpoch(1))) == [FailProducer(busy)]
+    assert producer.handle(OpenRefused(1, busy, OwnerEpoch(1))) == [FailSession(busy)]
 
 
 def test_retries_begin_at_once_and_back_off() -> None:
@@ -256,7 +254,7 @@ def test_a_fatal_look_up_fails_the_producer_and_a_late_one_does_not() -> None:
     producer.handle(OpenWanted())
     error = ProducerFenced()
     assert producer.handle(LookUpFailed(7, error)) == []
-    assert producer.handle(LookUpFailed(1, error)) == [FailProducer(error)]
+    assert producer.handle(LookUpFailed(1, error)) == [FailSession(error)]
     answered_already = opened()
     assert answered_already.handle(LookUpFailed(1, error)) == []
 
@@ -338,3 +336,18 @@ def test_a_producer_that_is_closed_withdraws_its_request() -> None:
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
     assert WithdrawOpening(1) in producer.handle(CloseWanted())
     assert WithdrawOpening(1) not in opened().handle(CloseWanted())
+
+
+def test_producer_of_a_topic_that_was_created_anew_fails() -> None:
+    """Its pending messages belong to the former log. Before the first grant it belongs to no log yet."""
+    producer = opened()
+    producer.handle(StreamLost(1))
+    (failed,) = producer.handle(OwnerFound(2, OwnerEpoch(1), another_topic=True))
+    assert isinstance(failed, FailSession)
+    assert isinstance(failed.error, TopicNotFound)
+    new = new_producer()
+    new.handle(OpenWanted())
+    new.handle(OwnerFound(1, OwnerEpoch(5)))
+    new.handle(StreamLost(1))
+    (asked,) = new.handle(OwnerFound(2, OwnerEpoch(1), another_topic=True))
+    assert isinstance(asked, OpenProducer)

@@ -21,19 +21,13 @@ from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
-from oncelog.core.ids import (
-    INSTANCE_ID_BYTES,
-    Incarnation,
-    InstanceId,
-    OwnerEpoch,
-    SequenceId,
-    SessionNumber,
-    TopicId,
-)
+from oncelog.core.ids import INSTANCE_ID_BYTES, Incarnation, InstanceId, OwnerEpoch, SequenceId, SessionNumber, TopicId
 from oncelog.core.sdk.owner_attempts import (
+    FailSession,
     LookUp,
     LookUpFailed,
     OpeningPhase,
+    OpenWanted,
     OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
@@ -45,8 +39,6 @@ from oncelog.core.sdk.producer.events import (
     BatchesAnswered,
     Complete,
     Fail,
-    FailProducer,
-    OpenWanted,
     ProducerEvent,
     ReportOpen,
     SessionClosedByOwner,
@@ -188,7 +180,7 @@ class ProducerClient(Process):
                     self._answered(request, outcome)
                 case Fail(request, error, stored):
                     self._answered(request, error.of_send(stored))
-                case FailProducer(error):
+                case FailSession(error):
                     self._failed(error)
             if self.burn():
                 return

@@ -61,7 +61,7 @@ async def test_producers_and_readers_work_through_one_address() -> None:
             tail = await client.create_reader("orders", start=LATEST)
             await producer.send(b"three")
             assert (await tail.read_next(timeout=DEADLINE_S)).value == b"three"
-            assert len(client._network.connections) == 1, (
+            assert len(client._network._publish_streams) == 1, (
                 "all producers of one owner share a stream, through a gateway, too"
             )
         await until(lambda: replica.gateway.stream_count == 0, DEADLINE_S)

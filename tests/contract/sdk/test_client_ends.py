@@ -7,7 +7,7 @@ import pytest
 
 import oncelog
 from oncelog.client.network.epochs import OwnerEpochs
-from oncelog.client.network.owner_connection import OwnerConnection
+from oncelog.client.network.publish_stream import PublishStream
 from oncelog.core.errors import ClientClosed, DeadlineExceeded, ProducerClosed
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.channel import Channel
@@ -53,12 +53,12 @@ async def test_lost_connection_drops_its_unwritten_batches(cluster: FakeCluster)
     others answered long ago."""
     assert cluster.owner is not None
     background = BackgroundTasks()
-    connection = OwnerConnection(Channel(cluster.owner.address), background, OwnerEpochs())
-    connection.send(SessionNumber(1), tuple((request, bytes(1 << 20)) for request in range(64)))
-    full = not connection.has_room
+    stream = PublishStream(Channel(cluster.owner.address), background, OwnerEpochs())
+    stream.send(SessionNumber(1), tuple((request, bytes(1 << 20)) for request in range(64)))
+    full = not stream.has_room
     assert full
-    connection.close()
-    await until(lambda: connection.has_room and not connection.alive, 20)
+    stream.close()
+    await until(lambda: stream.has_room and not stream.alive, 20)
     await background.close()
 
 

@@ -17,11 +17,11 @@ def route(port: int) -> Route:
     return Route(TopicId("t"), f"127.0.0.1:{port}", OwnerEpoch(1), Incarnation(f"{port:032x}"))
 
 
-async def test_connections_to_removed_owners_are_dropped() -> None:
+async def test_streams_to_removed_owners_are_dropped() -> None:
     """Each replaced owner had its own address: a client that runs for months would keep all of them."""
     network = Network(("127.0.0.1:1",), PLAIN)
-    dead = [network.connection(route(port)) for port in (1, 2)]
-    await until(lambda: not any(connection.alive for connection in dead), DEADLINE_S)
-    living = network.connection(route(3))
-    assert network.connections == (living,)
+    dead = [network.publish_stream(route(port)) for port in (1, 2)]
+    await until(lambda: not any(stream.alive for stream in dead), DEADLINE_S)
+    living = network.publish_stream(route(3))
+    assert [*network._publish_streams.values()] == [living]
     await network.close()

@@ -6,7 +6,7 @@ import pytest
 
 import oncelog
 from oncelog.client.network.epochs import OwnerEpochs
-from oncelog.client.network.owner_connection import OwnerConnection
+from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.producing.producer import FairLock
 from oncelog.core.sdk.producer.events import ProducerEvent
 from oncelog.core.sdk.producer.opening import ProducerGranted
@@ -100,16 +100,6 @@ async def test_flush_waits_for_sends_that_wait_for_room(cluster: FakeCluster, cl
     await asyncio.gather(*given)
 
 
-class Told:
-    """A producer as its connection sees it."""
-
-    def __init__(self) -> None:
-        self.events: list[ProducerEvent] = []
-
-    def feed(self, event: ProducerEvent) -> None:
-        self.events.append(event)
-
-
 async def test_openings_of_many_producers_are_split_into_bounded_frames(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
@@ -117,14 +107,14 @@ async def test_openings_of_many_producers_are_split_into_bounded_frames(
     of a client open at its successor in the same moment."""
     await client.create_producer("flights")
     assert cluster.owner is not None
-    background, told, count = BackgroundTasks(), Told(), OPENS_MAX + 100
-    connection = OwnerConnection(Channel(cluster.owner.address), background, OwnerEpochs())
+    background, count = BackgroundTasks(), OPENS_MAX + 100
+    events: list[ProducerEvent] = []
+    stream = PublishStream(Channel(cluster.owner.address), background, OwnerEpochs())
     for number in range(count):
-        connection.open(
-            OpenRequest(0, "public/default/flights", cluster.topic("flights").topic_id, f"{number}"), told, number
-        )
-    await until(lambda: len(told.events) == count, 20)
-    assert all(isinstance(event, ProducerGranted) for event in told.events)
+        request = OpenRequest(0, "public/default/flights", cluster.topic("flights").topic_id, f"{number}")
+        stream.open(request, events.append, number)
+    await until(lambda: len(events) == count, 20)
+    assert all(isinstance(event, ProducerGranted) for event in events)
     assert max(cluster.seen.opens) == OPENS_MAX
-    connection.close()
+    stream.close()
     await background.close()

@@ -20,7 +20,6 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
-    FailConsumer,
     HandOut,
     MessageRun,
     MessagesReady,
@@ -34,12 +33,13 @@ from oncelog.core.sdk.consumer.events import (
     SeekSettled,
     SeekWanted,
     SendToOwner,
-    SubscribeWanted,
 )
 from oncelog.core.sdk.consumer.session import ConsumerSession, ConsumerSessionState
 from oncelog.core.sdk.owner_attempts import (
+    FailSession,
     LookUp,
     LookUpFailed,
+    OpenWanted,
     OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
@@ -137,7 +137,7 @@ class ConsumerClient(Process):
         self._working, self._acking, self._unwanted, self.stream = [], {}, {}, None
         self._repetition = Repetition()
         self._epoch_seen = 0
-        self._feed(SubscribeWanted())
+        self._feed(OpenWanted())
 
     def crash(self) -> None:
         stream, self.stream = self.stream, None
@@ -185,9 +185,9 @@ class ConsumerClient(Process):
                 self._settled(effect)
             case SeekSettled():
                 self.world.count("seek answered")
-            case FailConsumer(error=ConsumerClosed() as error):
+            case FailSession(error=ConsumerClosed() as error):
                 raise Violation("attachment", f"{self.name} was ended by its owner: {error}")
-            case FailConsumer():
+            case FailSession():
                 self.world.count(f"consumer failed: {effect.error.code}")
                 self._later("subscribes anew", self._begin_anew, (50, 300))
 
@@ -208,7 +208,7 @@ class ConsumerClient(Process):
         owner = self.owners.get(name)
 
         def found() -> None:
-            if session is not self.session or not session.attempts.looks_up(effect.attempt):
+            if session is not self.session or not session.opening.looks_up(effect.attempt):
                 return
             if owner is None or not owner.process.alive or self.parts.network.cut(self.name, owner.process.name):
                 self._feed(LookUpFailed(effect.attempt, ServiceUnavailable("no route to the owner")))
@@ -235,7 +235,7 @@ class ConsumerClient(Process):
 
     def _send(self, effect: SendToOwner) -> None:
         stream, owner, request = self.stream, self._owner, effect.request
-        if stream is None or owner is None or effect.attempt != self.session.attempts.attempt:
+        if stream is None or owner is None or effect.attempt != self.session.opening.attempt:
             return
         if isinstance(request, FlowReported):
             self._limit = max(self._limit, request.handed_out + request.window)
@@ -346,7 +346,7 @@ class ConsumerClient(Process):
             self.world.count("nack durable" if negative else "ack durable" if effect.durable else "ack in memory")
             settled = ranges if effect.complete else (IndexRange(0, end - 1),) if end else ()
             if effect.durable and not negative:
-                self.history.acknowledged(place, settled, self.world.steps, self.session.attempts.owner_epoch)
+                self.history.acknowledged(place, settled, self.world.steps, self.session.opening.owner_epoch)
             if not effect.complete and place == self._place():
                 self.world.count("cumulative acknowledgement ends early")
                 last = (IndexRange(ranges[-1].last, ranges[-1].last),)  # the application has worked on it

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from types import TracebackType
 from typing import Self
@@ -28,12 +29,12 @@ from oncelog.client.values.arguments import check_seconds, integer, milliseconds
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
 from oncelog.client.values.results import AckResult
-from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.events import COUNTED_MAX
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
-from oncelog.core.formats.message_id import Index
+from oncelog.core.formats.message_id import NO_PARTITION, Index
 from oncelog.core.names import TopicName
-from oncelog.core.sdk.consumer.events import ConsumerCloseWanted, ConsumerSettings, SubscribeWanted
+from oncelog.core.sdk.consumer.events import ConsumerSettings, SkipUnreadable
+from oncelog.core.sdk.owner_attempts import CloseWanted, OpenWanted
 from oncelog.core.sdk.partition_results import error_of_partitions
 
 MESSAGES_MAX = 1_000_000
@@ -100,7 +101,7 @@ class AsyncConsumer:
                 drivers = self._drivers
                 for group in (drivers[:1], drivers[1:]):
                     for driver in group:
-                        driver.feed(SubscribeWanted())
+                        driver.feed(OpenWanted())
                     await self._until_attached(group)
         except TimeoutError as error:
             trouble = self._trouble or error
@@ -108,7 +109,7 @@ class AsyncConsumer:
                 f"could not subscribe {self.subscription} to {self.topic} within {self._timeout_ms} ms: {trouble}"
             ) from trouble
         finally:
-            if not all(driver.attached_once for driver in self._drivers):
+            if not all(driver.core.is_bound for driver in self._drivers):
                 await self._end(ConsumerClosed("the consumer was never attached"))
         if self._topic.partition is None and topics[0][0].partition is not None:
             self._watch = PartitionWatch(self._topic, self._network, self._follow)
@@ -123,20 +124,21 @@ class AsyncConsumer:
             self._add(replace(self._topic, partition=number), settings)
         drivers = self._drivers[known:]
         for driver in drivers:
-            driver.feed(SubscribeWanted())
+            driver.feed(OpenWanted())
         await self._until_attached(drivers)
 
     def _add(self, topic: TopicName, settings: ConsumerSettings) -> None:
+        partition = NO_PARTITION if topic.partition is None else topic.partition
         driver = ConsumerDriver(
             replace(settings, skips_unreadable=self._on_corrupt is OnCorrupt.SKIP), topic, self._network,
-            arrived=self._has_messages, changed=self._has_changed,
-            unreadable=lambda driver, skip: self._partitions[driver.topic_partition.partition].skip_unreadable(skip),
+            arrived=partial(self._has_messages, partition),
+            changed=partial(self._has_changed, partition),
+            unreadable=partial(self._skip, partition),
         )  # fmt: skip
-        runs = ConsumedRuns(driver, Acknowledgements(driver), self._on_corrupt)
-        self._partitions[driver.topic_partition.partition] = runs
+        self._partitions[partition] = ConsumedRuns(driver, Acknowledgements(driver), self._on_corrupt)
 
     async def _until_attached(self, drivers: list[ConsumerDriver]) -> None:
-        while not all(driver.attached_once for driver in drivers):
+        while not all(driver.core.is_bound for driver in drivers):
             await self._change()
             self._check_open()
 
@@ -144,17 +146,21 @@ class AsyncConsumer:
     def _drivers(self) -> list[ConsumerDriver]:
         return [runs.driver for runs in self._partitions.values()]
 
-    def _has_messages(self, driver: ConsumerDriver) -> None:
-        runs = self._partitions[driver.topic_partition.partition]
+    def _has_messages(self, partition: int) -> None:
+        runs = self._partitions[partition]
         if runs not in self._ready:
             self._ready.append(runs)
         self._arrived.set()
         self._changed.set()
 
-    def _has_changed(self, driver: ConsumerDriver) -> None:
+    def _has_changed(self, partition: int) -> None:
         self._changed.set()
-        if self.failure is None and driver.failure is not None:
-            self._fail(driver.failure)
+        error = self._partitions[partition].driver.core.error
+        if self.failure is None and error is not None:
+            self._fail(error)
+
+    def _skip(self, partition: int, skip: SkipUnreadable) -> None:
+        self._partitions[partition].skip_unreadable(skip)
 
     def _fail(self, error: OncelogError) -> None:
         """End the consumer: a subscription that is gone for one partition is of no use for the others."""
@@ -165,8 +171,8 @@ class AsyncConsumer:
         self._arrived.set()
         self._changed.set()
         for driver in self._drivers:
-            if driver.failure is None:
-                driver.feed(ConsumerCloseWanted())
+            if driver.core.error is None:
+                driver.feed(CloseWanted())
 
     def _check_open(self) -> None:
         if self.failure is not None:
@@ -259,7 +265,7 @@ class AsyncConsumer:
     @property
     def _trouble(self) -> OncelogError | None:
         """The latest reason why a partition is not consumed."""
-        return next((driver.trouble for driver in self._drivers if driver.trouble is not None), None)
+        return next((driver.core.trouble for driver in self._drivers if driver.core.trouble is not None), None)
 
     @property
     def skipped(self) -> SkippedEntries:
@@ -394,7 +400,7 @@ class AsyncConsumer:
     def active(self) -> bool:
         """Whether messages are delivered to this consumer: of an exclusive or failover subscription, whether it is the
         active consumer of at least one partition. Always true for shared and key_shared while the consumer is open."""
-        if self._settings.type in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+        if self._settings.is_ordered:
             return any(self.generations.values())
         return self.failure is None
 

@@ -1,27 +1,19 @@
-"""The shell of one consumer session: performs the core's effects and feeds their completions back as events."""
+"""The shell of a consumer's session, and what the consumer asks it for."""
 
 import asyncio
 import secrets
-from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
 from oncelog.client.consuming.producer_names import ProducerNames
-from oncelog.client.network.consume_connection import ConsumeConnection
+from oncelog.client.network.consume_stream import ConsumeStream
 from oncelog.client.network.network import Network
-from oncelog.client.network.session_timers import SessionTimers
-from oncelog.client.values.results import AckResult, TopicPartition
+from oncelog.client.network.session_driver import SessionDriver
+from oncelog.client.values.results import AckResult
 from oncelog.core.acks.changes import IndexRange
-from oncelog.core.delivery.events import (
-    AnswerSubscribe,
-    ConsumerOpening,
-    DeliverMessages,
-    EndConsumer,
-    SeekRequested,
-)
-from oncelog.core.errors import LedgerUnavailable, OncelogError
-from oncelog.core.formats.message_id import NO_PARTITION
+from oncelog.core.delivery.events import ConsumerOpening, DeliverMessages, SeekRequested
+from oncelog.core.errors import OncelogError
 from oncelog.core.ids import INSTANCE_ID_BYTES, Generation, InstanceId, OwnerEpoch, SeekEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import (
@@ -30,7 +22,6 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
-    FailConsumer,
     HandOut,
     MessageRun,
     MessagesReady,
@@ -47,14 +38,7 @@ from oncelog.core.sdk.consumer.events import (
     SkipUnreadable,
 )
 from oncelog.core.sdk.consumer.session import ConsumerSession
-from oncelog.core.sdk.owner_attempts import (
-    EpochSeen,
-    LookUp,
-    LookUpFailed,
-    OwnerFound,
-    StartSessionTimer,
-    StreamLost,
-)
+from oncelog.core.sdk.owner_attempts import EpochSeen, FailSession, LookUp, StartSessionTimer
 
 #: Ranges that a reconnection presents; what it does not present goes back to the subscription and is delivered again.
 _PRESENTED_RANGES_MAX = 16_384
@@ -63,12 +47,10 @@ _PRESENTED_RANGES_MAX = 16_384
 Settled = OncelogError | AckResult
 
 
-class ConsumerDriver:
-    """One ConsumerSession on the network. It handles one event at a time; events that effects cause wait their turn.
+class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]):
+    """One ConsumerSession on the network."""
 
-    arrived: called when there are messages after there were none. changed: called after more messages have arrived, and
-    at each other change. Both must not feed events. unreadable: called for messages that are to be acknowledged.
-    """
+    core: ConsumerSession
 
     def __init__(
         self,
@@ -76,26 +58,19 @@ class ConsumerDriver:
         topic: TopicName,
         network: Network,
         *,
-        arrived: Callable[["ConsumerDriver"], None],
-        changed: Callable[["ConsumerDriver"], None],
-        unreadable: Callable[["ConsumerDriver", SkipUnreadable], None],
+        arrived: Callable[[], None],
+        changed: Callable[[], None],
+        unreadable: Callable[[SkipUnreadable], None],
     ) -> None:
+        """arrived: called when there are messages after there were none. changed: called after more messages have
+        arrived, and at each other change. Both must not feed events. unreadable: called for messages that are to be
+        acknowledged."""
+        super().__init__(topic, network, network.consume_stream, changed=changed)
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
         self.core = ConsumerSession(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
-        self.topic = topic
-        self.topic_partition = TopicPartition(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
-        #: the latest reason why the consumer is not attached, for the error of a caller that stops waiting
-        self.trouble: OncelogError | None = None
-        self.names = ProducerNames(topic, network, self._announce)
-        self._network = network
+        self.names = ProducerNames(topic, network, arrived)
         self._arrived = arrived
-        self._changed = changed
         self._unreadable = unreadable
-        #: {attempt: its connection}, of the latest attempt and a few before it
-        self._connections: dict[int, ConsumeConnection] = {}
-        self._timers = SessionTimers(self.feed)
-        self._events: deque[ConsumerEvent] = deque()
-        self._busy = False
         #: the answer to the latest MessagesWanted
         self._handed: tuple[MessageRun, ...] = ()
         self._last_request = 0
@@ -106,14 +81,6 @@ class ConsumerDriver:
         self._following = ExitStack()
 
     # --- the application ----------------------------------------------------------------------------------------------
-
-    @property
-    def failure(self) -> OncelogError | None:
-        return self.core.error
-
-    @property
-    def attached_once(self) -> bool:
-        return self.core.attachment is not None
 
     @property
     def generation(self) -> Generation:
@@ -202,56 +169,30 @@ class ConsumerDriver:
 
     async def written(self) -> None:
         """Return when the owner was sent everything, or cannot be."""
-        connection = self._connections.get(self.core.attempts.attempt)
-        if connection is not None:
-            await connection.written()
+        if self.stream is not None:
+            await self.stream.written()
 
     # --- the network --------------------------------------------------------------------------------------------------
 
     def feed(self, event: ConsumerEvent) -> None:
-        """Handle an event and perform its effects; events that come up meanwhile are handled after them."""
-        self._note(event)
-        self._events.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        core, epochs, seen = self.core, self._network.epochs, OwnerEpoch(0)
-        try:
-            while self._events:
-                # A higher owner_epoch that another user of this client has seen counts before any report is handled.
-                seen = epochs.highest(self.topic_partition.topic_id)
-                if seen > core.attempts.owner_epoch:
-                    self._perform(core.handle(EpochSeen(seen)))
-                self._perform(core.handle(self._events.popleft()))
-            # A report may have brought an owner_epoch that is new to this client.
-            if core.attempts.owner_epoch > seen and self.topic_partition.topic_id:
-                epochs.learn(self.topic_partition.topic_id, core.attempts.owner_epoch)
-        finally:
-            self._busy = False
-        self._changed(self)
-        if core.error is not None:
-            self._timers.cancel_all()
-            self._following.close()
-            self.names.end()
+        if isinstance(event, OwnerReported) and isinstance(event.report, DeliverMessages):
+            self.names.want(delivered.entry.data for delivered in event.report.entries)
+        super().feed(event)
 
-    def _note(self, event: ConsumerEvent) -> None:
-        match event:
-            case OwnerReported(report=DeliverMessages(entries=entries)):
-                self.trouble = None
-                self.names.want(delivered.entry.data for delivered in entries)
-            case OwnerReported(report=AnswerSubscribe(result=OncelogError() as error)):
-                self.trouble = error
-            case OwnerReported(report=AnswerSubscribe()):
-                if not isinstance(self.trouble, LedgerUnavailable):  # which follows each attachment until it is over
-                    self.trouble = None
-            case OwnerReported(report=EndConsumer(error=error)):
-                self.trouble = error
-            case StreamLost(attempt):
-                lost = self._connections.get(attempt)
-                self.trouble = (lost.failure if lost is not None else None) or self.trouble
+    def _end(self) -> None:
+        super()._end()
+        self._following.close()
+        self.names.end()
 
-    def _announce(self) -> None:
-        self._arrived(self)
+    def _bound_to(self, topic_id: TopicId) -> None:
+        super()._bound_to(topic_id)
+        self._following.close()
+        self._following.enter_context(self._network.epochs.followed(topic_id, self._moved))
+
+    def _moved(self, owner_epoch: OwnerEpoch) -> None:
+        """Another user of this client has met a newer owner: leave a deposed one, even if it reports nothing."""
+        if not self._busy:
+            self.feed(EpochSeen(owner_epoch))
 
     def _perform(self, effects: list[ConsumerEffect]) -> None:
         for effect in effects:
@@ -262,18 +203,18 @@ class ConsumerDriver:
                     self._handed = runs
                 case MessagesReady():
                     if not self.names.missing:
-                        self._arrived(self)
+                        self._arrived()
                 case AckSettled(request, error, durable, complete):
                     if (told := self._acks.pop(request, None)) is not None:
                         told(error if error is not None else AckResult(durable, complete))
                 case SeekSettled(request, result):
                     self._settle_seek(request, result)
                 case SkipUnreadable():
-                    self._unreadable(self, effect)
-                case ReportAttached() | ReportActive() | ReportSought() | FailConsumer():
+                    self._unreadable(effect)
+                case ReportAttached() | ReportActive() | ReportSought() | FailSession():
                     pass  # `changed` follows, and the core has the attachment and the error
                 case LookUp():
-                    self._network.background.start(self._look_up(effect), what=f"look-up of {self.topic}")
+                    self._start_look_up(effect)
                 case StartSessionTimer():
                     self._timers.start(effect)
 
@@ -287,46 +228,18 @@ class ConsumerDriver:
             future.set_result(result)
 
     def _send(self, attempt: int, request: OwnerRequest) -> None:
-        connection = self._connections.get(attempt)
-        if connection is None:
+        stream = self._streams.get(attempt)
+        if stream is None:
             return
         match request:
             case ConsumerOpening():
-                connection.open(str(self.topic), self.topic_partition.topic_id, _presentable(request), self)
+                stream.open(str(self.topic), self.topic_partition.topic_id, _presentable(request), self.feed)
             case SeekRequested():
                 attachment = self.core.attachment
                 if attachment is not None and attachment.consumer is not None:
-                    connection.seek(attachment.consumer, request)
+                    stream.seek(attachment.consumer, request)
             case _:
-                connection.send(request)
-
-    async def _look_up(self, effect: LookUp) -> None:
-        # After the first attachment the consumer belongs to that topic. One that was created anew under the same name
-        # is another log, so it must not be created or used.
-        bound = self.core.attachment is not None
-        try:
-            route = await self._network.route(
-                self.topic, fresh=effect.fresh, owner_epoch=effect.owner_epoch, create=not bound
-            )
-            connection = self._network.consume_connection(route)
-        except OncelogError as error:
-            self.trouble = error
-            self.feed(LookUpFailed(effect.attempt, error))
-            return
-        for attempt in [attempt for attempt in self._connections if attempt < effect.attempt - 3]:
-            del self._connections[attempt]
-        self._connections[effect.attempt] = connection
-        another = self.topic_partition.topic_id not in ("", route.topic_id)
-        if route.topic_id != self.topic_partition.topic_id and self.core.error is None:
-            self.topic_partition = self.topic_partition._replace(topic_id=route.topic_id)
-            self._following.close()
-            self._following.enter_context(self._network.epochs.followed(route.topic_id, self._moved))
-        self.feed(OwnerFound(effect.attempt, route.owner_epoch, another_topic=another))
-
-    def _moved(self, owner_epoch: OwnerEpoch) -> None:
-        """Another user of this client has met a newer owner: leave a deposed one, even if it reports nothing."""
-        if not self._busy:
-            self.feed(EpochSeen(owner_epoch))
+                stream.send(request)
 
 
 def _presentable(opening: ConsumerOpening) -> ConsumerOpening:

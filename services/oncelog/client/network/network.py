@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from oncelog.client.network.addresses import Routing
-from oncelog.client.network.consume_connection import ConsumeConnection
+from oncelog.client.network.consume_stream import ConsumeStream
 from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.client.network.lookup import OwnerLookup, Route
-from oncelog.client.network.owner_connection import OwnerConnection
+from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.storage_reads import NodeConnections
 from oncelog.core.errors import ClientClosed
 from oncelog.core.ids import OwnerEpoch
@@ -22,14 +22,7 @@ from oncelog.runtime.tasks import BackgroundTasks
 PARTITIONS_PAUSE_S = 60.0
 
 
-class Connection(Protocol):
-    """A stream to an owner."""
-
-    @property
-    def alive(self) -> bool: ...
-
-
-ConnectionT = TypeVar("ConnectionT", bound=Connection)
+StreamT = TypeVar("StreamT", PublishStream, ConsumeStream)
 
 
 class Network:
@@ -54,8 +47,8 @@ class Network:
         self._lookup = OwnerLookup(addresses, self._channels, routing)
         self._routes: dict[TopicName, Route] = {}
         #: {owner (when proxied) or its address: the stream to it}
-        self._connections: dict[str, OwnerConnection] = {}
-        self._consume_connections: dict[str, ConsumeConnection] = {}
+        self._publish_streams: dict[str, PublishStream] = {}
+        self._consume_streams: dict[str, ConsumeStream] = {}
 
     async def route(
         self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0), create: bool = True
@@ -86,33 +79,27 @@ class Network:
         """A new channel to the route's address; the caller closes it."""
         return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)
 
-    def connection(self, route: Route) -> OwnerConnection:
+    def publish_stream(self, route: Route) -> PublishStream:
         """The open publish stream to an owner; it is opened when there is none."""
         return self._kept(
-            self._connections, route, lambda: OwnerConnection(self.channel(route), self.background, self.epochs)
+            self._publish_streams, route, lambda: PublishStream(self.channel(route), self.background, self.epochs)
         )
 
-    def consume_connection(self, route: Route) -> ConsumeConnection:
+    def consume_stream(self, route: Route) -> ConsumeStream:
         """The open consume stream to an owner; it is opened when there is none."""
-        return self._kept(
-            self._consume_connections, route, lambda: ConsumeConnection(self.channel(route), self.background)
-        )
+        return self._kept(self._consume_streams, route, lambda: ConsumeStream(self.channel(route), self.background))
 
-    def _kept(self, connections: dict[str, ConnectionT], route: Route, new: Callable[[], ConnectionT]) -> ConnectionT:
+    def _kept(self, streams: dict[str, StreamT], route: Route, new: Callable[[], StreamT]) -> StreamT:
         self.check_open()
         # Behind gateways all owners share the gateways' addresses; one stream per owner is enough, by any gateway.
         key = route.owner if route.proxied else route.address
-        connection = connections.get(key)
-        if connection is None or not connection.alive:
-            # Drop closed connections: each restarted owner has a new address.
-            for other in [other for other, known in connections.items() if not known.alive]:
-                del connections[other]
-            connection = connections[key] = new()
-        return connection
-
-    @property
-    def connections(self) -> tuple[OwnerConnection, ...]:
-        return tuple(self._connections.values())
+        stream = streams.get(key)
+        if stream is None or not stream.alive:
+            # Drop lost streams: each restarted owner has a new address.
+            for other in [other for other, known in streams.items() if not known.alive]:
+                del streams[other]
+            stream = streams[key] = new()
+        return stream
 
     def check_open(self) -> None:
         if self.closed:
@@ -120,9 +107,9 @@ class Network:
 
     async def close(self) -> None:
         self.closed = True
-        for connection in self._connections.values():
-            connection.close()
-        for consuming in self._consume_connections.values():
+        for publishing in self._publish_streams.values():
+            publishing.close()
+        for consuming in self._consume_streams.values():
             consuming.close()
         await self.background.close()
         await self._channels.close()

@@ -16,7 +16,7 @@ from oncelog.core import errors
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.names import TopicName
-from oncelog.core.sdk.producer.events import OpenWanted
+from oncelog.core.sdk.owner_attempts import OpenWanted
 from oncelog.core.sdk.producer.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
 
 #: Bytes that `send_many` packs before it lets other tasks run.

@@ -14,15 +14,15 @@ from opentelemetry.trace import get_tracer
 
 from oncelog.client.network.network import Network
 from oncelog.client.producing.pending_results import OnUnverified, PendingMessages, PendingResult
+from oncelog.client.producing.producer_driver import ProducerDriver
 from oncelog.client.producing.receivers import SendReceiver
 from oncelog.client.producing.send_buffer import MESSAGE_OVERHEAD_BYTES, Extras, Packer, SendBuffer
-from oncelog.client.producing.session_driver import SessionDriver
 from oncelog.core.errors import OncelogError, SequenceIdRequired
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.columns import compress_payload
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
-from oncelog.core.sdk.producer.events import CloseWanted
+from oncelog.core.sdk.owner_attempts import CloseWanted
 from oncelog.core.sdk.producer.opening import ProducerSettings
 from oncelog.core.sdk.producer.pending_batches import BatchReady
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
@@ -50,7 +50,7 @@ class Sender:
 
     def __init__(self, topic: TopicName, options: ProducerOptions, network: Network) -> None:
         self.options = options
-        self.driver = SessionDriver(
+        self.driver = ProducerDriver(
             options.settings, topic, network, on_unverified=options.on_unverified, changed=self._session_changed
         )
         self._loop = asyncio.get_running_loop()
@@ -112,13 +112,13 @@ class Sender:
         self._pump_due = False
         if not self._buffer:
             return
-        core, connection = self._core, self.driver.connection
+        core, stream = self._core, self.driver.stream
         if self.options.settings.send_timeout_ms is None:
             if core.session is None or core.pending.window_closed:
                 return  # `_session_changed` pumps again
-            if connection is not None and not connection.has_room:
+            if stream is not None and not stream.has_room:
                 self._pump_due = True
-                connection.when_room(self._pump)
+                stream.when_room(self._pump)
                 return
         self.pack_gathered()
 

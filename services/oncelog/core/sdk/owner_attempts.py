@@ -1,4 +1,5 @@
-"""The attempts of a client to reach a topic's owner: look it up, ask it, retry. Producers and consumers share it.
+"""The attempts of a client to reach a topic's owner: look it up, ask it, retry. Producers and consumers share it, and
+the events and effects of their sessions that have to do with it.
 
     LOOKING_UP -> ASKING -> GRANTED
         ^           |          |
@@ -51,6 +52,16 @@ class TimerKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class OpenWanted:
+    """The application opens the producer or consumer; the first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseWanted:
+    """The application closes it. What is unanswered fails, so it waits for answers first."""
+
+
+@dataclass(frozen=True, slots=True)
 class OwnerFound:
     """The answer to LookUp: the shell has a stream to the owner.
 
@@ -90,6 +101,10 @@ class SessionTimerFired:
     key: TimerKey
 
 
+#: The events of every session, besides what owners answer.
+AttemptEvent = OpenWanted | CloseWanted | OwnerFound | LookUpFailed | StreamLost | EpochSeen | SessionTimerFired
+
+
 # --- effects ----------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +127,42 @@ class StartSessionTimer:
 
 
 AttemptEffect = LookUp | StartSessionTimer
+
+
+@dataclass(frozen=True, slots=True)
+class FailSession:
+    """The producer or consumer has failed; what is unanswered gets a result of its own."""
+
+    error: OncelogError
+
+
+@dataclass(slots=True)
+class AnswerProgress:
+    """Whether an owner that has requests to answer does so: after timeout_ms without any answer it is looked up again.
+
+    count: answers of this session. before: the count when the deadline was set; None: no deadline is set.
+    """
+
+    timeout_ms: int
+    count: int = 0
+    before: int | None = None
+
+    def restart(self) -> None:
+        """A session begins."""
+        self.count, self.before = 0, None
+
+    def watch(self, attempt: int) -> StartSessionTimer:
+        """Set a deadline for the next answer."""
+        self.before = self.count
+        return StartSessionTimer(TimerKey(TimerKind.ANSWER, attempt), self.timeout_ms)
+
+    def expired(self, attempt: int, *, waiting: bool) -> list[StartSessionTimer] | None:
+        """The deadline has passed. waiting: whether requests are unanswered. None: there was no answer since it was
+        set."""
+        if not waiting:
+            self.before = None
+            return []
+        return [self.watch(attempt)] if self.count != self.before else None
 
 
 class OpeningPhase(Enum):
@@ -138,6 +189,12 @@ class OwnerAttempts:
         self.owner_epoch = max(self.owner_epoch, owner_epoch)
         return owner_epoch in (0, self.owner_epoch)
 
+    def learn(self, owner_epoch: OwnerEpoch) -> bool:
+        """Another user has seen this epoch. Returns whether it is higher than all before: the own owner was deposed."""
+        newer = owner_epoch > self.owner_epoch
+        self.believes(owner_epoch)
+        return newer
+
     def begin(self, *, fresh: bool) -> list[AttemptEffect]:
         """Look the owner up immediately."""
         self.attempt += 1
@@ -154,6 +211,23 @@ class OwnerAttempts:
         self.attempt += 1
         self.phase = OpeningPhase.WAITING
         return [StartSessionTimer(TimerKey(TimerKind.RETRY, self.attempt), pause_ms, jitter=True)]
+
+    def owner_found(self, event: OwnerFound) -> list[AttemptEffect] | None:
+        """None: the owner is to be asked now."""
+        if not self.looks_up(event.attempt):
+            return []
+        if event.another_topic:
+            self.owner_epoch = OwnerEpoch(0)
+        if not self.believes(event.owner_epoch):
+            return self.again()
+        self.phase = OpeningPhase.ASKING
+        return None
+
+    def timer_fired(self, key: TimerKey) -> list[AttemptEffect]:
+        """The pause before the present attempt is over, or the time for its answer."""
+        if self.phase is OpeningPhase.WAITING and key == (TimerKind.RETRY, self.attempt):
+            return self.begin(fresh=True)
+        return self.again() if self.is_over(key) else []
 
     def succeeded(self) -> None:
         """The owner served a request, which a grant alone does not guarantee: the next failure counts as the first."""
@@ -175,7 +249,3 @@ class OwnerAttempts:
         """Whether this timer ends an attempt that is unanswered."""
         waits = self.phase in (OpeningPhase.LOOKING_UP, OpeningPhase.ASKING)
         return waits and key == (TimerKind.OPEN, self.attempt)
-
-    def retries(self, key: TimerKey) -> bool:
-        """Whether this timer ends the pause before the present attempt."""
-        return self.phase is OpeningPhase.WAITING and key == (TimerKind.RETRY, self.attempt)

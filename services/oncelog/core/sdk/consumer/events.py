@@ -26,14 +26,7 @@ from oncelog.core.delivery.events import (
 )
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Generation, OwnerEpoch, SeekEpoch
-from oncelog.core.sdk.owner_attempts import (
-    AttemptEffect,
-    EpochSeen,
-    LookUpFailed,
-    OwnerFound,
-    SessionTimerFired,
-    StreamLost,
-)
+from oncelog.core.sdk.owner_attempts import AttemptEffect, AttemptEvent, FailSession
 
 RECEIVE_WINDOW = 10_000
 #: Of a consumer to which everything is delivered, without an ack time-out: several large batches of an application, so
@@ -65,13 +58,13 @@ class ConsumerSettings:
     #: after this long without any answer the owner is looked up again
     answer_timeout_ms: int = 30_000
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the type has one active consumer, so that there are cumulative acknowledgements."""
+        return self.type in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+
 
 # --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribeWanted:
-    """The application subscribes; the first event."""
 
 
 OwnerReport = (
@@ -131,15 +124,7 @@ class SeekWanted:
     redo: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerCloseWanted:
-    """The application closes the consumer. What is not settled fails, so it waits for acknowledgements first."""
-
-
-ConsumerEvent = (
-    SubscribeWanted | OwnerFound | LookUpFailed | OwnerReported | StreamLost | EpochSeen | SessionTimerFired
-    | MessagesWanted | AckWanted | NackWanted | SeekWanted | ConsumerCloseWanted
-)  # fmt: skip
+ConsumerEvent = OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | AttemptEvent
 
 # --- effects ----------------------------------------------------------------------------------------------------------
 
@@ -230,14 +215,7 @@ class SkipUnreadable:
     error: OncelogError
 
 
-@dataclass(frozen=True, slots=True)
-class FailConsumer:
-    """The consumer has failed; what is not settled gets an answer of its own."""
-
-    error: OncelogError
-
-
 ConsumerEffect = (
     AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckSettled
-    | SeekSettled | SkipUnreadable | FailConsumer
+    | SeekSettled | SkipUnreadable | FailSession
 )  # fmt: skip

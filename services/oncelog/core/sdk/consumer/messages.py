@@ -15,13 +15,16 @@ from dataclasses import replace
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.credit import Credit
-from oncelog.core.delivery.events import DeliverMessages
+from oncelog.core.delivery.events import DeliverMessages, FlowReported
 from oncelog.core.errors import InvariantViolated
+from oncelog.core.ids import ConsumerNumber, SeekEpoch
 from oncelog.core.sdk.consumer.events import MessageRun
 from oncelog.core.sdk.consumer.index_set import IndexSet
 
 #: So many delivery counts are kept before those of messages that are not held any more are dropped.
 COUNTS_MIN = 1_000
+#: Ranges of begun messages in a report: beyond that the owner counts the oldest ones, which is all that it needs.
+BEGUN_RANGES_MAX = 1_000
 
 
 class ReceivedMessages:
@@ -47,6 +50,8 @@ class ReceivedMessages:
         self._earlier = 0
         #: what the owner counts for the present stream, once it has the newest report of credit
         self._owner = Credit()
+        #: whether the application found fewer messages than it wanted
+        self._hungry = True
 
     @property
     def credit(self) -> tuple[int, int]:
@@ -59,6 +64,18 @@ class ReceivedMessages:
         it stops at a limit of bytes."""
         self._report()
         return not self._owner.takes(self._receive_window)
+
+    def flow(self, consumer: ConsumerNumber, seek_epoch: SeekEpoch) -> FlowReported:
+        """The report of credit."""
+        begun = tuple(part for part, _ in zip(self.begun, range(BEGUN_RANGES_MAX), strict=False))
+        return FlowReported(consumer, *self.credit, begun, self.received, seek_epoch)
+
+    def wakes(self) -> bool:
+        """Whether the application is to learn that there are messages, after there were none."""
+        if not self._hungry or not self.waiting:
+            return False
+        self._hungry = False
+        return True
 
     def held(self) -> tuple[IndexRange, ...]:
         held = IndexSet(self.waiting)
@@ -211,6 +228,7 @@ class ReceivedMessages:
             self.waiting.remove(run.first, run.last)
             self.begun.add(run.first, run.last)
             self.nacked.remove(run.first, run.last)
+        self._hungry = count_max > 0
         return tuple(taken)
 
     def nack(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> None:

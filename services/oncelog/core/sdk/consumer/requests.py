@@ -8,12 +8,13 @@ outcome is unknown, and the application decides. A seek that an owner refused is
 from dataclasses import replace
 
 from oncelog.core import errors
-from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import AckRequested, NackRequested, SeekRequested
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, SeekEpoch, SubscriptionNumber
 from oncelog.core.sdk.consumer.events import AckSettled, AckWanted, NackWanted, SeekSettled, SeekWanted
 from oncelog.core.sdk.consumer.index_set import IndexSet
+from oncelog.core.sdk.owner_attempts import StartSessionTimer, TimerKey, TimerKind, retry_pause_ms
 
 Repeatable = AckWanted | NackWanted
 
@@ -21,7 +22,9 @@ Repeatable = AckWanted | NackWanted
 class PendingRequests:
     """Ordered by request number."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests_max: int) -> None:
+        """requests_max: requests that are not settled, at most."""
+        self._requests_max = requests_max
         #: {request: acknowledgement}
         self.acks: dict[int, Repeatable] = {}
         #: {request: (seek, whether it was sent)}
@@ -31,9 +34,25 @@ class PendingRequests:
         #: covered by single acknowledgements in flight, and by cumulative ones
         self._acked = IndexSet()
         self._below = 0
+        #: whether a timer repeats what the owner could not do, and how often it was started in a row
+        self.repeats_later = False
+        self._repeats = 0
 
     def __len__(self) -> int:
         return len(self.acks) + len(self.seeks)
+
+    @property
+    def any_sent(self) -> bool:
+        """Whether the present stream owes an answer."""
+        return bool(self.sent) or any(sent for _, sent in self.seeks.values())
+
+    def refuse_more(self) -> errors.TooManyRequests | None:
+        """Why no further request may be added; None: it may."""
+        limit = self._requests_max
+        if len(self) < limit:
+            return None
+        message = f"{limit} acknowledgements are pending: wait for their results"
+        return errors.TooManyRequests(message, field="requests_max", limit=limit)
 
     def add(self, request: Repeatable) -> None:
         self.acks[request.request] = request
@@ -56,7 +75,10 @@ class PendingRequests:
     def unsent(
         self, consumer: ConsumerNumber, number: SubscriptionNumber
     ) -> list[AckRequested | NackRequested | SeekRequested]:
-        """What the present stream has not carried, in order. It counts as sent from now on."""
+        """What the present stream has not carried, in order. It counts as sent from now on. Nothing while a timer runs
+        for what the owner could not do."""
+        if self.repeats_later:
+            return []
         messages: dict[int, AckRequested | NackRequested | SeekRequested] = {}
         for request, ack in self.acks.items():
             if request not in self.sent:
@@ -81,6 +103,7 @@ class PendingRequests:
         """The acknowledgement was answered on the present stream. None: it is not pending."""
         if request not in self.sent:
             return None
+        self._repeats = 0
         del self.sent[request]
         settled = self.acks.pop(request)
         if isinstance(settled, AckWanted):
@@ -92,16 +115,24 @@ class PendingRequests:
                 self._below = max(belows, default=0)
         return settled
 
-    def repeat_later(self, request: int) -> bool:
-        """The owner could not make it durable. Returns whether it is pending."""
-        return self.sent.pop(request, 0) is None
+    def repeat_later(self, request: int, attempt: int) -> list[StartSessionTimer]:
+        """The owner could not make the acknowledgement durable."""
+        return self._pause(attempt) if self.sent.pop(request, 0) is None else []
 
-    def seek_later(self, request: int) -> bool:
-        """The owner refused the seek. Returns whether it is pending."""
+    def seek_later(self, request: int, attempt: int) -> list[StartSessionTimer]:
+        """The owner refused the seek."""
         if request not in self.seeks:
-            return False
+            return []
         self.seeks[request] = (self.seeks[request][0], False)
-        return True
+        return self._pause(attempt)
+
+    def _pause(self, attempt: int) -> list[StartSessionTimer]:
+        if self.repeats_later:
+            return []
+        self._repeats += 1
+        self.repeats_later = True
+        key = TimerKey(TimerKind.REPEAT, attempt)
+        return [StartSessionTimer(key, retry_pause_ms(self._repeats + 1), jitter=True)]
 
     def _cover_anew(self) -> None:
         self._acked.clear()
@@ -144,14 +175,6 @@ def unreadable_messages(error: OncelogError) -> IndexRange | None:
     if isinstance(error, errors.UnreadableEntry | errors.EntriesLost) and isinstance(first, int):
         return IndexRange(first, first + count - 1) if isinstance(count, int) and count > 0 else None
     return None
-
-
-def refuse_cumulative(kind: SubscriptionType) -> errors.InvalidArgument | None:
-    """Whether a subscription of this type has no cumulative acknowledgements."""
-    if kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
-        return None
-    message = "a cumulative acknowledgement needs an exclusive or failover subscription"
-    return errors.InvalidArgument(message, field="below")
 
 
 def up_to_nacked(request: AckWanted, nacked: IndexSet) -> AckWanted:

@@ -36,7 +36,6 @@ from oncelog.core.delivery.events import (
     ConsumerDetached,
     DeliverMessages,
     EndConsumer,
-    FlowReported,
     HeldMessages,
     RecallMessages,
     Subscribed,
@@ -48,11 +47,9 @@ from oncelog.core.sdk.consumer.attachment import Attachment, opening_request
 from oncelog.core.sdk.consumer.events import (
     AckSettled,
     AckWanted,
-    ConsumerCloseWanted,
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
-    FailConsumer,
     HandOut,
     MessagesReady,
     MessagesWanted,
@@ -67,32 +64,24 @@ from oncelog.core.sdk.consumer.events import (
     SeekWanted,
     SendToOwner,
     SkipUnreadable,
-    SubscribeWanted,
 )
 from oncelog.core.sdk.consumer.messages import ReceivedMessages
-from oncelog.core.sdk.consumer.requests import (
-    PendingRequests,
-    refuse_cumulative,
-    stale,
-    unreadable_messages,
-    up_to_nacked,
-)
+from oncelog.core.sdk.consumer.requests import PendingRequests, stale, unreadable_messages, up_to_nacked
 from oncelog.core.sdk.owner_attempts import (
+    AnswerProgress,
+    CloseWanted,
     EpochSeen,
+    FailSession,
     LookUpFailed,
     OpeningPhase,
+    OpenWanted,
     OwnerAttempts,
     OwnerFound,
     SessionTimerFired,
-    StartSessionTimer,
     StreamLost,
     TimerKey,
     TimerKind,
-    retry_pause_ms,
 )
-
-#: Ranges of begun messages in a report: beyond that the owner counts the oldest ones, which is all that it needs.
-BEGUN_RANGES_MAX = 1_000
 
 
 class ConsumerSessionState(Enum):
@@ -112,19 +101,14 @@ class ConsumerSession:
         self.state = ConsumerSessionState.OPENING
         #: the error that ended the consumer
         self.error: OncelogError | None = None
-        self.attempts = OwnerAttempts()
+        #: the latest reason why messages do not come; None while they do
+        self.trouble: OncelogError | None = None
+        self.opening = OwnerAttempts()
         self.messages = ReceivedMessages(settings.receive_window)
-        self.requests = PendingRequests()
+        self.requests = PendingRequests(settings.requests_max)
         #: None until the first attachment
         self.attachment: Attachment | None = None
-        #: whether the application found fewer messages than it wanted
-        self._hungry = True
-        #: answers since the attachment, and what they were when the deadline was set; None: no deadline is set
-        self._answers = 0
-        self._answers_before: int | None = None
-        #: acknowledgements in a row that the owner could not make durable, and whether a timer repeats them
-        self._repeats = 0
-        self._repeats_later = False
+        self._progress = AnswerProgress(settings.answer_timeout_ms)
 
     def handle(self, event: ConsumerEvent) -> list[ConsumerEffect]:
         match event:
@@ -139,39 +123,41 @@ class ConsumerSession:
         match event:
             case OwnerReported():
                 return self._reported(event)
-            case SubscribeWanted():
-                return [*self.attempts.begin(fresh=False)]
+            case OpenWanted():
+                return [*self.opening.begin(fresh=False)]
             case OwnerFound():
                 return self._owner_found(event)
             case LookUpFailed():
-                return self._refused(event.error) if self.attempts.looks_up(event.attempt) else []
+                return self._refused(event.error) if self.opening.looks_up(event.attempt) else []
             case StreamLost():
-                return self._reconnect() if self.attempts.has_stream(event.attempt) else []
+                return self._stream_lost(event)
             case EpochSeen():
                 return self._epoch_seen(event.owner_epoch)
             case SessionTimerFired():
                 return self._timer_fired(event.key)
-            case ConsumerCloseWanted():
+            case CloseWanted():
                 return self._end(errors.ConsumerClosed("the consumer was closed"))
             case _:
                 assert_never(event)
 
     # --- attaching ----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the consumer belongs to one topic. A topic created anew under the same name is another log, so it
+        must not be created or used."""
+        return self.attachment is not None
+
     def _owner_found(self, event: OwnerFound) -> list[ConsumerEffect]:
-        if not self.attempts.looks_up(event.attempt):
-            return []
-        if event.another_topic:
-            if self.attachment is not None:
-                return self._fail(errors.SubscriptionGone("the topic was deleted and created again"))
-            self.attempts.owner_epoch = OwnerEpoch(0)
-        if not self.attempts.believes(event.owner_epoch):
-            return [*self.attempts.again()]
-        self.attempts.phase = OpeningPhase.ASKING
-        opening = opening_request(
-            self.settings, self.instance_id, event.attempt, self.attempts.owner_epoch, self._held()
+        if self.is_bound and event.another_topic and self.opening.looks_up(event.attempt):
+            return self._fail(errors.SubscriptionGone("the topic was deleted and created again"))
+        retry = self.opening.owner_found(event)
+        if retry is not None:
+            return [*retry]
+        request = opening_request(
+            self.settings, self.instance_id, event.attempt, self.opening.owner_epoch, self._held()
         )
-        return [SendToOwner(event.attempt, opening)]
+        return [SendToOwner(event.attempt, request)]
 
     def _held(self) -> HeldMessages | None:
         """What a reconnection presents. None: the consumer was never attached."""
@@ -192,22 +178,22 @@ class ConsumerSession:
         if isinstance(report, AnswerSubscribe):
             return self._answered(event, report)
         known = self.attachment
-        if event.attempt != self.attempts.attempt or known is None or known.consumer is None:
+        if event.attempt != self.opening.attempt or known is None or known.consumer is None:
             return []
         if not isinstance(report, AnswerSeek) and report.consumer != known.consumer:
             return []
-        if not self.attempts.believes(event.owner_epoch):
+        if not self.opening.believes(event.owner_epoch):
             return self._reconnect()
         return self._take_report(known, report)
 
     def _answered(self, event: OwnerReported, answer: AnswerSubscribe) -> list[ConsumerEffect]:
-        if not self.attempts.asks(event.attempt):
+        if not self.opening.asks(event.attempt):
             return self._late(event)
-        believed = self.attempts.believes(event.owner_epoch)
+        believed = self.opening.believes(event.owner_epoch)
         if isinstance(answer.result, OncelogError):
-            return self._refused(answer.result) if believed else [*self.attempts.again()]
+            return self._refused(answer.result) if believed else [*self.opening.again()]
         if not believed or not event.owner_epoch:
-            return [*self._late(event), *self.attempts.again()]
+            return [*self._late(event), *self.opening.again()]
         return self._attached(answer.result)
 
     def _attached(self, answer: Subscribed) -> list[ConsumerEffect]:
@@ -224,8 +210,11 @@ class ConsumerSession:
         self.attachment = Attachment(
             answer.subscription_id, answer.number, answer.seek_epoch, answer.generation, answer.consumer, floor
         )
-        self.state, self.attempts.phase = ConsumerSessionState.ATTACHED, OpeningPhase.GRANTED
-        self._answers, self._answers_before, self._repeats_later = 0, None, False
+        self.state, self.opening.phase = ConsumerSessionState.ATTACHED, OpeningPhase.GRANTED
+        if not isinstance(self.trouble, errors.LedgerUnavailable):  # which follows each attachment until it is over
+            self.trouble = None
+        self._progress.restart()
+        self.requests.repeats_later = False
         effects: list[ConsumerEffect] = [ReportAttached(answer.seek_epoch, answer.generation), *settled]
         if former is not None and answer.seek_epoch > former.seek_epoch:
             effects.append(ReportSought(answer.seek_epoch))
@@ -234,9 +223,16 @@ class ConsumerSession:
 
     def _refused(self, error: OncelogError) -> list[ConsumerEffect]:
         """The owner refused the opening, or the look-up failed."""
+        self.trouble = error
         if not error.retriable or (isinstance(error, errors.ConsumerBusy) and self.attachment is None):
             return self._fail(error)
-        return [*self.attempts.again()]
+        return [*self.opening.again()]
+
+    def _stream_lost(self, event: StreamLost) -> list[ConsumerEffect]:
+        if not self.opening.has_stream(event.attempt):
+            return []
+        self.trouble = event.reason or self.trouble
+        return self._reconnect()
 
     def _reconnect(self, *, fresh: bool = True) -> list[ConsumerEffect]:
         """The stream is of no use any more; what is held stays held."""
@@ -248,12 +244,11 @@ class ConsumerSession:
             known.consumer = None
             self.state = ConsumerSessionState.RECONNECTING
             effects += self.requests.stream_lost()
-        return [*effects, *self.attempts.again(fresh=fresh)]
+        return [*effects, *self.opening.again(fresh=fresh)]
 
     def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ConsumerEffect]:
         """A higher epoch means that this consumer's owner was deposed."""
-        newer = owner_epoch > self.attempts.owner_epoch
-        self.attempts.believes(owner_epoch)
+        newer = self.opening.learn(owner_epoch)
         return self._reconnect() if newer and self.state is ConsumerSessionState.ATTACHED else []
 
     # --- reports of the owner -----------------------------------------------------------------------------------------
@@ -282,7 +277,8 @@ class ConsumerSession:
                 assert_never(report)
 
     def _delivered(self, known: Attachment, frame: DeliverMessages) -> list[ConsumerEffect]:
-        self.attempts.succeeded()
+        self.opening.succeeded()
+        self.trouble = None
         if frame.seek_epoch < known.seek_epoch or frame.generation < known.generation_floor:
             self.messages.refused(frame)
             return self._flow()
@@ -314,6 +310,7 @@ class ConsumerSession:
         return [*self.requests.sought(seek_epoch), ReportSought(seek_epoch), *self._flow()]
 
     def _ended(self, known: Attachment, error: OncelogError) -> list[ConsumerEffect]:
+        self.trouble = error
         unreadable = unreadable_messages(error) if self.settings.skips_unreadable else None
         if unreadable is not None:
             # Until the acknowledgement is durable, an owner may end each new attachment in the same way.
@@ -326,10 +323,7 @@ class ConsumerSession:
         return self._reconnect(fresh=isinstance(error, errors.NotOwner | errors.ServiceUnavailable))
 
     def _ready(self) -> list[ConsumerEffect]:
-        if not self._hungry or not self.messages.waiting:
-            return []
-        self._hungry = False
-        return [MessagesReady()]
+        return [MessagesReady()] if self.messages.wakes() else []
 
     @property
     def available(self) -> int:
@@ -344,20 +338,16 @@ class ConsumerSession:
         if self.state is ConsumerSessionState.CLOSED:
             return [HandOut(())]
         runs = self.messages.take(count_max, self.requests.covered)
-        self._hungry = sum(run.count for run in runs) < count_max
         return [HandOut(runs), *(self._flow() if runs else [])]
 
     def _flow(self) -> list[ConsumerEffect]:
         known = self.attachment
         if known is None or known.consumer is None:
             return []
-        messages = self.messages
-        begun = tuple(part for part, _ in zip(messages.begun, range(BEGUN_RANGES_MAX), strict=False))
-        report = FlowReported(known.consumer, *messages.credit, begun, messages.received, known.seek_epoch)
-        return [self._to_owner(report)]
+        return [self._to_owner(self.messages.flow(known.consumer, known.seek_epoch))]
 
     def _to_owner(self, request: OwnerRequest) -> SendToOwner:
-        return SendToOwner(self.attempts.attempt, request)
+        return SendToOwner(self.opening.attempt, request)
 
     # --- acknowledging ------------------------------------------------------------------------------------------------
 
@@ -373,29 +363,32 @@ class ConsumerSession:
         return self._send()
 
     def _refuse_ack(self, event: AckWanted | NackWanted) -> OncelogError | None:
-        known, limit = self.attachment, self.settings.requests_max
         if self.error is not None:
             return self.error
+        known = self.attachment
         if known is None:
             raise InvariantViolated("an acknowledgement before the consumer was reported attached")
         if event.seek_epoch < known.seek_epoch:
             return stale(known.seek_epoch)
-        if len(self.requests) >= limit:
-            message = f"{limit} acknowledgements are pending: wait for their results"
-            return errors.TooManyRequests(message, field="requests_max", limit=limit)
-        if isinstance(event, AckWanted) and event.below is not None:
-            return refuse_cumulative(self.settings.type)
-        return None
+        refused: OncelogError | None = self.requests.refuse_more()
+        if (
+            refused is None
+            and isinstance(event, AckWanted)
+            and event.below is not None
+            and not self.settings.is_ordered
+        ):
+            message = "a cumulative acknowledgement needs an exclusive or failover subscription"
+            refused = errors.InvalidArgument(message, field="below")
+        return refused
 
     def _ack_answered(self, answer: AnswerAck) -> list[ConsumerEffect]:
-        self._answers += 1
+        self._progress.count += 1
         if answer.error is not None and answer.error.retriable:
-            return self._repeat_later() if self.requests.repeat_later(answer.request) else []
+            return [*self.requests.repeat_later(answer.request, self.opening.attempt)]
         settled = self.requests.settle(answer.request)
         if settled is None:
             return []
-        self._repeats = 0
-        self.attempts.succeeded()
+        self.opening.succeeded()
         if answer.error is not None:
             return [AckSettled(answer.request, answer.error), *self._ready()]
         credit, complete = self.messages.credit, True
@@ -412,30 +405,17 @@ class ConsumerSession:
         flow = self._flow() if self.messages.credit != credit else []
         return [AckSettled(answer.request, None, answer.durable, complete), *flow]
 
-    def _repeat_later(self) -> list[ConsumerEffect]:
-        if self._repeats_later:
-            return []
-        self._repeats += 1
-        self._repeats_later = True
-        key = TimerKey(TimerKind.REPEAT, self.attempts.attempt)
-        return [StartSessionTimer(key, retry_pause_ms(self._repeats + 1), jitter=True)]
-
     def _seek_wanted(self, event: SeekWanted) -> list[ConsumerEffect]:
-        limit = self.settings.requests_max
-        if self.error is not None:
-            return [SeekSettled(event.request, self.error)]
-        if len(self.requests) >= limit:
-            error = errors.TooManyRequests(
-                f"{limit} acknowledgements are pending: wait for their results", field="requests_max", limit=limit
-            )
-            return [SeekSettled(event.request, error)]
+        refused = self.error or self.requests.refuse_more()
+        if refused is not None:
+            return [SeekSettled(event.request, refused)]
         self.requests.seeks[event.request] = (event, False)
         return self._send()
 
     def _seek_answered(self, answer: AnswerSeek) -> list[ConsumerEffect]:
-        self._answers += 1
+        self._progress.count += 1
         if isinstance(answer.result, errors.NotOwner | errors.TopicLoading):  # refused: nothing was written
-            return self._repeat_later() if self.requests.seek_later(answer.call) else []
+            return [*self.requests.seek_later(answer.call, self.opening.attempt)]
         if self.requests.seeks.pop(answer.call, None) is None:
             return []
         return [SeekSettled(answer.call, answer.result)]
@@ -443,40 +423,30 @@ class ConsumerSession:
     def _send(self) -> list[ConsumerEffect]:
         """Send what the present stream has not carried, and set a deadline for its answers."""
         known = self.attachment
-        if known is None or known.consumer is None or self._repeats_later:
+        if known is None or known.consumer is None:
             return []
         effects: list[ConsumerEffect] = [
             self._to_owner(request) for request in self.requests.unsent(known.consumer, known.number)
         ]
-        if effects and self._answers_before is None:
-            effects.append(self._watch())
+        if effects and self._progress.before is None:
+            effects.append(self._progress.watch(self.opening.attempt))
         return effects
 
-    def _watch(self) -> StartSessionTimer:
-        self._answers_before = self._answers
-        return StartSessionTimer(TimerKey(TimerKind.ANSWER, self.attempts.attempt), self.settings.answer_timeout_ms)
-
     def _timer_fired(self, key: TimerKey) -> list[ConsumerEffect]:
-        if self.attempts.retries(key):
-            return [*self.attempts.begin(fresh=True)]
-        if self.attempts.is_over(key):
-            return [*self.attempts.again()]
-        if key.number != self.attempts.attempt or self.state is not ConsumerSessionState.ATTACHED:
+        if key.kind not in (TimerKind.REPEAT, TimerKind.ANSWER):
+            return [*self.opening.timer_fired(key)]
+        if key.number != self.opening.attempt or self.state is not ConsumerSessionState.ATTACHED:
             return []
         if key.kind is TimerKind.REPEAT:
-            self._repeats_later = False
+            self.requests.repeats_later = False
             return self._send()
-        if key.kind is not TimerKind.ANSWER:
-            return []
-        if not self.requests.sent and not any(sent for _, sent in self.requests.seeks.values()):
-            self._answers_before = None
-            return []
-        return [self._watch()] if self._answers != self._answers_before else self._reconnect()
+        again = self._progress.expired(key.number, waiting=self.requests.any_sent)
+        return self._reconnect() if again is None else [*again]
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _fail(self, error: OncelogError) -> list[ConsumerEffect]:
-        return [FailConsumer(error), *self._end(error)]
+        return [FailSession(error), *self._end(error)]
 
     def _end(self, error: OncelogError) -> list[ConsumerEffect]:
         effects: list[ConsumerEffect] = []

@@ -1,27 +1,17 @@
-"""Events and effects of a producer session, besides those of `opening` and `pending_batches`."""
+"""Events and effects of a producer session, besides those of `owner_attempts`, `opening` and
+`pending_batches`."""
 
 from dataclasses import dataclass
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.sdk.owner_attempts import (
-    EpochSeen,
-    LookUpFailed,
-    OwnerFound,
-    SessionTimerFired,
-    StreamLost,
-)
+from oncelog.core.sdk.owner_attempts import AttemptEvent, FailSession
 from oncelog.core.sdk.producer.opening import OpeningEffect, OpenRefused, ProducerGranted
 from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 
 # --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OpenWanted:
-    """The application opens the producer; the first event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +40,9 @@ class SessionDedupToggled:
     on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CloseWanted:
-    """The application closes the producer. Pending batches fail, so it flushes first."""
-
-
 ProducerEvent = (
-    BatchReady | BatchesAnswered | OpenWanted | OwnerFound | LookUpFailed | ProducerGranted | OpenRefused
-    | SessionClosedByOwner | SessionDedupToggled | StreamLost | EpochSeen | SessionTimerFired | CloseWanted
+    BatchReady | BatchesAnswered | ProducerGranted | OpenRefused | SessionClosedByOwner | SessionDedupToggled
+    | AttemptEvent
 )  # fmt: skip
 
 
@@ -97,11 +82,4 @@ class Fail:
     stored: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class FailProducer:
-    """The producer has failed; each pending batch gets a Fail of its own."""
-
-    error: OncelogError
-
-
-ProducerEffect = OpeningEffect | ReportOpen | SendBatches | Complete | Fail | FailProducer
+ProducerEffect = OpeningEffect | ReportOpen | SendBatches | Complete | Fail | FailSession

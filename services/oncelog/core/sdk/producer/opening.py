@@ -14,15 +14,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
-from oncelog.core.sdk.owner_attempts import (
-    OPEN_TIMEOUT_MS,
-    LookUp,
-    OpeningPhase,
-    OwnerAttempts,
-    OwnerFound,
-    StartSessionTimer,
-    TimerKey,
-)
+from oncelog.core.sdk.owner_attempts import OPEN_TIMEOUT_MS, AttemptEffect, OpeningPhase, OwnerAttempts
 from oncelog.core.sdk.producer.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
@@ -121,7 +113,7 @@ class CloseSession:
     session: SessionNumber
 
 
-OpeningEffect = LookUp | OpenProducer | WithdrawOpening | CloseSession | StartSessionTimer
+OpeningEffect = AttemptEffect | OpenProducer | WithdrawOpening | CloseSession
 
 
 class SessionOpening(OwnerAttempts):
@@ -140,30 +132,21 @@ class SessionOpening(OwnerAttempts):
         #: recorded when the name was first opened, see ProducerOpened; known from the first grant on
         self.growths = settings.growths
 
-    def owner_found(self, event: OwnerFound) -> list[OpeningEffect]:
-        if not self.looks_up(event.attempt):
-            return []
-        if event.another_topic:
-            assert self.instance is None, "a granted instance belongs to one topic"
-            self.owner_epoch = OwnerEpoch(0)
-        if not self.believes(event.owner_epoch):
-            return [*self.again()]
-        self.phase = OpeningPhase.ASKING
+    def request(self) -> OpenProducer:
+        """What the owner of the present attempt is asked."""
         proven = self.instance
-        return [
-            OpenProducer(
-                self.attempt,
-                self.name,
-                self._settings.mode,
-                on_conflict=self._settings.on_conflict if proven is None else OnConflict.FENCE,
-                resume=None if self.id_unknown else proven,
-                present=proven if self.id_unknown else None,
-                owner_epoch=self.owner_epoch,
-                instance_id=self._instance_id,
-                on_behalf_of=self._settings.on_behalf_of,
-                growths=self._settings.growths,
-            )
-        ]
+        return OpenProducer(
+            self.attempt,
+            self.name,
+            self._settings.mode,
+            on_conflict=self._settings.on_conflict if proven is None else OnConflict.FENCE,
+            resume=None if self.id_unknown else proven,
+            present=proven if self.id_unknown else None,
+            owner_epoch=self.owner_epoch,
+            instance_id=self._instance_id,
+            on_behalf_of=self._settings.on_behalf_of,
+            growths=self._settings.growths,
+        )
 
     def granted(self, event: ProducerGranted) -> None:
         """The grant is accepted: from now on this instance resumes."""
@@ -175,11 +158,6 @@ class SessionOpening(OwnerAttempts):
         self.growths = event.growths
         self.id_unknown = False
 
-    def timer_fired(self, key: TimerKey) -> list[OpeningEffect]:
-        if self.retries(key):
-            return [*self.begin(fresh=True)]
-        return [*self.withdraw(), *self.again()] if self.is_over(key) else []
-
-    def withdraw(self) -> list[OpeningEffect]:
+    def withdraw(self) -> list[WithdrawOpening]:
         """Withdraw the request to the owner, if it is unanswered."""
         return [WithdrawOpening(self.attempt)] if self.phase is OpeningPhase.ASKING else []

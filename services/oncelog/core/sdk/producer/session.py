@@ -21,7 +21,6 @@ Rules
   have stored, or that is unanswered, has `stored=None`.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
@@ -32,8 +31,12 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
 from oncelog.core.sdk.owner_attempts import (
+    AnswerProgress,
+    CloseWanted,
     EpochSeen,
+    FailSession,
     LookUpFailed,
+    OpenWanted,
     OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
@@ -43,11 +46,8 @@ from oncelog.core.sdk.owner_attempts import (
 )
 from oncelog.core.sdk.producer.events import (
     BatchesAnswered,
-    CloseWanted,
     Complete,
     Fail,
-    FailProducer,
-    OpenWanted,
     ProducerEffect,
     ProducerEvent,
     ReportOpen,
@@ -72,14 +72,6 @@ class ProducerSessionState(Enum):
     OPEN = "open"
     FAILED = "failed"
     CLOSED = "closed"
-
-
-@dataclass(slots=True)
-class AnswerProgress:
-    """count: answers of this session. before: the count when the answer deadline was set; None: no deadline is set."""
-
-    count: int = 0
-    before: int | None = None
 
 
 #: Errors that fail only their batch; every other fatal error ends the producer.
@@ -109,7 +101,7 @@ class ProducerSession:
             in_flight_count_max=settings.in_flight_count_max,
             in_flight_bytes_max=settings.in_flight_bytes_max,
         )
-        self._answered = AnswerProgress()
+        self._progress = AnswerProgress(settings.answer_timeout_ms)
 
     def handle(self, event: ProducerEvent) -> list[ProducerEffect]:
         if isinstance(event, BatchReady):
@@ -123,7 +115,7 @@ class ProducerSession:
             case OpenWanted():
                 return [*self.opening.begin(fresh=False)]
             case OwnerFound():
-                return [*self.opening.owner_found(event)]
+                return self._owner_found(event)
             case LookUpFailed():
                 return self._refused(event.error) if self.opening.looks_up(event.attempt) else []
             case ProducerGranted():
@@ -149,6 +141,19 @@ class ProducerSession:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the producer belongs to one topic. A topic created anew under the same name is another log with other
+        ids, so it must not be created or used."""
+        return self.opening.instance is not None
+
+    def _owner_found(self, event: OwnerFound) -> list[ProducerEffect]:
+        if self.is_bound and event.another_topic and self.opening.looks_up(event.attempt):
+            message = "the topic was deleted and created again; the messages of this producer are gone"
+            return self._fail(errors.TopicNotFound(message))
+        retry = self.opening.owner_found(event)
+        return [self.opening.request()] if retry is None else [*retry]
+
     def _granted(self, event: ProducerGranted) -> list[ProducerEffect]:
         unwanted = CloseSession(event.attempt, event.session)
         if not self.opening.asks(event.attempt):
@@ -166,7 +171,7 @@ class ProducerSession:
         self.state, self.session, self.trouble = ProducerSessionState.OPEN, event.session, None
         self.message_bytes_max = event.message_bytes_max
         self.deduplication = event.deduplication
-        self._answered = AnswerProgress()
+        self._progress.restart()
         effects: list[ProducerEffect] = []
         if self.numbers.learn(event.last_sequence_id, final=event.final):
             effects.append(ReportOpen(event.name, self.numbers.stored, event.message_bytes_max))
@@ -256,13 +261,9 @@ class ProducerSession:
         batches = self.pending.take(*self.opening.instance)
         if batches:
             effects.append(SendBatches(self.opening.attempt, self.session, batches))
-            if self._answered.before is None:
-                effects.append(self._watch())
+            if self._progress.before is None:
+                effects.append(self._progress.watch(self.opening.attempt))
         return effects
-
-    def _watch(self) -> StartSessionTimer:
-        self._answered.before = self._answered.count
-        return StartSessionTimer(TimerKey(TimerKind.ANSWER, self.opening.attempt), self.settings.answer_timeout_ms)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class ProducerSession:
                 over = over or result
             else:
                 fatal, refused = fatal or result, request
-        self._answered.count += len(event.answers)
+        self._progress.count += len(event.answers)
         if fatal is not None:
             return effects + self._fail(fatal, refused)
         return effects + (self._send() if over is None else self._over(over))
@@ -321,9 +322,7 @@ class ProducerSession:
 
     def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ProducerEffect]:
         """A higher epoch means that this session's owner was deposed: its answers are outdated."""
-        newer = owner_epoch > self.opening.owner_epoch
-        self.opening.believes(owner_epoch)
-        if not newer or self.session is None:
+        if not self.opening.learn(owner_epoch) or self.session is None:
             return []
         return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
 
@@ -355,15 +354,12 @@ class ProducerSession:
             # Also for a batch that was never sent: it stays in its place and will be sent.
             return [Fail(key.number, self._late(), stored=None)]
         if key.kind is not TimerKind.ANSWER:
-            return [*self.opening.timer_fired(key)]
+            withdrawn = self.opening.withdraw() if self.opening.is_over(key) else []
+            return [*withdrawn, *self.opening.timer_fired(key)]
         if key.number != self.opening.attempt or self.session is None:
             return []
-        if self.pending.in_flight_count == 0:
-            self._answered.before = None
-            return []
-        if self._answered.count != self._answered.before:
-            return [self._watch()]
-        return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
+        again = self._progress.expired(key.number, waiting=self.pending.in_flight_count > 0)
+        return [CloseSession(key.number, self.session), *self._reopen()] if again is None else [*again]
 
     def _late(self) -> errors.DeadlineExceeded:
         """For a batch without an answer. It names what the producer waits for, such as a full disk."""
@@ -377,7 +373,7 @@ class ProducerSession:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _fail(self, error: OncelogError, refused: int | None = None) -> list[ProducerEffect]:
-        return [FailProducer(error), *self._end(ProducerSessionState.FAILED, error, refused)]
+        return [FailSession(error), *self._end(ProducerSessionState.FAILED, error, refused)]
 
     def _end(
         self, state: ProducerSessionState, error: OncelogError, refused: int | None = None
