@@ -124,17 +124,19 @@ bench: $(STAMP) ## measure this machine, as ratios to its limits
 images: ## build container images: IMAGES="services pipeline …", ARCHIVE=dir, BASE=…; see docker/build.sh --help
 	docker/build.sh $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(IMAGES)
 
-dist: $(STAMP) ## build wheel and sdist in dist/, install the wheel into a new virtualenv in build/ and try it
+dist: $(STAMP) ## build wheels and sdist in dist/, install them into a new virtualenv in build/ and try them
 	rm -rf dist build/tree build/installed
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/tree --wheel .
 	cmp dist/*.whl build/tree/*.whl
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist --wheel services/oncelog_lab
 	$(BIN)/uv venv --quiet --python $(BIN)/python build/installed
 	$(BIN)/uv pip install --quiet --python build/installed/bin/python --constraint requirements.lock dist/*.whl
 	$(BIN)/uv pip check --quiet --python build/installed/bin/python
 	cd build/installed && PYTHONPATH= bin/oncelog --version && PYTHONPATH= bin/oncelog --help >bin/help.txt
 	cd build/installed && PYTHONPATH= bin/python -I -c 'import oncelog; assert "build/installed" in oncelog.__file__; \
 		[getattr(oncelog, name) for name in oncelog.__all__]'
+	cd build/installed && PYTHONPATH= bin/oncelog bench --help >>bin/help.txt && ! grep 'oncelog-lab' bin/help.txt
 	@ls -l dist
 
 lock: $(STAMP) ## generate requirements.lock from pyproject.toml, and the images' requirements from it

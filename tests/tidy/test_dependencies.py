@@ -10,7 +10,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-from oncelog.cli.extras import MODULES, check_installed
+from oncelog.cli.extras import LAB, MODULES, check_installed
 from tests.tidy.source import ROOT
 
 #: Refuses the modules that stand in its first argument, then runs its second one.
@@ -36,11 +36,13 @@ def _key(name: str) -> str:
 @cache
 def _extras() -> dict[str, list[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return {"": project["dependencies"], **project["optional-dependencies"]}
+    lab = tomllib.loads((ROOT / "services/oncelog_lab/pyproject.toml").read_text())["project"]
+    assert lab["version"] == project["version"]
+    return {"": project["dependencies"], **project["optional-dependencies"], LAB: lab["dependencies"]}
 
 
 def distributions(*extras: str) -> set[str]:
-    """Every distribution that `pip install oncelog[extras]` installs."""
+    """Every distribution that `pip install oncelog[extras]` installs, or, for the lab, `pip install oncelog-lab`."""
     found: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for extra in ("", *extras) for text in _extras()[extra]]
     while waiting:
@@ -70,6 +72,8 @@ def _absent(*extras: str) -> str:
     # Packages without a module of their own at the top: their files lie in a namespace that others share.
     if not extras:
         modules |= {module for module in MODULES["services"] if "." in module}
+    if LAB not in extras:
+        modules.add(LAB)
     return ",".join(sorted(modules - {"oncelog", "__pycache__"}))
 
 
@@ -109,38 +113,39 @@ for command in COMMANDS:
 
 
 def test_help_needs_no_extra() -> None:
-    """Also that of commands which run only with one."""
+    """Also that of commands which run only with one. That of a command of the lab then says how to install it."""
     commands = ["", "admin", "admin topics", "admin tokens create", "admin certificates create", "produce", "read",
                 "check", "standalone", "demo", "bench", "chaos", "pipeline", "pipeline export"]  # fmt: skip
     answer = without_extras(f"COMMANDS = {commands}\n{_HELPS}")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count("Usage: ") == len(commands)
+    assert " ".join(answer.stdout.split()).count("pip install oncelog-lab") == len(["demo", "bench", "chaos"])
 
 
 @pytest.mark.parametrize(
     ("command", "install"),
     [
-        ("standalone", "oncelog[services,embedded]"),
-        ("demo", "oncelog[lab]"),
-        ("bench cpu", "oncelog[lab]"),
-        ("chaos run", "oncelog[lab]"),
-        ("pipeline audit flights", "oncelog[pipeline]"),
+        ("standalone", "'oncelog[services,embedded]'"),
+        ("demo", "oncelog-lab"),
+        ("bench cpu --seconds 3", "oncelog-lab"),
+        ("chaos run", "oncelog-lab"),
+        ("pipeline audit flights", "'oncelog[pipeline]'"),
     ],
 )
 def test_command_without_its_extra_names_the_installation(command: str, install: str) -> None:
     """One sentence, and nothing is begun."""
     answer = without_extras(_ONCELOG, *command.split())
     assert answer.returncode == 1, answer.stderr
-    assert f"not installed: pip install '{install}'" in answer.stderr
+    assert f"not installed: pip install {install}" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
 def test_spark_benchmark_needs_the_pipeline_besides_the_lab() -> None:
     """Checked before a cluster is started and a million messages are published."""
-    answer = _with_extras(("lab",), _ONCELOG, "bench", "spark")
+    answer = _with_extras((LAB,), _ONCELOG, "bench", "spark")
     assert answer.returncode == 1, answer.stderr
     assert "pandas" in answer.stderr
-    assert answer.stderr.endswith("not installed: pip install 'oncelog[lab,pipeline]'\n")
+    assert answer.stderr.endswith("not installed: pip install oncelog-lab 'oncelog[pipeline]'\n")
     assert len(answer.stderr.splitlines()) == 1
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from oncelog.cli.extras import LAB
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.lazy_commands import LazyCommand, lazy_group
 
@@ -54,7 +55,7 @@ COMMANDS = {
     "demo": LazyCommand(
         "Publish a file while processes are killed, and verify it.",
         _of("oncelog_lab.demo.command", "demo"),
-        extras=("lab",),
+        extras=(LAB,),
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "storage": LazyCommand(
@@ -64,12 +65,12 @@ COMMANDS = {
     "bench": LazyCommand(
         "Measure this machine and cluster, as ratios to their limits.",
         _of("oncelog_lab.bench.commands", "app"),
-        extras=("lab",),
+        extras=(LAB,),
     ),
     "chaos": LazyCommand(
         "Inject faults into a cluster under load, and check the log.",
         _of("oncelog_lab.chaos.commands", "app"),
-        extras=("lab",),
+        extras=(LAB,),
     ),
     "pipeline": LazyCommand(
         "Run jobs over whole topics, on Spark.",

