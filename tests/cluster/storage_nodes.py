@@ -21,7 +21,8 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
-from oncelog.core.records.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.records.id_claim import CounterRecord
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.counter_store import Counter, CounterStore

@@ -23,7 +23,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRe
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.policies import Policies

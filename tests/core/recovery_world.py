@@ -6,15 +6,12 @@ import zlib
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header, peek_header
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.ledger.recovery import (
     FenceMember,
-    LedgerRead,
     LedgerRecovered,
     LedgerRecovery,
-    LedgerWritten,
     MemberFenced,
-    ReadLedger,
     RecoveryAdd,
     RecoveryAdded,
     RecoveryEffect,
@@ -22,14 +19,20 @@ from oncelog.core.ledger.recovery import (
     RecoveryFailed,
     RecoveryRead,
     RecoveryReadAnswered,
-    WriteLedger,
 )
+from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
 TOPIC = TopicId("0f" * 16)
 LEDGER = LedgerId(7)
+KEY = LedgerKey(LEDGER)
 A, B, C = Incarnation("a"), Incarnation("b"), Incarnation("c")
 OPEN = LedgerMetadata(LEDGER, TOPIC, (A, B, C), 2)
+
+
+def written(status: WriteStatus, version: int = -1) -> RecordWritten[LedgerKey, LedgerMetadata]:
+    """An answer to a write of the record. Its value does not matter."""
+    return RecordWritten(KEY, OPEN, status, version)
 
 
 def checksum(data: Buffer, value: int) -> int:
@@ -77,13 +80,13 @@ class World:
 
     def perform(self, effect: RecoveryEffect) -> RecoveryEvent | None:
         match effect:
-            case ReadLedger():
-                return LedgerRead(LEDGER, self.record, self.version)
-            case WriteLedger():
+            case ReadRecord():
+                return RecordRead(KEY, self.record, self.version)
+            case WriteRecord():
                 if self.record is None or effect.version != self.version:
-                    return LedgerWritten(LEDGER, WriteStatus.CONFLICT, -1)
-                self.record, self.version = effect.metadata, self.version + 1
-                return LedgerWritten(LEDGER, WriteStatus.OK, self.version)
+                    return effect.answered(WriteStatus.CONFLICT)
+                self.record, self.version = effect.value, self.version + 1
+                return effect.answered(WriteStatus.OK, self.version)
             case FenceMember():
                 self.fenced.add(effect.member)
                 held = self.copies[effect.member]

@@ -18,6 +18,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.recovery import FenceMember
+from oncelog.core.records.records import kind_of
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import CURSOR_PATIENCE, TopicSettings
 from oncelog.core.topic.topic import Phase
@@ -32,7 +33,7 @@ from oncelog.core.topic_events.effects import (
 from oncelog.core.topic_events.events import DrainRequested, TopicAssigned
 from tests.core.ack_chain import CREATED, NUMBER, OFTEN, Chain, numbered, shown, shown_of
 from tests.core.builders import A, B, C, D, received
-from tests.core.topic_world import SETTINGS, Owner, World
+from tests.core.topic_world import SETTINGS, WRITE_CURSOR, Owner, World
 
 # --- appending --------------------------------------------------------------------------------------------------------
 
@@ -205,10 +206,8 @@ def test_both_chains_are_fenced_before_the_snapshot_is_read() -> None:
     chain = history()
     record = chain.world.record
     second = Owner(chain.world, "o2").take_over()
-    kinds = [
-        effect.ledger_id if isinstance(effect, FenceMember) else type(effect).__name__ for effect in second.effects
-    ]
-    claim = kinds.index("WriteCursorRecord")
+    kinds = [effect.ledger_id if isinstance(effect, FenceMember) else kind_of(effect) for effect in second.effects]
+    claim = kinds.index(WRITE_CURSOR)
     assert max(kinds.index(record.ledgers[-1].ledger_id), kinds.index(record.acks[-1])) < claim
     assert second.effects.index(TakeoverPhaseEnded(TakeoverPhase.RECOVER, 9)) < claim
 

@@ -6,21 +6,20 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.chain.next_ledger import DeleteLedgers
-from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.records.records import CursorKey, Kind, RecordRead, TopicKey, kind_of
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings
 from oncelog.core.topic.serving import CURSOR_PATIENCE, Serving
 from oncelog.core.topic.topic import Phase
-from oncelog.core.topic_events.effects import EndSession, SnapshotTaken, WriteCursorRecord
-from oncelog.core.topic_events.events import CursorRecordWritten
-from tests.core.builders import A, B, C, D, received
+from oncelog.core.topic_events.effects import EndSession, SnapshotTaken
+from tests.core.builders import TOPIC, A, B, C, D, received
 from tests.core.test_takeover import state_of, truth
-from tests.core.topic_world import SETTINGS, Owner, World
+from tests.core.topic_world import READ_TOPIC, SETTINGS, WRITE_CURSOR, Owner, World
 
 SNAPSHOTS = SnapshotSettings(entries_max=5, interval_ms=10_000, gap_ms=1000, deltas_max=2)
 
@@ -39,7 +38,7 @@ class Cursor:
         assert self.owner.core.serving is not None
         return self.owner.core.serving
 
-    def send(self, count: int = 1, *hold: type, after_ms: int = 0) -> "Cursor":
+    def send(self, count: int = 1, *hold: Kind, after_ms: int = 0) -> "Cursor":
         for _ in range(count):
             self.owner.now_ms += after_ms
             pid, generation = self.granted.instance
@@ -218,11 +217,11 @@ def test_lost_cursor_ledger_makes_the_owner_check_its_record() -> None:
     cursor.world.place(Incarnation("o2"))
     cursor.owner.handle(EntriesAnswered(writer.ledger_id, A, [], AppendStatus.FENCED))
     read = cursor.owner.queue.pop()
-    assert isinstance(read, ReadTopicRecord)
+    assert kind_of(read) == READ_TOPIC
     cursor.send(10, after_ms=300)
     cursor.owner.tick(20_000).run()
     assert len(cursor.snapshots()) == 1
-    cursor.owner.handle(TopicRecordRead(*cursor.world.topic))
+    cursor.owner.handle(RecordRead(TopicKey(TOPIC), *cursor.world.topic))
     assert cursor.owner.core.phase is Phase.DEPOSED
 
 
@@ -230,12 +229,12 @@ def test_lost_cursor_ledger_makes_the_owner_check_its_record() -> None:
 def test_link_that_was_not_answered_ok_repeats_the_takeover(status: WriteStatus) -> None:
     """It is still the owner: it repeats the takeover from recovery on, and reads the cursor's record."""
     cursor = Cursor()
-    cursor.send(4, WriteCursorRecord, after_ms=300)
-    (write,) = [effect for effect in cursor.owner.queue if isinstance(effect, WriteCursorRecord)]
+    cursor.send(4, WRITE_CURSOR, after_ms=300)
+    (write,) = cursor.owner.writes(CursorKey, cursor.owner.queue)
     cursor.owner.queue.remove(write)
     if status is WriteStatus.UNKNOWN:
-        cursor.world.cursor = (write.record, write.version + 1)
-    cursor.owner.handle(CursorRecordWritten(status, -1))
+        cursor.world.cursor = (write.value, write.version + 1)
+    cursor.owner.handle(write.answered(status))
     cursor.owner.run()
     assert cursor.owner.core.phase is Phase.SERVING
     assert len(cursor.world.record.ledgers) == 2
@@ -247,9 +246,9 @@ def test_link_that_was_not_answered_ok_repeats_the_takeover(status: WriteStatus)
 def test_late_answer_of_an_earlier_link_is_ignored() -> None:
     """Each write adds one to the record's version."""
     cursor = Cursor()
-    cursor.send(4, WriteCursorRecord, after_ms=300)
-    (write,) = [effect for effect in cursor.owner.queue if isinstance(effect, WriteCursorRecord)]
-    assert cursor.owner.handle(CursorRecordWritten(WriteStatus.OK, write.version)) == []
+    cursor.send(4, WRITE_CURSOR, after_ms=300)
+    (write,) = cursor.owner.writes(CursorKey, cursor.owner.queue)
+    assert cursor.owner.handle(write.answered(WriteStatus.OK, write.version)) == []
     assert cursor.serving.cursor.state is CursorState.OPENING
     cursor.owner.run()
     assert len(cursor.snapshots()) == 1

@@ -8,7 +8,6 @@ import pytest
 from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.ids import Incarnation
 from oncelog.core.records.id_claim import (
-    ABSENT_VERSION,
     ID_MAX,
     ClaimState,
     CounterRead,
@@ -25,6 +24,7 @@ from oncelog.core.records.id_claim import (
     decode_counter,
     encode_counter,
 )
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 
 S1, S2 = Incarnation("s1"), Incarnation("s2")

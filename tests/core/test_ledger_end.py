@@ -17,8 +17,9 @@ from oncelog.core.formats.entry import (
 )
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation
-from oncelog.core.ledger.metadata import LedgerState, decode_ledger, encode_ledger
-from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryPhase, WriteLedger
+from oncelog.core.ledger.metadata import LedgerKey, LedgerState, decode_ledger, encode_ledger
+from oncelog.core.ledger.recovery import FenceMember, RecoveryPhase
+from oncelog.core.records.records import ReadRecord
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import Served
 from tests.core import recovery_world
@@ -58,7 +59,7 @@ def test_command_ends_a_ledger_at_what_the_survivor_holds() -> None:
     """The recovery looks at the record while nobody answers, and goes on without the members that are gone."""
     world = recovery_world.World({RA: held(0, 1, 2), RB: held(0, 1, 2, 3), RC: held(0, 1, 2, 3)})
     run = stuck(world)
-    assert run.deliver_look() == [ReadLedger(recovery_world.LEDGER)]
+    assert run.deliver_look() == [ReadRecord(recovery_world.KEY)]
     run.finish()
     assert world.outcomes == [], "two members are absent, and no command has ended the ledger"
     give_up(world, RB, RC)
@@ -214,4 +215,4 @@ def test_takeover_that_waits_for_members_looks_at_the_record() -> None:
     owner.tick(60_000)
     owner.run()
     assert len(owner.emitted(Served)) == 1
-    assert [effect.metadata.end for effect in owner.emitted(WriteLedger)][-1] == 3
+    assert [effect.value.end for effect in owner.writes(LedgerKey)][-1] == 3

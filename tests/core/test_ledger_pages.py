@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.chain.ownership import WriteTopicRecord
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink, decode_page, encode_page
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import LedgerId
 from oncelog.core.policies.retention_rules import RetentionPolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.records.records import TopicKey
 from oncelog.core.retention.paging import ASK_AGAIN_MS, PageSettings
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic_events.effects import (
@@ -25,7 +25,7 @@ from oncelog.core.topic_events.effects import (
 from oncelog.core.topic_events.events import PoliciesChanged, TruncateRequested
 from tests.core.builders import TOPIC, A, plain, received
 from tests.core.test_topic_subscriptions import Consuming
-from tests.core.topic_world import SETTINGS, Owner, World
+from tests.core.topic_world import SETTINGS, WRITE_TOPIC, Owner, World
 
 #: A ledger holds one batch, a page three ledgers.
 TINY = PageSettings(ledgers=3, inline_max=5)
@@ -159,7 +159,7 @@ def test_owner_that_stops_at_any_write_of_the_record_loses_no_ledger() -> None:
     for number in range(6, 30):
         own = Consuming(own.world, f"o{number}", replace(ONE_EACH, snapshot=RARE))
         own.publish(number, 1)
-        own.owner.tick().run(WriteTopicRecord)
+        own.owner.tick().run(WRITE_TOPIC)
         assert [index for index in listed(own.world) if index <= number][: number + 1] == list(range(number + 1))
     assert len(own.world.record.pages) > 1
 
@@ -169,8 +169,8 @@ def test_deposed_owner_writes_no_page() -> None:
     """Its compare-and-set fails, and the page is a part of that."""
     own = written(4)
     own.publish(4, 1)
-    own.owner.tick().run(WriteTopicRecord)
-    (write,) = [each for each in own.owner.queue if isinstance(each, WriteTopicRecord)]
+    own.owner.tick().run(WRITE_TOPIC)
+    (write,) = own.owner.writes(TopicKey, own.owner.queue)
     assert write.page is not None
     Owner(own.world, "o2", SETTINGS).take_over()
     own.owner.run()
@@ -202,8 +202,8 @@ def test_record_that_is_too_large_becomes_smaller_before_another_ledger_is_linke
     two = Owner(world, "o2", ONE_EACH)
     two.core.ownership.pages_supported = True
     two.take_over()
-    pages = [write for write in two.emitted(WriteTopicRecord) if write.page is not None]
-    assert pages[0] is two.emitted(WriteTopicRecord)[0]
+    pages = [write for write in two.writes(TopicKey) if write.page is not None]
+    assert pages[0] is two.writes(TopicKey)[0]
     assert two.emitted(ReadLedgerEnds) == []
     assert pages[0].page is not None
     assert {(each.message_bytes, each.ended_ms) for each in pages[0].page.ledgers} == {(0, two.now_ms)}

@@ -5,26 +5,23 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     FenceMember,
-    LedgerRead,
     LedgerRecovered,
     LedgerRecovery,
-    LedgerWritten,
     MemberErased,
     MemberFenced,
-    ReadLedger,
     RecoveryAdd,
     RecoveryAdded,
     RecoveryFailed,
     RecoveryPhase,
     RecoveryRead,
     RecoveryReadAnswered,
-    WriteLedger,
 )
+from oncelog.core.records.records import ReadRecord, RecordRead, WriteRecord
 from oncelog.core.records.status import WriteStatus
-from tests.core.recovery_world import LEDGER, OPEN, A, B, C, Run, World, check_log, checksum, entry
+from tests.core.recovery_world import KEY, LEDGER, OPEN, A, B, C, Run, World, check_log, checksum, entry, written
 
 E0, E1, E2, E3 = (entry(i, last_add_confirmed=max(-1, i - 2)) for i in range(4))
 IN_RECOVERY = OPEN.in_recovery()
@@ -50,9 +47,9 @@ def failure(world: World) -> str:
 def test_recovery_step_by_step() -> None:
     """The whole protocol once, with every effect."""
     core = LedgerRecovery(LEDGER, checksum, range_entries=2)
-    assert core.start() == [ReadLedger(LEDGER)]
-    assert core.handle(LedgerRead(LEDGER, OPEN, 0)) == [WriteLedger(LEDGER, IN_RECOVERY, 0)]
-    assert core.handle(LedgerWritten(LEDGER, WriteStatus.OK, 1)) == [FenceMember(LEDGER, m) for m in (A, B, C)]
+    assert core.start() == [ReadRecord(KEY)]
+    assert core.handle(RecordRead(KEY, OPEN, 0)) == [WriteRecord(KEY, IN_RECOVERY, 0)]
+    assert core.handle(written(WriteStatus.OK, 1)) == [FenceMember(LEDGER, m) for m in (A, B, C)]
     assert core.handle(MemberFenced(LEDGER, A, EntryId(0), EntryId(-1))) == []
     reads = core.handle(MemberFenced(LEDGER, C, EntryId(-1), EntryId(-1)))
     assert reads == [RecoveryRead(LEDGER, m, EntryId(0), 2) for m in (A, B, C)]
@@ -63,8 +60,8 @@ def test_recovery_step_by_step() -> None:
     assert adds == [RecoveryAdd(LEDGER, m, ((EntryId(0), E0),)) for m in (A, B, C)]
     assert core.handle(RecoveryAdded(LEDGER, A, (EntryId(0),), ok=True)) == []
     closed = IN_RECOVERY.closed(end=EntryId(0), length=10)
-    assert core.handle(RecoveryAdded(LEDGER, C, (EntryId(0),), ok=True)) == [WriteLedger(LEDGER, closed, 1)]
-    assert core.handle(LedgerWritten(LEDGER, WriteStatus.OK, 2)) == [LedgerRecovered(LEDGER, closed, 2)]
+    assert core.handle(RecoveryAdded(LEDGER, C, (EntryId(0),), ok=True)) == [WriteRecord(KEY, closed, 1)]
+    assert core.handle(written(WriteStatus.OK, 2)) == [LedgerRecovered(LEDGER, closed, 2)]
     assert core.phase is RecoveryPhase.RECOVERED
 
 
@@ -174,7 +171,7 @@ def test_one_negative_is_not_the_end() -> None:
     order = [e for e in run.open if isinstance(e, RecoveryRead)]
     run.step(run.open.index(order[0]))
     assert run.core.phase is RecoveryPhase.COPYING
-    assert not any(isinstance(e, WriteLedger | RecoveryAdd) for e in run.open)
+    assert not any(isinstance(e, WriteRecord | RecoveryAdd) for e in run.open)
     run.finish(hung=C)
     assert recovered(world).end == 0
 
@@ -291,7 +288,7 @@ def test_every_entry_needs_its_own_ack_quorum_before_the_close() -> None:
     assert run.deliver(RecoveryAdded(LEDGER, A, zero, ok=True)) == []
     assert run.deliver(RecoveryAdded(LEDGER, B, one, ok=True)) == []
     assert run.deliver(RecoveryAdded(LEDGER, C, zero, ok=True)) == []
-    assert [type(e) for e in run.deliver(RecoveryAdded(LEDGER, A, one, ok=True))] == [WriteLedger]
+    assert [type(e) for e in run.deliver(RecoveryAdded(LEDGER, A, one, ok=True))] == [WriteRecord]
 
 
 def test_write_back_below_the_ack_quorum_fails_the_recovery() -> None:
@@ -328,7 +325,7 @@ def test_repeated_answers_count_once() -> None:
     assert [type(e) for e in run.deliver(here)] == [RecoveryAdd] * 3
     for _ in range(3):
         assert run.deliver(RecoveryAdded(LEDGER, A, (EntryId(0),), ok=True)) == []
-    assert [type(e) for e in run.deliver(RecoveryAdded(LEDGER, B, (EntryId(0),), ok=True))] == [WriteLedger]
+    assert [type(e) for e in run.deliver(RecoveryAdded(LEDGER, B, (EntryId(0),), ok=True))] == [WriteRecord]
 
 
 def test_answers_of_another_ledger_are_ignored() -> None:
@@ -336,7 +333,7 @@ def test_answers_of_another_ledger_are_ignored() -> None:
     core = LedgerRecovery(LEDGER, checksum)
     core.start()
     other = replace(OPEN, ledger_id=LedgerId(8))
-    assert core.handle(LedgerRead(other.ledger_id, other, 0)) == []
+    assert core.handle(RecordRead(LedgerKey(other.ledger_id), other, 0)) == []
 
 
 def test_late_answer_to_the_first_write_is_not_taken_for_the_close() -> None:
@@ -344,7 +341,7 @@ def test_late_answer_to_the_first_write_is_not_taken_for_the_close() -> None:
     run = Run(World({}))
     while run.core.phase is not RecoveryPhase.CLOSING:
         run.step()
-    assert run.deliver(LedgerWritten(LEDGER, WriteStatus.OK, 1)) == []
+    assert run.deliver(written(WriteStatus.OK, 1)) == []
     assert run.core.phase is RecoveryPhase.CLOSING
 
 
@@ -357,11 +354,11 @@ def test_record_is_read_again_after_a_write_that_is_not_ok(status: WriteStatus, 
         run = Run(world)
         writes = 0
         while run.open:
-            if isinstance(run.open[0], WriteLedger) and (writes := writes + 1) == nth + 1:
+            if isinstance(run.open[0], WriteRecord) and (writes := writes + 1) == nth + 1:
                 effect = run.open.pop(0)
                 if applied:
                     world.perform(effect)
-                assert run.deliver(LedgerWritten(LEDGER, status, -1)) == [ReadLedger(LEDGER)]
+                assert run.deliver(written(status, -1)) == [ReadRecord(KEY)]
             else:
                 run.step()
         assert recovered(world).end == 0
@@ -402,7 +399,7 @@ def test_erased_member_makes_the_recovery_read_the_record_again(phase: RecoveryP
     world.record = replace(IN_RECOVERY.closed(end=EntryId(0), length=10), members=(A, Incarnation("d")))
     world.version += 2
     run.open = []
-    assert run.deliver(MemberErased(LEDGER, B)) == [ReadLedger(LEDGER)]
+    assert run.deliver(MemberErased(LEDGER, B)) == [ReadRecord(KEY)]
     run.finish()
     assert recovered(world).end == 0
 

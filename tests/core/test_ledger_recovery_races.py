@@ -5,9 +5,10 @@ import random
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.recovery import LedgerRecovered, LedgerWritten, RecoveryPhase
+from oncelog.core.ledger.recovery import LedgerRecovered, RecoveryPhase
+from oncelog.core.records.records import RecordWritten
 from oncelog.core.records.status import WriteStatus
-from tests.core.recovery_world import LEDGER, A, B, C, Run, World, check_log, entry
+from tests.core.recovery_world import A, B, C, Run, World, check_log, entry, written
 
 E0, E1, E2, E3 = (entry(i, last_add_confirmed=max(-1, i - 2)) for i in range(4))
 
@@ -57,9 +58,9 @@ def test_concurrent_recoveries_converge(seed: int) -> None:
         index = rng.randrange(len(run.open))
         if rng.random() < 0.15:
             completion = world.perform(run.open[index])  # an effect done twice, its first answer lost
-            if isinstance(completion, LedgerWritten):
+            if isinstance(completion, RecordWritten):
                 run.open.pop(index)
-                run.deliver(LedgerWritten(LEDGER, WriteStatus.UNKNOWN, -1))
+                run.deliver(written(WriteStatus.UNKNOWN, -1))
         else:
             run.step(index)
     decided = check_log(world)

@@ -18,8 +18,9 @@ from oncelog.core.formats.entry import (
 )
 from oncelog.core.ids import EntryId, Generation, LedgerId, SeekEpoch
 from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.records.records import CursorKey
 from oncelog.core.topic.topic import Phase
-from oncelog.core.topic_events.effects import TopicFailed, WriteCursorRecord
+from oncelog.core.topic_events.effects import TopicFailed
 from oncelog.core.topic_events.events import TopicTimerFired
 from tests.core.ack_chain import NUMBER, OFTEN, Chain, shown, shown_of
 from tests.core.builders import A, B, C
@@ -144,15 +145,15 @@ def test_no_snapshot_before_the_chain_says_what_was_given_up() -> None:
     lose(world, ledgers[1], 1, 2)
     give_up(world, ledgers[1])
     owner = Owner(world, "o2", OFTEN).take_over(SendAdds)
-    before = len(owner.emitted(WriteCursorRecord))
+    before = len(owner.writes(CursorKey))
     for _ in range(3):
         owner.tick(60_000)
         owner.run(SendAdds)
-    assert len(owner.emitted(WriteCursorRecord)) == before
+    assert len(owner.writes(CursorKey)) == before
     owner.run()
     for _ in range(3):
         owner.tick(60_000).run()
-    assert len(owner.emitted(WriteCursorRecord)) > before
+    assert len(owner.writes(CursorKey)) > before
     third = Owner(world, "o3", OFTEN).take_over()
     assert acked(third) == [10, 11, 12, 20, 30, 31, 32]
     assert third.core.serving is not None

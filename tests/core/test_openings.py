@@ -3,7 +3,6 @@
 import pytest
 
 from oncelog.core.chain.managed_ledger import SendAdds
-from oncelog.core.chain.ownership import ReadTopicRecord
 from oncelog.core.errors import (
     InvalidArgument,
     ModeMismatch,
@@ -19,6 +18,7 @@ from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId
 from oncelog.core.publishing.producer_record import decode_row, encode_row
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
+from oncelog.core.records.records import Kind
 from oncelog.core.topic_events.effects import AllocateProducerId, EndSession, StartTopicTimer
 from oncelog.core.topic_events.events import (
     HigherEpochReported,
@@ -29,7 +29,7 @@ from oncelog.core.topic_events.events import (
 )
 from tests.core.builders import CONTIGUOUS, PID, A, B, C, received
 from tests.core.test_topic import serving
-from tests.core.topic_world import Owner
+from tests.core.topic_world import READ_TOPIC, Owner
 
 X, Y = InstanceId(b"x" * 16), InstanceId(b"y" * 16)
 
@@ -285,12 +285,12 @@ def test_resume_by_another_instance_is_fenced() -> None:
     assert owner.open(resume=granted.instance, instance_id=X).instance == granted.instance
 
 
-@pytest.mark.parametrize("hold", [AllocateProducerId, ReadTopicRecord])
-def test_withdrawn_request_grants_nothing(hold: type) -> None:
+@pytest.mark.parametrize("hold", [AllocateProducerId, READ_TOPIC])
+def test_withdrawn_request_grants_nothing(hold: Kind) -> None:
     """The client withdrew it, or is gone."""
     _, owner = serving()
     owner.open("old")
-    epoch = OwnerEpoch(2 if hold is ReadTopicRecord else 0)
+    epoch = OwnerEpoch(2 if hold is READ_TOPIC else 0)
     call = owner.ask("p" if hold is AllocateProducerId else "old", hold, instance_id=X, owner_epoch_seen=epoch)
     owner.handle(OpeningAbandoned(call))
     owner.run()
@@ -348,10 +348,10 @@ def test_id_of_a_withdrawn_request_goes_to_the_next() -> None:
 def test_repeat_replaces_its_request_during_a_takeover() -> None:
     """A takeover that takes long gathers one request of each instance, not one for each try."""
     world, _ = serving()
-    owner = Owner(world, "second").take_over(ReadTopicRecord)
-    calls = [owner.ask("p", ReadTopicRecord, instance_id=X) for _ in range(3)]
+    owner = Owner(world, "second").take_over(READ_TOPIC)
+    calls = [owner.ask("p", READ_TOPIC, instance_id=X) for _ in range(3)]
     assert [type(owner.answers[call]) for call in calls[:2]] == [SessionEnded, SessionEnded]
-    gone = owner.ask("p", ReadTopicRecord, instance_id=Y)
+    gone = owner.ask("p", READ_TOPIC, instance_id=Y)
     owner.handle(OpeningAbandoned(gone))
     owner.run()
     assert granted_to(owner, calls[2]).instance == (1, 1)

@@ -13,20 +13,18 @@ from oncelog.core.chain.ownership import (
     OwnershipEffect,
     OwnershipState,
     Paged,
-    ReadTopicRecord,
-    TopicRecordRead,
-    TopicRecordWritten,
     Trimmed,
-    WriteTopicRecord,
 )
 from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch
+from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from tests.core.builders import TOPIC, A, B
 
-READ: list[object] = [ReadTopicRecord(TOPIC)]
+KEY = TopicKey(TOPIC)
+READ: list[object] = [ReadRecord(KEY)]
 
 
 def link(number: int) -> LedgerLink:
@@ -89,11 +87,11 @@ class Recorded:
         self.core.trim_acks(count)
         return self._take()
 
-    def record_read(self, event: TopicRecordRead) -> list[Outcome]:
+    def record_read(self, event: RecordRead[TopicKey, TopicRecord]) -> list[Outcome]:
         result = self.core.record_read(event)
         return [*([] if result is None else [result]), *self._take()]
 
-    def record_written(self, event: TopicRecordWritten) -> list[Outcome]:
+    def record_written(self, event: RecordWritten[TopicKey, TopicRecord]) -> list[Outcome]:
         result = self.core.record_written(event)
         return [*([] if result is None else [result]), *self._take()]
 
@@ -101,12 +99,16 @@ class Recorded:
 def owning() -> Recorded:
     ownership = Recorded()
     assert ownership.read() == READ
-    assert ownership.record_read(TopicRecordRead(MINE, 7)) == [Owned()]
+    assert ownership.record_read(RecordRead(KEY, MINE, 7)) == [Owned()]
     return ownership
 
 
-def ok(version: int) -> TopicRecordWritten:
-    return TopicRecordWritten(WriteStatus.OK, version)
+def written(status: WriteStatus, version: int = -1) -> RecordWritten[TopicKey, TopicRecord]:
+    return RecordWritten(KEY, MINE, status, version)
+
+
+def ok(version: int) -> RecordWritten[TopicKey, TopicRecord]:
+    return written(WriteStatus.OK, version)
 
 
 def test_ownership_needs_the_record() -> None:
@@ -114,7 +116,7 @@ def test_ownership_needs_the_record() -> None:
     for record in (THEIRS, None):
         ownership = Recorded()
         ownership.read()
-        (deposed,) = ownership.record_read(TopicRecordRead(record, 7))
+        (deposed,) = ownership.record_read(RecordRead(KEY, record, 7))
         assert isinstance(deposed, Deposed)
 
 
@@ -122,9 +124,9 @@ def test_write_is_from_the_version_that_was_read() -> None:
     """The next write names the version that this write returned."""
     ownership = owning()
     four, five = MINE.with_ledger(link(4)), MINE.with_ledger(link(4)).with_ledger(link(5))
-    assert ownership.link(link(4)) == [WriteTopicRecord(four, 7)]
+    assert ownership.link(link(4)) == [WriteRecord(KEY, four, 7)]
     assert ownership.record_written(ok(8)) == [Linked(LedgerId(4))]
-    assert ownership.link(link(5)) == [WriteTopicRecord(five, 8)]
+    assert ownership.link(link(5)) == [WriteRecord(KEY, five, 8)]
 
 
 @pytest.mark.hazard(1)
@@ -132,10 +134,10 @@ def test_record_is_read_after_a_conflict_before_any_write() -> None:
     """O2 took the topic over while O1 rolled: the write of O1 fails, and O1 must not try its next write."""
     ownership = owning()
     ownership.link(link(4))
-    assert ownership.record_written(TopicRecordWritten(WriteStatus.CONFLICT, -1)) == READ
+    assert ownership.record_written(written(WriteStatus.CONFLICT)) == READ
     assert ownership.link(link(5)) == []
     assert ownership.trim(1) == []
-    (deposed,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
+    (deposed,) = ownership.record_read(RecordRead(KEY, THEIRS, 8))
     assert isinstance(deposed, Deposed)
     assert ownership.link(link(5)) == []
 
@@ -145,9 +147,9 @@ def test_conflict_with_its_own_write_restarts_the_takeover() -> None:
     ledger."""
     ownership = owning()
     ownership.link(link(4))
-    ownership.record_written(TopicRecordWritten(WriteStatus.UNKNOWN, -1))
+    ownership.record_written(written(WriteStatus.UNKNOWN))
     applied = MINE.with_ledger(link(4))
-    assert ownership.record_read(TopicRecordRead(applied, 8)) == [Owned()]
+    assert ownership.record_read(RecordRead(KEY, applied, 8)) == [Owned()]
     assert ownership.held == (applied, 8)
 
 
@@ -156,7 +158,7 @@ def test_another_epoch_of_the_same_owner_deposes_it() -> None:
     ownership = owning()
     ownership.suspect()
     again = TopicRecord(TOPIC, "t", A, OwnerEpoch(5), MINE.ledgers)
-    (deposed,) = ownership.record_read(TopicRecordRead(again, 9))
+    (deposed,) = ownership.record_read(RecordRead(KEY, again, 9))
     assert isinstance(deposed, Deposed)
 
 
@@ -165,8 +167,8 @@ def test_deposed_owner_stays_deposed() -> None:
     ownership = owning()
     ownership.link(link(4))
     ownership.suspect()
-    ownership.record_read(TopicRecordRead(THEIRS, 8))
-    assert ownership.record_read(TopicRecordRead(MINE, 7)) == []
+    ownership.record_read(RecordRead(KEY, THEIRS, 8))
+    assert ownership.record_read(RecordRead(KEY, MINE, 7)) == []
     assert ownership.record_written(ok(8)) == []
     assert (ownership.read(), ownership.suspect()) == ([], [])
     assert ownership.state is OwnershipState.DEPOSED
@@ -178,7 +180,7 @@ def test_deleted_topic_ends_ownership() -> None:
     """A topic that is deleted and created again has another id; nothing is left under this one."""
     ownership = owning()
     ownership.read()
-    (deposed,) = ownership.record_read(TopicRecordRead(None, -1))
+    (deposed,) = ownership.record_read(RecordRead(KEY, None, -1))
     assert isinstance(deposed, Deposed)
     assert ownership.state is OwnershipState.DELETED
     assert isinstance(ownership.lost(deposed.reason), TopicNotFound)
@@ -190,7 +192,7 @@ def test_ownership_is_proved_by_a_read_that_names_the_owner() -> None:
     ownership = owning()
     assert ownership.read() == READ
     assert ownership.read() == []
-    assert ownership.record_read(TopicRecordRead(MINE, 7)) == [OwnershipConfirmed()]
+    assert ownership.record_read(RecordRead(KEY, MINE, 7)) == [OwnershipConfirmed()]
 
 
 def test_read_begun_before_a_suspicion_does_not_resolve_it() -> None:
@@ -198,8 +200,8 @@ def test_read_begun_before_a_suspicion_does_not_resolve_it() -> None:
     ownership = owning()
     ownership.read()
     assert ownership.suspect() == []
-    assert ownership.record_read(TopicRecordRead(MINE, 7)) == READ
-    (deposed,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
+    assert ownership.record_read(RecordRead(KEY, MINE, 7)) == READ
+    (deposed,) = ownership.record_read(RecordRead(KEY, THEIRS, 8))
     assert isinstance(deposed, Deposed)
 
 
@@ -208,7 +210,7 @@ def test_old_read_that_names_another_owner_deposes() -> None:
     ownership = owning()
     ownership.read()
     ownership.suspect()
-    (deposed,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
+    (deposed,) = ownership.record_read(RecordRead(KEY, THEIRS, 8))
     assert isinstance(deposed, Deposed)
 
 
@@ -217,11 +219,11 @@ def test_write_in_flight_during_a_suspicion_is_awaited() -> None:
     ownership = owning()
     ownership.link(link(4))
     assert ownership.suspect() == READ
-    assert ownership.record_read(TopicRecordRead(MINE, 7)) == []
+    assert ownership.record_read(RecordRead(KEY, MINE, 7)) == []
     assert ownership.record_written(ok(8)) == READ
     applied = MINE.with_ledger(link(4))
-    assert ownership.record_read(TopicRecordRead(applied, 8)) == [Owned()]
-    assert ownership.link(link(5)) == [WriteTopicRecord(applied.with_ledger(link(5)), 8)]
+    assert ownership.record_read(RecordRead(KEY, applied, 8)) == [Owned()]
+    assert ownership.link(link(5)) == [WriteRecord(KEY, applied.with_ledger(link(5)), 8)]
 
 
 def test_write_answered_before_the_read_causes_another_read() -> None:
@@ -230,8 +232,8 @@ def test_write_answered_before_the_read_causes_another_read() -> None:
     ownership.link(link(4))
     ownership.suspect()
     assert ownership.record_written(ok(8)) == []
-    assert ownership.record_read(TopicRecordRead(MINE, 7)) == READ
-    assert ownership.record_read(TopicRecordRead(MINE.with_ledger(link(4)), 8)) == [Owned()]
+    assert ownership.record_read(RecordRead(KEY, MINE, 7)) == READ
+    assert ownership.record_read(RecordRead(KEY, MINE.with_ledger(link(4)), 8)) == [Owned()]
 
 
 def test_trim_waits_for_the_link() -> None:
@@ -241,18 +243,18 @@ def test_trim_waits_for_the_link() -> None:
     assert ownership.trim(2) == []
     four = MINE.with_ledger(link(4))
     written = ownership.record_written(ok(8))
-    assert written == [Linked(LedgerId(4)), WriteTopicRecord(four.without(LedgerId(2)), 8)]
+    assert written == [Linked(LedgerId(4)), WriteRecord(KEY, four.without(LedgerId(2)), 8)]
     assert ownership.record_written(ok(9)) == [Trimmed((LedgerId(1), LedgerId(2)))]
 
 
 def test_link_requested_during_a_trim_follows_it() -> None:
     """The response in flight belongs to the trim, not to the link."""
     ownership = owning()
-    assert ownership.trim(1) == [WriteTopicRecord(MINE.without(LedgerId(1)), 7)]
+    assert ownership.trim(1) == [WriteRecord(KEY, MINE.without(LedgerId(1)), 7)]
     assert ownership.link(link(4)) == []
     trimmed = MINE.without(LedgerId(1))
     written = ownership.record_written(ok(8))
-    assert written == [Trimmed((LedgerId(1),)), WriteTopicRecord(trimmed.with_ledger(link(4)), 8)]
+    assert written == [Trimmed((LedgerId(1),)), WriteRecord(KEY, trimmed.with_ledger(link(4)), 8)]
 
 
 def test_wider_trim_during_a_trim_reports_only_removed_ledgers() -> None:
@@ -261,7 +263,7 @@ def test_wider_trim_during_a_trim_reports_only_removed_ledgers() -> None:
     ownership.trim(1)
     ownership.trim(2)
     written = ownership.record_written(ok(8))
-    assert written == [Trimmed((LedgerId(1),)), WriteTopicRecord(MINE.without(LedgerId(2)), 8)]
+    assert written == [Trimmed((LedgerId(1),)), WriteRecord(KEY, MINE.without(LedgerId(2)), 8)]
     assert ownership.record_written(ok(9)) == [Trimmed((LedgerId(2),))]
 
 
@@ -272,8 +274,8 @@ def test_suspicion_drops_pending_writes() -> None:
     ownership.trim(1)
     ownership.suspect()
     ownership.record_written(ok(8))
-    ownership.record_read(TopicRecordRead(MINE, 7))
-    assert ownership.record_read(TopicRecordRead(MINE.with_ledger(link(4)), 8)) == [Owned()]
+    ownership.record_read(RecordRead(KEY, MINE, 7))
+    assert ownership.record_read(RecordRead(KEY, MINE.with_ledger(link(4)), 8)) == [Owned()]
     assert ownership.record_written(ok(9)) == []
 
 
@@ -286,16 +288,16 @@ def test_links_and_trims_of_both_chains_are_written_one_after_the_other() -> Non
     acks = MINE.with_ack_ledger(LedgerId(4)).with_ack_ledger(LedgerId(5))
     ownership = Recorded()
     ownership.read()
-    ownership.record_read(TopicRecordRead(acks, 7))
+    ownership.record_read(RecordRead(KEY, acks, 7))
     first = acks.without(LedgerId(1))
-    assert ownership.trim(1) == [WriteTopicRecord(first, 7)]
+    assert ownership.trim(1) == [WriteRecord(KEY, first, 7)]
     assert ownership.trim_acks(1) == ownership.link_acks(6) == ownership.link(link(7)) == []
     second = first.with_ledger(link(7))
-    assert ownership.record_written(ok(8)) == [Trimmed((LedgerId(1),)), WriteTopicRecord(second, 8)]
+    assert ownership.record_written(ok(8)) == [Trimmed((LedgerId(1),)), WriteRecord(KEY, second, 8)]
     third = second.with_ack_ledger(LedgerId(6))
-    assert ownership.record_written(ok(9)) == [Linked(LedgerId(7)), WriteTopicRecord(third, 9)]
+    assert ownership.record_written(ok(9)) == [Linked(LedgerId(7)), WriteRecord(KEY, third, 9)]
     fourth = third.without_first_acks(1)
-    assert ownership.record_written(ok(10)) == [AcksLinked(LedgerId(6)), WriteTopicRecord(fourth, 10)]
+    assert ownership.record_written(ok(10)) == [AcksLinked(LedgerId(6)), WriteRecord(KEY, fourth, 10)]
     assert ownership.record_written(ok(11)) == [Trimmed((LedgerId(4),))]
     assert (fourth.acks, fourth.acks_deleted_below, fourth.deleted_below) == ((5, 6), 5, 2)
 
@@ -305,7 +307,7 @@ def test_trim_of_acks_requested_again_during_its_write_happens_once() -> None:
     acks = MINE.with_ack_ledger(LedgerId(4)).with_ack_ledger(LedgerId(5))
     ownership = Recorded()
     ownership.read()
-    ownership.record_read(TopicRecordRead(acks, 7))
+    ownership.record_read(RecordRead(KEY, acks, 7))
     assert len(ownership.trim_acks(1)) == 1
     assert ownership.trim_acks(1) == []
     assert ownership.record_written(ok(8)) == [Trimmed((LedgerId(4),))]
@@ -318,8 +320,8 @@ def test_suspicion_drops_pending_writes_of_the_ack_chain() -> None:
     ownership.link_acks(5)
     ownership.suspect()
     ownership.record_written(ok(8))
-    ownership.record_read(TopicRecordRead(MINE, 7))
-    assert ownership.record_read(TopicRecordRead(MINE.with_ledger(link(4)), 8)) == [Owned()]
+    ownership.record_read(RecordRead(KEY, MINE, 7))
+    assert ownership.record_read(RecordRead(KEY, MINE.with_ledger(link(4)), 8)) == [Owned()]
     assert ownership.record_written(ok(9)) == []
 
 
@@ -330,7 +332,7 @@ def test_link_takes_the_place_of_an_empty_ledger() -> None:
     ownership.core.link(link(4), instead=LedgerId(3))
     four = MINE.with_ledger(link(4), instead=LedgerId(3))
     assert [each.ledger_id for each in four.ledgers] == [1, 2, 4]
-    assert ownership._take() == [WriteTopicRecord(four, 7)]
+    assert ownership._take() == [WriteRecord(KEY, four, 7)]
     assert ownership.record_written(ok(8)) == [Linked(LedgerId(4), LedgerId(3))]
     with pytest.raises(InvariantViolated):
         MINE.with_ledger(link(4), instead=LedgerId(2))

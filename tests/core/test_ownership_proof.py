@@ -5,13 +5,14 @@ from itertools import product
 
 import pytest
 
-from oncelog.core.chain.ownership import Deposed, Owned, Ownership, TopicRecordRead
+from oncelog.core.chain.ownership import Deposed, Owned, Ownership
 from oncelog.core.chain.ownership_proof import OwnershipProof, assess, may_wait
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.quorum import fence_suffices
+from oncelog.core.records.records import RecordRead, TopicKey
 
 HELD, FENCED, UNKNOWN = FenceState.HELD, FenceState.FENCED, FenceState.UNKNOWN
 ME, TOPIC = Incarnation("d" * 32), TopicId("a" * 32)
@@ -55,8 +56,8 @@ def test_readers_wait_at_an_empty_ledger_until_it_is_fenced() -> None:
     assert not may_wait((HELD, HELD, FENCED), ack_quorum=2)
 
 
-def _record(epoch: int) -> TopicRecordRead:
-    return TopicRecordRead(TopicRecord(TOPIC, "t", owner=ME, owner_epoch=OwnerEpoch(epoch)), 7)
+def _record(epoch: int) -> RecordRead[TopicKey, TopicRecord]:
+    return RecordRead(TopicKey(TOPIC), TopicRecord(TOPIC, "t", owner=ME, owner_epoch=OwnerEpoch(epoch)), 7)
 
 
 @pytest.mark.hazard(6)

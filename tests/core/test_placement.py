@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
@@ -27,6 +26,7 @@ from oncelog.core.placement.topic_placement import (
     UnloadRequested,
     pick_owner,
 )
+from oncelog.core.records.records import ReadRecord, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
 TOPIC = TopicId("0a" * 16)
@@ -37,7 +37,8 @@ NEW = TopicRecord(TOPIC, "public/default/flights")
 ON_O1 = TopicRecord(TOPIC, "public/default/flights", O1, OwnerEpoch(4), LEDGERS)
 ON_O2 = replace(ON_O1, owner=O2, owner_epoch=OwnerEpoch(5))
 BOTH = OwnersView((O1, O2))
-READ = ReadTopicRecord(TOPIC)
+KEY = TopicKey(TOPIC)
+READ = ReadRecord(KEY)
 
 
 def was_read(
@@ -139,7 +140,7 @@ def test_new_topic_is_placed_and_its_owner_notified() -> None:
     core = reading()
     pick = pick_owner(TOPIC, BOTH.live)
     assert pick is not None
-    assert ask(core, was_read(NEW)) == [WriteTopicRecord(NEW.placed_on(pick), 9)]
+    assert ask(core, was_read(NEW)) == [WriteRecord(KEY, NEW.placed_on(pick), 9)]
     assert ask(core, written()) == told(pick, 1)
 
 
@@ -151,7 +152,7 @@ def test_live_owner_keeps_its_topic() -> None:
 def test_owner_without_session_is_replaced() -> None:
     """The list of ledgers stays the same; the epoch rises."""
     core = reading()
-    assert ask(core, was_read(ON_O1, OwnersView((O2,)))) == [WriteTopicRecord(ON_O2, 9)]
+    assert ask(core, was_read(ON_O1, OwnersView((O2,)))) == [WriteRecord(KEY, ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
 
 
@@ -171,10 +172,10 @@ def test_only_owners_that_can_serve_an_ack_chain_get_such_a_topic() -> None:
     core = reading()
     assert ask(core, was_read(with_acks, old_o2)) == [NoOwnerLive(TOPIC)]
     core = reading()
-    assert ask(core, was_read(ON_O1, old_o2)) == [WriteTopicRecord(ON_O2, 9)]
+    assert ask(core, was_read(ON_O1, old_o2)) == [WriteRecord(KEY, ON_O2, 9)]
     core = reading()
     on_o2 = replace(ON_O2.with_ack_ledger(LedgerId(9)), owner_epoch=OwnerEpoch(5))
-    assert ask(core, was_read(with_acks, OwnersView((O2,), versions={O2: 3}))) == [WriteTopicRecord(on_o2, 9)]
+    assert ask(core, was_read(with_acks, OwnersView((O2,), versions={O2: 3}))) == [WriteRecord(KEY, on_o2, 9)]
 
 
 @pytest.mark.hazard(50)
@@ -183,8 +184,8 @@ def test_topic_leaves_an_owner_that_cannot_serve_its_ack_chain() -> None:
     core = reading()
     owners = OwnersView((O1, O2), versions={O1: 2})
     (write,) = ask(core, was_read(ON_O1.with_ack_ledger(LedgerId(9)), owners))
-    assert isinstance(write, WriteTopicRecord)
-    assert write.record.owner == O2
+    assert isinstance(write, WriteRecord)
+    assert write.value.owner == O2
 
 
 def test_requests_during_a_round_share_its_result() -> None:
@@ -223,7 +224,7 @@ def test_decision_is_made_again_after_a_failed_write(status: WriteStatus) -> Non
     ask(core, was_read(ON_O1, OwnersView((O2,))))
     ask(core, written(status))
     again = was_read(ON_O1, OwnersView((O2,)), version=11)
-    assert ask(core, again) == [WriteTopicRecord(ON_O2, 11)]
+    assert ask(core, again) == [WriteRecord(KEY, ON_O2, 11)]
 
 
 # --- suspicion and unload ---------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ def test_decision_is_made_again_after_a_failed_write(status: WriteStatus) -> Non
 def test_suspected_owner_is_replaced_before_its_session_ends() -> None:
     """A killed process closes its stream at once, and its port refuses connections."""
     core = reading()
-    assert ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)))) == [WriteTopicRecord(ON_O2, 9)]
+    assert ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)))) == [WriteRecord(KEY, ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
 
 
@@ -246,8 +247,8 @@ def test_suspected_owner_is_never_chosen() -> None:
         core.handle(PlacementRequested(topic_id))
         record = replace(NEW, topic_id=topic_id)
         (write,) = core.handle(PlacementRecordRead(topic_id, record, 0, OwnersView((O1, O2), (O2,)), 0))
-        assert isinstance(write, WriteTopicRecord)
-        assert write.record.owner == O1
+        assert isinstance(write, WriteRecord)
+        assert write.value.owner == O1
 
 
 @pytest.mark.hazard(5)
@@ -261,8 +262,8 @@ def test_second_suspicion_within_the_back_off_waits_for_the_session() -> None:
     assert ask(core, was_read(ON_O2, suspicious, now_ms=1149)) == [TopicPlaced(TOPIC, O2, OwnerEpoch(5))]
     ask(core, PlacementRequested(TOPIC))
     (write,) = ask(core, was_read(ON_O2, suspicious, now_ms=1150))
-    assert isinstance(write, WriteTopicRecord)
-    assert write.record.owner == O1
+    assert isinstance(write, WriteRecord)
+    assert write.value.owner == O1
 
 
 def test_end_of_the_session_needs_no_back_off() -> None:
@@ -272,7 +273,7 @@ def test_end_of_the_session_needs_no_back_off() -> None:
     ask(core, written(now_ms=150))
     ask(core, PlacementRequested(TOPIC))
     (write,) = ask(core, was_read(ON_O2, OwnersView((O1,)), now_ms=151))
-    assert isinstance(write, WriteTopicRecord)
+    assert isinstance(write, WriteRecord)
 
 
 def test_takeover_by_another_replica_begins_the_back_off_too() -> None:
@@ -292,15 +293,15 @@ def test_first_placement_begins_no_back_off() -> None:
     ask(core, written())
     ask(core, PlacementRequested(TOPIC))
     (write,) = ask(core, was_read(NEW.placed_on(O1), OwnersView((O1, O2), (O1,)), now_ms=1))
-    assert isinstance(write, WriteTopicRecord)
-    assert write.record.owner == O2
+    assert isinstance(write, WriteRecord)
+    assert write.value.owner == O2
 
 
 def test_unload_moves_a_topic_to_another_owner() -> None:
     """Planned: the old owner notices that it is deposed, at its next write at the latest."""
     core = TopicPlacement(TOPIC)
     assert ask(core, UnloadRequested(TOPIC, O1)) == [READ]
-    assert ask(core, was_read(ON_O1)) == [WriteTopicRecord(ON_O2, 9)]
+    assert ask(core, was_read(ON_O1)) == [WriteRecord(KEY, ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
     ask(core, PlacementRequested(TOPIC))
     assert ask(core, was_read(ON_O2)) == [TopicPlaced(TOPIC, O2, OwnerEpoch(5))]
@@ -311,7 +312,7 @@ def test_unload_without_another_owner_raises_the_epoch() -> None:
     again = ON_O1.placed_on(O1)
     core = TopicPlacement(TOPIC)
     ask(core, UnloadRequested(TOPIC, O1))
-    assert ask(core, was_read(ON_O1, OwnersView((O1,)))) == [WriteTopicRecord(again, 9)]
+    assert ask(core, was_read(ON_O1, OwnersView((O1,)))) == [WriteRecord(KEY, again, 9)]
     assert ask(core, written(WriteStatus.UNKNOWN)) == [READ]
     assert ask(core, was_read(again, OwnersView((O1,)), version=10)) == told(O1, 5)
 
@@ -330,8 +331,8 @@ def test_unload_during_a_write_is_handled_after_it() -> None:
     assert ask(core, UnloadRequested(TOPIC, O2)) == []
     assert ask(core, written()) == [*told(O2, 5), READ]
     (write,) = ask(core, was_read(ON_O2))
-    assert isinstance(write, WriteTopicRecord)
-    assert write.record == ON_O2.placed_on(O1)
+    assert isinstance(write, WriteRecord)
+    assert write.value == ON_O2.placed_on(O1)
     assert ask(core, written()) == told(O1, 6)
 
 
@@ -348,16 +349,16 @@ def test_racing_replicas_only_ever_raise_the_epoch(seed: int) -> None:
         event: PlacementEvent = PlacementRequested(TOPIC)
         if effects[at]:
             effect = effects[at].pop(0)
-            if isinstance(effect, WriteTopicRecord):
+            if isinstance(effect, WriteRecord):
                 fits = effect.version == version and rng.random() < 0.8
                 if fits:
-                    assert effect.record.owner_epoch == record.owner_epoch + 1
-                    assert effect.record.ledgers == record.ledgers
-                    record, version = effect.record, version + 1
+                    assert effect.value.owner_epoch == record.owner_epoch + 1
+                    assert effect.value.ledgers == record.ledgers
+                    record, version = effect.value, version + 1
                 lost = rng.random() < 0.3
                 status = WriteStatus.UNKNOWN if lost else WriteStatus.OK if fits else WriteStatus.CONFLICT
                 event = PlacementRecordWritten(TOPIC, status, version, now_ms)
-            elif isinstance(effect, ReadTopicRecord):
+            elif isinstance(effect, ReadRecord):
                 event = PlacementRecordRead(TOPIC, record, version, owners, now_ms)
         elif rng.random() < 0.3:
             event = UnloadRequested(TOPIC, rng.choice(NODES))
@@ -370,11 +371,11 @@ def test_racing_replicas_only_ever_raise_the_epoch(seed: int) -> None:
             if not pending:
                 break
             effect = pending.pop(0)
-            if isinstance(effect, ReadTopicRecord):
+            if isinstance(effect, ReadRecord):
                 pending.extend(ask(core, PlacementRecordRead(TOPIC, record, version, calm, 10**6)))
-            elif isinstance(effect, WriteTopicRecord):
+            elif isinstance(effect, WriteRecord):
                 fits = effect.version == version
-                record, version = (effect.record, version + 1) if fits else (record, version)
+                record, version = (effect.value, version + 1) if fits else (record, version)
                 status = WriteStatus.OK if fits else WriteStatus.CONFLICT
                 pending.extend(ask(core, PlacementRecordWritten(TOPIC, status, version, 10**6)))
             elif isinstance(effect, TopicPlaced):

@@ -6,7 +6,6 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, MemberLost, SendAdds
 from oncelog.core.chain.next_ledger import SMALL_PART
-from oncelog.core.chain.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
@@ -17,7 +16,7 @@ from oncelog.core.topic_events.effects import EndSession, LastAddConfirmed
 from oncelog.core.topic_events.events import DrainRequested
 from tests.core.builders import A, B, C, D, received
 from tests.core.test_topic import serving, stored
-from tests.core.topic_world import SETTINGS, Owner, World
+from tests.core.topic_world import SETTINGS, WRITE_TOPIC, Owner, World
 
 
 def served(settings: TopicSettings) -> tuple[World, Owner]:
@@ -262,7 +261,7 @@ def test_topic_waits_for_storage_nodes() -> None:
 def test_ledger_is_replaced_when_its_members_leave_before_it_opens() -> None:
     """It is closed, and the next one is opened on live nodes."""
     world = World()
-    owner = Owner(world, "o1").take_over(WriteTopicRecord)
+    owner = Owner(world, "o1").take_over(WRITE_TOPIC)
     world.nodes[D] = {}
     owner.handle(StorageNodesUpdated((A, D), (B, C)))
     owner.run()

@@ -1,18 +1,18 @@
 """Producer sessions: their order, what blocks them, and that the end of one does not affect the others."""
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
-from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.publishing.sessions import BlockedOn
+from oncelog.core.records.records import RecordRead, TopicKey, kind_of
 from oncelog.core.topic_events.effects import AnswerBatches, EndSession, ReadEntryIds
 from oncelog.core.topic_events.events import SessionClosed
-from tests.core.builders import CONTIGUOUS, PID, A, B, received
+from tests.core.builders import CONTIGUOUS, PID, TOPIC, A, B, received
 from tests.core.test_topic import serving, stored
-from tests.core.topic_world import Owner
+from tests.core.topic_world import READ_TOPIC, Owner
 
 
 def parked(owner: Owner, session: SessionNumber) -> tuple[BlockedOn | None, int]:
@@ -146,7 +146,7 @@ def test_refusal_waits_until_the_record_was_read() -> None:
     owner.send(granted.session, received(1, [0, 2]))
     owner.run()
     owner.send(granted.session, received(2, [1]))
-    owner.run(ReadTopicRecord)
+    owner.run(READ_TOPIC)
     owner.send(granted.session, received(3, [5]))
     assert parked(owner, granted.session) == (BlockedOn.OWNERSHIP, 2)
     owner.run()
@@ -160,9 +160,9 @@ def test_read_begun_before_the_refusal_proves_nothing() -> None:
     for granted in (one, two):
         pid, generation = granted.instance
         owner.send(granted.session, received(1, [5], pid=pid, generation=generation))
-    (read,) = [effect for effect in owner.queue if isinstance(effect, ReadTopicRecord)]
+    (read,) = [effect for effect in owner.queue if kind_of(effect) == READ_TOPIC]
     owner.queue.remove(read)
-    owner.handle(TopicRecordRead(*world.topic))
+    owner.handle(RecordRead(TopicKey(TOPIC), *world.topic))
     assert ended(owner) == [(one.session, SequenceGap)]
     world.place(Incarnation("o2"))
     owner.run()

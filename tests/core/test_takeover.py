@@ -10,7 +10,8 @@ from oncelog.core.formats.entry import HEADER_BYTES
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryFailed
+from oncelog.core.ledger.recovery import FenceMember, RecoveryFailed
+from oncelog.core.records.records import kind_of
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.takeover import Takeover, TakeoverState
@@ -18,7 +19,7 @@ from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import ReadEntries, Served, TakeoverPhase, TakeoverPhaseEnded, TopicFailed
 from oncelog.core.topic_events.events import EntriesRead, TopicAssigned, TopicTimerFired
 from tests.core.builders import A, B, C, plain, received
-from tests.core.topic_world import SETTINGS, Owner, World
+from tests.core.topic_world import READ_LEDGER, SETTINGS, WRITE_CURSOR, Owner, World
 
 #: Snapshots every second entry, so that a short history has bases, deltas and a tail behind them.
 OFTEN = replace(SETTINGS, ledger_entries_max=17, snapshot=SnapshotSettings(entries_max=2, gap_ms=0, deltas_max=4))
@@ -77,17 +78,16 @@ def test_log_is_fenced_before_the_cursor_is_read() -> None:
     log, cursor = world.record.ledgers[-2].ledger_id, world.cursor[0]
     assert cursor is not None
     kinds = [
-        ("fence", effect.ledger_id) if isinstance(effect, FenceMember) else type(effect).__name__
-        for effect in owner.effects
+        ("fence", effect.ledger_id) if isinstance(effect, FenceMember) else kind_of(effect) for effect in owner.effects
     ]
     ended = owner.emitted(TakeoverPhaseEnded)
     order = [
         kinds.index(("fence", log)),
         owner.effects.index(TakeoverPhaseEnded(TakeoverPhase.RECOVER, ended[1].count)),
-        kinds.index("WriteCursorRecord"),
+        kinds.index(WRITE_CURSOR),
         kinds.index(("fence", cursor.ledgers[-1].ledger_id)),
-        kinds.index("ReadEntries"),
-        kinds.index("Served"),
+        kinds.index(ReadEntries),
+        kinds.index(Served),
     ]
     assert order == sorted(order)
 
@@ -187,7 +187,7 @@ def test_failure_of_a_deposed_owner_is_not_reported() -> None:
     """Its ledger is missing because the next owner trimmed it: the record is read before the failure is reported."""
     world, _ = history()
     without_snapshots(world)
-    owner = Owner(world, "o2").take_over(ReadLedger)
+    owner = Owner(world, "o2").take_over(READ_LEDGER)
     world.place(C)
     for link in world.record.ledgers[:1]:
         del world.ledgers[link.ledger_id]

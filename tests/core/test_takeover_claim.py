@@ -1,20 +1,21 @@
 """The claim of the dedup cursor: written once for an epoch, by compare-and-set, never mistaken for another write."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
-from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.recovery import LedgerRead, ReadLedger, WriteLedger
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.records.records import CursorKey, Kind, ReadRecord, RecordRead, RecordWritten, WriteRecord, kind_of
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.cursor_claim import CursorClaim
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic_events.effects import (
     CursorRecoveryTimedOut,
-    ReadCursorRecord,
     ReadEntries,
     StartTopicTimer,
     Step,
@@ -22,12 +23,12 @@ from oncelog.core.topic_events.effects import (
     TakeoverPhase,
     TakeoverPhaseEnded,
     TopicEffect,
-    WriteCursorRecord,
 )
-from oncelog.core.topic_events.events import CursorRecordRead, CursorRecordWritten, TakeoverEvent, TopicTimerFired
+from oncelog.core.topic_events.events import CursorRecordEvent, TakeoverEvent, TopicTimerFired
 from tests.core.builders import TOPIC, A, B, C, checksum
 
 EPOCH = OwnerEpoch(5)
+CURSOR = CursorKey(TOPIC)
 TIMER = StartTopicTimer("cursor 0", 3_000)
 LOADED = TakeoverPhaseEnded(TakeoverPhase.LOAD_SNAPSHOT)
 
@@ -60,15 +61,23 @@ class RecordedTakeover:
     def at(self, now_ms: int) -> None:
         self._step.now_ms = now_ms
 
-    def handle(self, event: TakeoverEvent) -> list[TopicEffect | TakenOver | TakeoverFailed]:
-        self.core.handle(event)
+    def handle(self, event: TakeoverEvent | CursorRecordEvent) -> list[TopicEffect | TakenOver | TakeoverFailed]:
+        of_cursor: dict[Kind, Callable[[Any], None]] = {
+            (RecordRead, CursorKey): self.core.cursor_read,
+            (RecordWritten, CursorKey): self.core.cursor_written,
+        }
+        of_cursor.get(kind_of(event), self.core.handle)(event)
         return self._take()
 
 
 def claiming() -> RecordedTakeover:
     takeover = RecordedTakeover(TopicRecord(TOPIC, "t", C, EPOCH))
-    assert takeover.start() == [TakeoverPhaseEnded(TakeoverPhase.RECOVER), ReadCursorRecord()]
+    assert takeover.start() == [TakeoverPhaseEnded(TakeoverPhase.RECOVER), ReadRecord(CURSOR)]
     return takeover
+
+
+def written(status: WriteStatus, version: int) -> CursorRecordEvent:
+    return RecordWritten(CURSOR, CursorRecord(EPOCH), status, version)
 
 
 def cursor_of(takeover: RecordedTakeover) -> tuple[CursorRecord, int]:
@@ -84,8 +93,8 @@ def test_claim_keeps_the_ledgers_and_the_floor() -> None:
     takeover = claiming()
     claimed = CursorRecord(EPOCH, LINKS, LedgerId(3))
     old = CursorRecord(OwnerEpoch(4), LINKS, LedgerId(3))
-    assert takeover.handle(CursorRecordRead(old, 7)) == [WriteCursorRecord(claimed, 7)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3)), TIMER]
+    assert takeover.handle(RecordRead(CURSOR, old, 7)) == [WriteRecord(CURSOR, claimed, 7)]
+    assert takeover.handle(written(WriteStatus.OK, 8)) == [ReadRecord(LedgerKey(LedgerId(3))), TIMER]
     assert cursor_of(takeover) == (claimed, 8)
 
 
@@ -93,31 +102,31 @@ def test_claim_keeps_the_ledgers_and_the_floor() -> None:
 def test_claim_that_failed_is_read_again(status: WriteStatus) -> None:
     """A conflict may hide a write of this owner whose reply was lost; an unknown write may be applied or not."""
     takeover = claiming()
-    takeover.handle(CursorRecordRead(None, -1))
-    assert takeover.handle(CursorRecordWritten(status, 0)) == [ReadCursorRecord()]
+    takeover.handle(RecordRead(CURSOR, None, -1))
+    assert takeover.handle(written(status, 0)) == [ReadRecord(CURSOR)]
     applied = CursorRecord(EPOCH)
-    assert takeover.handle(CursorRecordRead(applied, 0))[0] == LOADED
+    assert takeover.handle(RecordRead(CURSOR, applied, 0))[0] == LOADED
     assert cursor_of(takeover) == (applied, 0)
 
 
 @pytest.mark.hazard(7)
 def test_claim_stops_at_a_higher_epoch() -> None:
     """Another owner came later: this one must read its record."""
-    (out,) = claiming().handle(CursorRecordRead(CursorRecord(OwnerEpoch(6)), 9))
+    (out,) = claiming().handle(RecordRead(CURSOR, CursorRecord(OwnerEpoch(6)), 9))
     assert isinstance(out, TakeoverFailed)
 
 
 def test_late_answer_of_an_earlier_write_is_not_taken_for_the_claim() -> None:
     """A link from before the takeover, answered now, would be mistaken for the claim, and the list would be lost."""
     takeover = claiming()
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 4)) == []
+    assert takeover.handle(written(WriteStatus.OK, 4)) == []
     assert takeover.state is TakeoverState.CLAIM
 
 
 def test_takeover_stops_waiting_for_the_cursor_after_a_timeout() -> None:
     """The members of its ledger may stay away; an older snapshot, or none, costs a longer replay and nothing else."""
     takeover = claiming()
-    assert TIMER in takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
+    assert TIMER in takeover.handle(RecordRead(CURSOR, CursorRecord(EPOCH, LINKS), 7))
     assert takeover.state is TakeoverState.CURSOR
     assert takeover.handle(TopicTimerFired(TIMER.key))[:2] == [
         CursorRecoveryTimedOut(LedgerId(3)),
@@ -131,16 +140,16 @@ def test_timer_of_the_cursor_starts_with_its_recovery() -> None:
     """A slow claim must not use up the time, and a timer that fires before the log is fenced has no effect."""
     takeover = recovering()
     assert takeover.handle(TopicTimerFired(TIMER.key)) == []
-    takeover.handle(CursorRecordRead(OLD, 7))
-    assert TIMER not in takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    takeover.handle(RecordRead(CURSOR, OLD, 7))
+    assert TIMER not in takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
     assert takeover.handle(TopicTimerFired(TIMER.key)) == []
     assert takeover.state is TakeoverState.CLAIM
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8))[-1] == TIMER
+    assert takeover.handle(written(WriteStatus.OK, 8))[-1] == TIMER
 
 
 def test_timer_of_an_earlier_takeover_is_ignored() -> None:
     takeover = claiming()
-    takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
+    takeover.handle(RecordRead(CURSOR, CursorRecord(EPOCH, LINKS), 7))
     assert takeover.handle(TopicTimerFired("cursor 7")) == []
     assert takeover.state is TakeoverState.CURSOR
 
@@ -156,7 +165,7 @@ def recovering() -> RecordedTakeover:
     """The log's last ledger is being recovered."""
     record = TopicRecord(TOPIC, "t", C, EPOCH, (LedgerLink(LOG, 0),))
     takeover = RecordedTakeover(record)
-    assert takeover.start() == [ReadLedger(LOG), ReadCursorRecord()]
+    assert takeover.start() == [ReadRecord(LedgerKey(LOG)), ReadRecord(CURSOR)]
     return takeover
 
 
@@ -164,61 +173,64 @@ def recovering() -> RecordedTakeover:
 def test_cursor_is_not_written_before_the_log_is_fenced() -> None:
     """Its records are read meanwhile. Once the log is fenced, neither the claim nor the recovery needs another read."""
     takeover = recovering()
-    assert takeover.handle(CursorRecordRead(OLD, 7)) == [ReadLedger(LedgerId(3))]
-    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
-    claim = WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)
-    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [TakeoverPhaseEnded(TakeoverPhase.RECOVER, 7), claim]
-    marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked, TIMER]
+    assert takeover.handle(RecordRead(CURSOR, OLD, 7)) == [ReadRecord(LedgerKey(LedgerId(3)))]
+    assert takeover.handle(RecordRead(LedgerKey(LedgerId(3)), OF_CURSOR, 4)) == []
+    claim = WriteRecord(CURSOR, CursorRecord(EPOCH, LINKS), 7)
+    assert takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9)) == [
+        TakeoverPhaseEnded(TakeoverPhase.RECOVER, 7),
+        claim,
+    ]
+    marked = WriteRecord(LedgerKey(LedgerId(3)), OF_CURSOR.in_recovery(), 4)
+    assert takeover.handle(written(WriteStatus.OK, 8)) == [marked, TIMER]
 
 
 def test_answers_may_come_in_any_order() -> None:
     """The log's recovery before the cursor's record; or the ledger's record after the claim, requested only once."""
     takeover = recovering()
-    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [TakeoverPhaseEnded(TakeoverPhase.RECOVER, 7)]
-    assert takeover.handle(CursorRecordRead(OLD, 7)) == [WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3)), TIMER]
+    assert takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9)) == [TakeoverPhaseEnded(TakeoverPhase.RECOVER, 7)]
+    assert takeover.handle(RecordRead(CURSOR, OLD, 7)) == [WriteRecord(CURSOR, CursorRecord(EPOCH, LINKS), 7)]
+    assert takeover.handle(written(WriteStatus.OK, 8)) == [ReadRecord(LedgerKey(LedgerId(3))), TIMER]
     takeover = recovering()
-    takeover.handle(CursorRecordRead(OLD, 7))
-    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER]
-    marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == [marked]
+    takeover.handle(RecordRead(CURSOR, OLD, 7))
+    takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
+    assert takeover.handle(written(WriteStatus.OK, 8)) == [TIMER]
+    marked = WriteRecord(LedgerKey(LedgerId(3)), OF_CURSOR.in_recovery(), 4)
+    assert takeover.handle(RecordRead(LedgerKey(LedgerId(3)), OF_CURSOR, 4)) == [marked]
 
 
 @pytest.mark.hazard(7)
 def test_cursor_that_changed_during_recovery_is_read_again() -> None:
     """The old owner linked a ledger after the read: the newest one is recovered, not the one that was read ahead."""
     takeover = recovering()
-    takeover.handle(CursorRecordRead(OLD, 7))
-    takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4))
-    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    assert takeover.handle(CursorRecordWritten(WriteStatus.CONFLICT, -1)) == [ReadCursorRecord()]
+    takeover.handle(RecordRead(CURSOR, OLD, 7))
+    takeover.handle(RecordRead(LedgerKey(LedgerId(3)), OF_CURSOR, 4))
+    takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
+    assert takeover.handle(written(WriteStatus.CONFLICT, -1)) == [ReadRecord(CURSOR)]
     links = (*LINKS, CursorLink(LedgerId(8), None))
     newer = CursorRecord(OwnerEpoch(4), links)
-    assert takeover.handle(CursorRecordRead(newer, 8)) == [WriteCursorRecord(CursorRecord(EPOCH, links), 8)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 9)) == [ReadLedger(LedgerId(8)), TIMER]
+    assert takeover.handle(RecordRead(CURSOR, newer, 8)) == [WriteRecord(CURSOR, CursorRecord(EPOCH, links), 8)]
+    assert takeover.handle(written(WriteStatus.OK, 9)) == [ReadRecord(LedgerKey(LedgerId(8))), TIMER]
 
 
 def test_answers_of_earlier_attempts_change_nothing() -> None:
     """An attempt that failed may have asked, too: another ledger's record is not the cursor's, and a claim is final."""
     takeover = recovering()
-    takeover.handle(CursorRecordRead(OLD, 7))
-    takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4))
-    takeover.handle(LedgerRead(LedgerId(9), replace(OF_CURSOR, ledger_id=LedgerId(9)), 2))
-    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked, TIMER]
-    assert takeover.handle(CursorRecordRead(OLD, 7)) == []
+    takeover.handle(RecordRead(CURSOR, OLD, 7))
+    takeover.handle(RecordRead(LedgerKey(LedgerId(3)), OF_CURSOR, 4))
+    takeover.handle(RecordRead(LedgerKey(LedgerId(9)), replace(OF_CURSOR, ledger_id=LedgerId(9)), 2))
+    takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
+    marked = WriteRecord(LedgerKey(LedgerId(3)), OF_CURSOR.in_recovery(), 4)
+    assert takeover.handle(written(WriteStatus.OK, 8)) == [marked, TIMER]
+    assert takeover.handle(RecordRead(CURSOR, OLD, 7)) == []
     assert cursor_of(takeover) == (CursorRecord(EPOCH, LINKS), 8)
 
 
 def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
     """Its record, closed by the recovery, is at hand."""
     takeover = recovering()
-    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    takeover.handle(CursorRecordRead(None, -1))
-    out = takeover.handle(CursorRecordWritten(WriteStatus.OK, 0))
+    takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
+    takeover.handle(RecordRead(CURSOR, None, -1))
+    out = takeover.handle(written(WriteStatus.OK, 0))
     assert out == [
         LOADED,
         ReadEntries(CLOSED_LOG, EntryId(0), EntryId(6), headers_only=True),
@@ -231,27 +243,27 @@ def test_cursor_is_waited_for_as_long_as_the_log_has_shown(recovered_ms: int, wa
     """Twice what the recovery of the log took: on a slow machine the replay without a snapshot takes longer still."""
     takeover = recovering()
     takeover.at(recovered_ms)
-    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    assert replace(TIMER, after_ms=waits_ms) in takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
+    takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
+    assert replace(TIMER, after_ms=waits_ms) in takeover.handle(RecordRead(CURSOR, CursorRecord(EPOCH, LINKS), 7))
 
 
 def test_higher_epoch_read_during_recovery_fails_the_takeover_after_it() -> None:
     takeover = recovering()
-    takeover.handle(CursorRecordRead(CursorRecord(OwnerEpoch(6)), 7))
+    takeover.handle(RecordRead(CURSOR, CursorRecord(OwnerEpoch(6)), 7))
     assert takeover.state is TakeoverState.LOG
-    assert isinstance(takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))[-1], TakeoverFailed)
+    assert isinstance(takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))[-1], TakeoverFailed)
 
 
 def test_late_record_of_a_skipped_ledger_is_ignored() -> None:
     """Its answer, and then that of the ledger before it: each is taken for what it is."""
     links = (CursorLink(LedgerId(1), None), *LINKS)
     takeover = recovering()
-    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    takeover.handle(CursorRecordRead(CursorRecord(EPOCH, links), 7))
+    takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
+    takeover.handle(RecordRead(CURSOR, CursorRecord(EPOCH, links), 7))
     timed_out = CursorRecoveryTimedOut(LedgerId(3))
-    assert takeover.handle(TopicTimerFired(TIMER.key)) == [timed_out, ReadLedger(LedgerId(1))]
-    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
+    assert takeover.handle(TopicTimerFired(TIMER.key)) == [timed_out, ReadRecord(LedgerKey(LedgerId(1)))]
+    assert takeover.handle(RecordRead(LedgerKey(LedgerId(3)), OF_CURSOR, 4)) == []
     older = replace(OF_CURSOR, ledger_id=LedgerId(1)).closed(end=EntryId(2), length=9)
-    assert takeover.handle(LedgerRead(LedgerId(1), older, 5)) == [
+    assert takeover.handle(RecordRead(LedgerKey(LedgerId(1)), older, 5)) == [
         ReadEntries(older, EntryId(0), EntryId(2), headers_only=False)
     ]

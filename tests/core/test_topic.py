@@ -1,13 +1,12 @@
 """One topic from its assignment to its end: when requests are answered, and how a deposed owner answers."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import get_args, get_origin
 
 import pytest
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.chain.next_ledger import CreateLedger, DeleteLedgers
-from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
@@ -16,7 +15,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.recovery import ReadLedger
+from oncelog.core.records.records import Kind
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import (
     NotifyDedupToggled,
@@ -40,7 +39,7 @@ from oncelog.core.topic_events.events import (
 )
 from tests.core.builders import A, B, C, plain, received
 from tests.core.test_takeover import OFTEN, history, state_of
-from tests.core.topic_world import SETTINGS, Owner, World
+from tests.core.topic_world import READ_LEDGER, READ_TOPIC, SETTINGS, WRITE_TOPIC, Owner, World
 
 
 def serving() -> tuple[World, Owner]:
@@ -60,8 +59,8 @@ def test_opening_before_serving_waits() -> None:
     world = World()
     owner = Owner(world, "o1")
     first = owner.ask("p")
-    owner.take_over(WriteTopicRecord)
-    second = owner.ask("q", WriteTopicRecord)
+    owner.take_over(WRITE_TOPIC)
+    second = owner.ask("q", WRITE_TOPIC)
     assert owner.answers == {}
     owner.run()
     assert [type(owner.answers[call]) for call in (first, second)] == [Granted, Granted]
@@ -311,8 +310,8 @@ def test_drain_continues_after_a_suspicion() -> None:
     assert len(owner.emitted(TopicClosed)) == 1
 
 
-@pytest.mark.parametrize("hold", [ReadTopicRecord, WriteTopicRecord])
-def test_drain_before_serving_ends_at_once(hold: type) -> None:
+@pytest.mark.parametrize("hold", [READ_TOPIC, WRITE_TOPIC])
+def test_drain_before_serving_ends_at_once(hold: Kind) -> None:
     """There is nothing to close. Waiting requests are answered NotOwner."""
     world = World()
     owner = Owner(world, "o1").take_over(hold)
@@ -359,6 +358,7 @@ def test_every_event_has_a_handler() -> None:
     core = owner.core
     handled = set(core._handlers)
     owner.handle(HigherEpochReported())
-    owner.run(ReadLedger)
+    owner.run(READ_LEDGER)
     assert core.phase is Phase.RECOVERING
-    assert handled | set(core._handlers) == set(get_args(TopicEvent))
+    kinds = {event if (of := get_origin(event)) is None else (of, get_args(event)[0]) for event in get_args(TopicEvent)}
+    assert handled | set(core._handlers) == kinds

@@ -4,18 +4,18 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import LedgerCloseAnswered
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import NotOwner, ProducerBusy, SessionEnded
 from oncelog.core.formats.opening import Granted, OnConflict
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
+from oncelog.core.records.records import ReadRecord, RecordRead, TopicKey
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import AllocateProducerId, EndSession, TopicDeposed
 from oncelog.core.topic_events.events import EntryIdsRead, HigherEpochReported, ProducerIdAllocated, TrimRequested
-from tests.core.builders import A, B, parts, received
+from tests.core.builders import TOPIC, A, B, parts, received
 from tests.core.test_takeover import state_of, truth
 from tests.core.test_topic import serving, stored
-from tests.core.topic_world import Owner, World
+from tests.core.topic_world import READ_TOPIC, WRITE_TOPIC, Owner, World
 
 # --- deposed ----------------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def test_refusal_waits_for_the_record() -> None:
     """An owner that does not know that it is deposed would answer ProducerBusy forever."""
     world, owner = serving()
     owner.open()
-    call = owner.ask("p", ReadTopicRecord, on_conflict=OnConflict.REFUSE)
+    call = owner.ask("p", READ_TOPIC, on_conflict=OnConflict.REFUSE)
     assert call not in owner.answers
     world.place(Incarnation("o2"))
     owner.run()
@@ -91,11 +91,11 @@ def test_read_begun_before_the_opening_proves_nothing() -> None:
     """The record was read for one; another's refusal, asked for meanwhile, waits for the next read."""
     world, owner = serving()
     owner.open()
-    first = owner.ask("p", ReadTopicRecord, on_conflict=OnConflict.REFUSE)
-    second = owner.ask("p", ReadTopicRecord, on_conflict=OnConflict.REFUSE)
-    owner.queue.remove(ReadTopicRecord(world.record.topic_id))
+    first = owner.ask("p", READ_TOPIC, on_conflict=OnConflict.REFUSE)
+    second = owner.ask("p", READ_TOPIC, on_conflict=OnConflict.REFUSE)
+    owner.queue.remove(ReadRecord(TopicKey(TOPIC)))
 
-    owner.handle(TopicRecordRead(*world.topic))
+    owner.handle(RecordRead(TopicKey(TOPIC), *world.topic))
     assert isinstance(owner.answers[first], ProducerBusy)
     assert second not in owner.answers
     world.place(Incarnation("o2"))
@@ -107,7 +107,7 @@ def test_read_begun_before_the_opening_proves_nothing() -> None:
 def test_higher_epoch_in_an_opening_makes_the_owner_read_its_record() -> None:
     """The client has seen a newer owner."""
     _, owner = serving()
-    call = owner.ask("p", ReadTopicRecord, owner_epoch_seen=OwnerEpoch(9))
+    call = owner.ask("p", READ_TOPIC, owner_epoch_seen=OwnerEpoch(9))
     assert call not in owner.answers
     owner.run()
     assert isinstance(owner.answers[call], Granted)
@@ -156,18 +156,18 @@ def test_write_of_the_record_with_a_lost_reply_starts_again() -> None:
     """It was applied or not: the record shows which, and the takeover begins with that record."""
     for applied in (True, False):
         world = World()
-        owner = Owner(world, "o1").take_over(WriteTopicRecord)
-        (write,) = [effect for effect in owner.queue if isinstance(effect, WriteTopicRecord)]
+        owner = Owner(world, "o1").take_over(WRITE_TOPIC)
+        (write,) = owner.writes(TopicKey, owner.queue)
         owner.queue.remove(write)
         if applied:
-            world.topic = (write.record, write.version + 1)
+            world.topic = (write.value, write.version + 1)
 
-        owner.handle(TopicRecordWritten(WriteStatus.UNKNOWN, -1))
+        owner.handle(write.answered(WriteStatus.UNKNOWN))
         owner.run()
         assert owner.core.phase is Phase.SERVING
         # What was linked then has no entry, so the next one takes its place.
         assert len(world.record.ledgers) == 1
-        assert world.record.ledgers[0].ledger_id > write.record.ledgers[0].ledger_id
+        assert world.record.ledgers[0].ledger_id > write.value.ledgers[0].ledger_id
 
 
 # --- the failure of a write -------------------------------------------------------------------------------------------

@@ -5,15 +5,14 @@ test can stop any owner after any step, and let another one begin.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.chain.managed_ledger import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
-from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.delivery.events import MessagesRead, ReadMessages, StoredEntry
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -24,20 +23,26 @@ from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRec
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     FenceMember,
-    LedgerRead,
-    LedgerWritten,
+    LedgerRecordEvent,
     MemberFenced,
-    ReadLedger,
     RecoveryAdd,
     RecoveryAdded,
     RecoveryRead,
     RecoveryReadAnswered,
-    WriteLedger,
 )
 from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.records.records import (
+    CursorKey,
+    Kind,
+    ReadRecord,
+    RecordRead,
+    TopicKey,
+    WriteRecord,
+    kind_of,
+)
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
@@ -50,20 +55,17 @@ from oncelog.core.topic_events.effects import (
     CheckPageSupport,
     DeletePages,
     NotifyDedupToggled,
-    ReadCursorRecord,
     ReadEntries,
     ReadEntryIds,
     ReadLedgerEnds,
     ReadLedgerPage,
     StartTopicTimer,
     TopicEffect,
-    WriteCursorRecord,
 )
 from oncelog.core.topic_events.events import (
     BatchesReceived,
     ClockChecked,
-    CursorRecordRead,
-    CursorRecordWritten,
+    CursorRecordEvent,
     EndOfLedger,
     EntriesRead,
     EntriesUnavailable,
@@ -76,12 +78,16 @@ from oncelog.core.topic_events.events import (
     ReceivedBatch,
     TopicAssigned,
     TopicEvent,
+    TopicRecordEvent,
     TopicTimerFired,
 )
 from tests.core.builders import TOPIC, A, B, C, checksum, fold
 
 SETTINGS = TopicSettings()
-Kind = TypeVar("Kind")
+T = TypeVar("T")
+#: Effects that a test holds back: see `Owner.run`.
+READ_TOPIC, WRITE_TOPIC = (ReadRecord, TopicKey), (WriteRecord, TopicKey)
+WRITE_CURSOR, READ_LEDGER = (WriteRecord, CursorKey), (ReadRecord, LedgerKey)
 
 
 @dataclass
@@ -118,6 +124,34 @@ class World:
         """The ledgers of the log, with those in pages."""
         paged = [each for link in self.record.pages for each in link.listed(self.pages[link.name])]
         return [*(LedgerLink(each.ledger_id, each.base_index) for each in paged), *self.record.ledgers]
+
+    def read(self, key: TopicKey | CursorKey | LedgerKey) -> TopicRecordEvent | CursorRecordEvent | LedgerRecordEvent:
+        match key:
+            case TopicKey():
+                return RecordRead(key, *self.topic)
+            case CursorKey():
+                return RecordRead(key, *self.cursor)
+            case LedgerKey(ledger_id):
+                return RecordRead(key, *self.ledgers.get(ledger_id, (None, -1)))
+
+    def written(self, record: TopicRecord | CursorRecord | LedgerMetadata, write: WriteRecord[Any, Any]) -> None:
+        """The write is applied."""
+        version = write.version + 1
+        match record:
+            case TopicRecord():
+                assert record.deleted_below >= self.record.deleted_below, "floors only rise"
+                assert record.acks_deleted_below >= self.record.acks_deleted_below, "floors only rise"
+                self.topic = (record, version)
+                self.listed |= {link.ledger_id for link in record.ledgers} | set(record.acks)
+                if write.page is not None:
+                    self.pages[write.page.name] = decode_page(encode_page(write.page))
+            case CursorRecord():
+                former = self.cursor[0]
+                assert former is None or record.deleted_below >= former.deleted_below, "floors only rise"
+                self.cursor = (record, version)
+                self.listed |= {link.ledger_id for link in record.ledgers}
+            case LedgerMetadata():
+                self.ledgers[record.ledger_id] = (record, version)
 
     def place(self, owner: Incarnation) -> None:
         """Name an owner in the topic record (the end of the phase acquire)."""
@@ -206,28 +240,28 @@ class Owner:
                 self.batches += effect.answers
         return effects
 
-    def step(self, *hold: type) -> bool:
+    def step(self, *hold: Kind) -> bool:
         """Perform the first effect that is not held back. Returns whether there was one."""
         for i, effect in enumerate(self.queue):
-            if not isinstance(effect, hold):
+            if kind_of(effect) not in hold:
                 del self.queue[i]
                 for event in self._perform(effect):
                     self.handle(event)
                 return True
         return False
 
-    def run(self, *hold: type) -> "Owner":
+    def run(self, *hold: Kind) -> "Owner":
         """Perform all effects except those held back, which stay in the queue."""
         while self.step(*hold):
             pass
         return self
 
-    def take_over(self, *hold: type) -> "Owner":
+    def take_over(self, *hold: Kind) -> "Owner":
         self.world.place(self.core.ownership.me)
         self.handle(TopicAssigned())
         return self.run(*hold)
 
-    def ask(self, name: str | None, *hold: type, **fields: object) -> int:
+    def ask(self, name: str | None, *hold: Kind, **fields: object) -> int:
         """Ask for a session; returns the call."""
         call = next(self._calls)
         self.handle(ProducerOpening(call, name, **fields))  # type: ignore[arg-type]
@@ -260,36 +294,26 @@ class Owner:
         (found,) = [answer.result for answer in self.batches if answer.request == request]
         return found
 
-    def emitted(self, kind: type[Kind]) -> list[Kind]:
+    def emitted(self, kind: type[T]) -> list[T]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def writes(self, key: type, effects: Iterable[TopicEffect] | None = None) -> list[WriteRecord[Any, Any]]:
+        """The writes of this kind of record among all effects so far, or among these."""
+        among = self.effects if effects is None else effects
+        return [effect for effect in among if isinstance(effect, WriteRecord) and isinstance(effect.key, key)]
 
     # --- the environment ----------------------------------------------------------------------------------------------
 
     def _perform(self, effect: TopicEffect) -> list[TopicEvent]:
         world = self.world
         match effect:
-            case ReadTopicRecord():
-                return [TopicRecordRead(*world.topic)]
-            case WriteTopicRecord():
-                status = self._compare(world.topic[1], effect.version)
-                if status is WriteStatus.OK:
-                    assert effect.record.deleted_below >= world.record.deleted_below, "floors only rise"
-                    before, world.topic = world.record, (effect.record, effect.version + 1)
-                    assert effect.record.acks_deleted_below >= before.acks_deleted_below, "floors only rise"
-                    world.listed |= {link.ledger_id for link in effect.record.ledgers} | set(effect.record.acks)
-                    if effect.page is not None:
-                        world.pages[effect.page.name] = decode_page(encode_page(effect.page))
-                return [TopicRecordWritten(status, effect.version + 1)]
-            case ReadCursorRecord():
-                return [CursorRecordRead(*world.cursor)]
-            case WriteCursorRecord():
-                status = self._compare(world.cursor[1], effect.version)
-                if status is WriteStatus.OK:
-                    former = world.cursor[0]
-                    assert former is None or effect.record.deleted_below >= former.deleted_below, "floors only rise"
-                    world.cursor = (effect.record, effect.version + 1)
-                    world.listed |= {link.ledger_id for link in effect.record.ledgers}
-                return [CursorRecordWritten(status, effect.version + 1)]
+            case ReadRecord():
+                return [self.world.read(effect.key)]
+            case WriteRecord():
+                fits = world.read(effect.key).version == effect.version
+                if fits:
+                    world.written(effect.value, effect)
+                return [effect.answered(WriteStatus.OK if fits else WriteStatus.CONFLICT, effect.version + 1)]
             case ClaimLedgerId():
                 return [LedgerIdClaimed(effect.purpose, LedgerId(next(world.ledger_ids)))]
             case AllocateProducerId():
@@ -300,11 +324,6 @@ class Owner:
             case CloseLedger():
                 status = self._write_ledger(effect.metadata, effect.version)
                 return [LedgerCloseAnswered(effect.purpose, effect.metadata.ledger_id, status)]
-            case ReadLedger():
-                return [LedgerRead(effect.ledger_id, *world.ledgers.get(effect.ledger_id, (None, -1)))]
-            case WriteLedger():
-                status = self._write_ledger(effect.metadata, effect.version)
-                return [LedgerWritten(effect.ledger_id, status, effect.version + 1)]
             case DeleteLedgers():
                 for ledger_id in effect.ledger_ids:
                     assert ledger_id not in world.listed or world.proves_deletion_of(ledger_id), "no proof of its end"

@@ -19,7 +19,8 @@ from typing import TypeVar, cast
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.records.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.records.id_claim import CounterRecord
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic_events.events import TrimRequested
 from oncelog.metadata.repair.chain_listing import ChainListing

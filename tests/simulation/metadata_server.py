@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import OncelogError, ServiceUnavailable
-from oncelog.core.formats.topic_record import decode_topic, encode_topic
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.placement.owner_suspicion import (
     ConnectionAccepted,
@@ -32,9 +31,10 @@ from oncelog.core.placement.topic_placement import (
     TopicPlacement,
     UnloadRequested,
 )
-from oncelog.core.records.status import WriteStatus
+from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
+from tests.simulation.records import read_record, write_record
 from tests.simulation.repair_server import Repairer
 from tests.simulation.store import Store
 from tests.simulation.world import Process, World
@@ -178,18 +178,10 @@ class MetadataServer(Process):
         core = self.placement[event.topic_id]
         for effect in core.handle(event):
             match effect:
-                case ReadTopicRecord(topic_id):
-                    self.parts.store.read(
-                        self,
-                        f"topics/{topic_id}",
-                        lambda data, version, t=topic_id: self._read(t, data, version),  # type: ignore[misc]
-                    )
-                case WriteTopicRecord(record, version):
-                    topic_id = record.topic_id
-                    self.parts.store.write(
-                        self, f"topics/{topic_id}", encode_topic(record), version,
-                        lambda status, after, t=topic_id: self._written(t, status, after),  # type: ignore[misc]
-                    )  # fmt: skip
+                case ReadRecord():
+                    read_record(self.parts.store, self, effect, self._read)
+                case WriteRecord():
+                    write_record(self.parts.store, self, effect, self._written)
                 case NotifyOwner(topic_id, owner, epoch):
                     self._tell_owner(topic_id, owner, epoch)
                 case TopicPlaced(topic_id, owner, epoch):
@@ -202,12 +194,12 @@ class MetadataServer(Process):
                 return
         core.check_invariants()
 
-    def _read(self, topic_id: TopicId, data: bytes | None, version: int) -> None:
+    def _read(self, read: RecordRead[TopicKey, TopicRecord]) -> None:
         owners = OwnersView(self._live(), self.suspicion.suspected)
-        record = None if data is None else decode_topic(data)
-        self._place(PlacementRecordRead(topic_id, record, version, owners, self.world.now))
+        self._place(PlacementRecordRead(read.key.topic_id, read.value, read.version, owners, self.world.now))
 
-    def _written(self, topic_id: TopicId, status: WriteStatus, version: int) -> None:
+    def _written(self, written: RecordWritten[TopicKey, TopicRecord]) -> None:
+        topic_id, status, version = written.key.topic_id, written.status, written.version
         self._place(PlacementRecordWritten(topic_id, status, version, self.world.now))
 
     def _placed(self, topic_id: TopicId, incarnation: Incarnation, epoch: OwnerEpoch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.core.chain import ownership_proof
 from oncelog.core.chain.managed_ledger import ManagedLedger
-from oncelog.core.chain.ownership import Ownership, OwnershipState, ReadTopicRecord, WriteTopicRecord
+from oncelog.core.chain.ownership import Ownership, OwnershipState
 from oncelog.core.chain.ownership_proof import OwnershipProof
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch
@@ -35,6 +35,7 @@ from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import Sessions
 from oncelog.core.records.id_claim import ClaimState, IdClaim
+from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.sdk.producer.events import Fail
 from oncelog.core.sdk.producer.session import ProducerSession
@@ -222,7 +223,7 @@ def _retry_link(ownership: Ownership, event: Any) -> Any:
         return None
     if event.status is not WriteStatus.OK:
         ownership._writing = written
-        ownership._emit(ReadTopicRecord(ownership.topic_id))
+        ownership._emit(ReadRecord(ownership.key))
         return None
     ownership._writing = written
     return _record_written(ownership, event)
@@ -230,14 +231,14 @@ def _retry_link(ownership: Ownership, event: Any) -> Any:
 
 def _retry_read(ownership: Ownership, event: Any) -> Any:
     written = ownership._writing
-    if written is None or event.record is None or event.version == ownership.version:
+    if written is None or event.value is None or event.version == ownership.version:
         return _record_read(ownership, event)
     link = written.ledgers[-1]
-    if link in event.record.ledgers or any(other.ledger_id >= link.ledger_id for other in event.record.ledgers):
+    if link in event.value.ledgers or any(other.ledger_id >= link.ledger_id for other in event.value.ledgers):
         return _record_read(ownership, event)
-    ownership._writing = event.record.with_ledger(link)
+    ownership._writing = event.value.with_ledger(link)
     ownership.version = event.version
-    ownership._emit(WriteTopicRecord(ownership._writing, event.version))
+    ownership._emit(WriteRecord(ownership.key, ownership._writing, event.version))
     return None
 
 
@@ -288,7 +289,7 @@ _counter_read = IdClaim._counter_read
 
 def _believe_the_number(claim: IdClaim, event: Any) -> Any:
     mine = claim._claim
-    read = event.record
+    read = event.value
     if claim.state is ClaimState.VERIFYING and mine is not None and read is not None and read.next == mine[1].next:
         return claim._won()
     return _counter_read(claim, event)

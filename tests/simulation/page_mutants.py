@@ -9,7 +9,7 @@ from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.retention.ledger_sizes import LogSpace
 from oncelog.core.topic.replay_list import ReplayList
 from oncelog.core.topic.serving import Serving
-from tests.simulation import topic_shell
+from tests.simulation import records
 from tests.simulation.ledger_lists import page_path
 from tests.simulation.topic_shell import TopicShell
 
@@ -62,7 +62,7 @@ def _last_of(_serving: Serving, last: Any, _ledgers: Any) -> Any:
 #: (name, hazard, first seed, swaps)
 PAGE_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("page linked before it is written", 86, 6, ((TopicShell, "_write", _page_after_its_link),)),
-    ("page without its first ledger", 86, 6, ((topic_shell, "encode_page", _without_the_first),)),
+    ("page without its first ledger", 86, 6, ((records, "encode_page", _without_the_first),)),
     ("trim of a page without a floor", 86, 31, ((topic_record.TopicRecord, "without", _without_a_floor),)),
     ("trim within a page takes all of it", 86, 32, ((LogSpace, "cut", _cut_as_a_whole),)),
     ("ledger with entries leaves its list", 86, 0, ((Serving, "_empty_one", _last_of),)),

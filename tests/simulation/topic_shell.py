@@ -4,29 +4,20 @@ Requests to members are repeated until they are answered or their takeover is ov
 frame that is lost breaks the stream to its member.
 """
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, LedgerCloseAnswered, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
-from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import ProducerOpened, body_of
-from oncelog.core.formats.ledger_page import decode_page, encode_page
+from oncelog.core.formats.ledger_page import decode_page
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
-from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
-from oncelog.core.ledger.recovery import (
-    FenceMember,
-    LedgerRead,
-    LedgerWritten,
-    ReadLedger,
-    RecoveryAdd,
-    RecoveryRead,
-    WriteLedger,
-)
+from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
+from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import (
@@ -41,7 +32,6 @@ from oncelog.core.topic_events.effects import (
     LastAddConfirmed,
     LogTrimmed,
     NotifyDedupToggled,
-    ReadCursorRecord,
     ReadEntries,
     ReadEntryIds,
     ReadLedgerEnds,
@@ -54,12 +44,9 @@ from oncelog.core.topic_events.effects import (
     TopicDeposed,
     TopicEffect,
     TopicFailed,
-    WriteCursorRecord,
 )
 from oncelog.core.topic_events.events import (
     BatchesReceived,
-    CursorRecordRead,
-    CursorRecordWritten,
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
@@ -77,6 +64,7 @@ from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import AppendChanges, ChangingTopic
 from tests.simulation.ledger_lists import page_path
 from tests.simulation.member_requests import MemberRequests
+from tests.simulation.records import read_record, write_record
 from tests.simulation.topic_consumers import ShellConsumers
 
 if TYPE_CHECKING:
@@ -245,9 +233,9 @@ class TopicShell:
                 self.owner.post(1, "explains a delay", lambda: self.handle(delayed))
             case StartTopicTimer(key, after_ms):
                 self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TopicTimerFired(key)))
-            case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
-                self._read(effect)
-            case WriteTopicRecord() | WriteCursorRecord() | WriteLedger() | CreateLedger() | CloseLedger():
+            case ReadRecord():
+                read_record(self.owner.parts.store, self.owner, effect, self.handle)
+            case WriteRecord() | CreateLedger() | CloseLedger():
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
                 self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
@@ -325,29 +313,6 @@ class TopicShell:
 
     # --- the store ----------------------------------------------------------------------------------------------------
 
-    def _read(self, effect: ReadTopicRecord | ReadCursorRecord | ReadLedger) -> None:
-        store, owner = self.owner.parts.store, self.owner
-
-        def topic(data: bytes | None, version: int) -> None:
-            self.handle(TopicRecordRead(None if data is None else decode_topic(data), version))
-
-        def cursor(data: bytes | None, version: int) -> None:
-            self.handle(CursorRecordRead(None if data is None else decode_cursor(data), version))
-
-        match effect:
-            case ReadTopicRecord():
-                store.read(owner, f"topics/{self.topic_id}", topic)
-            case ReadCursorRecord():
-                store.read(owner, f"cursors/{self.topic_id}", cursor)
-            case ReadLedger(ledger_id):
-                self._read_ledger(ledger_id)
-
-    def _read_ledger(self, ledger_id: LedgerId) -> None:
-        def ledger(data: bytes | None, version: int) -> None:
-            self.handle(LedgerRead(ledger_id, None if data is None else decode_ledger(data), version))
-
-        self.owner.parts.store.read(self.owner, f"ledgers/{ledger_id}", ledger)
-
     def _read_page(self, name: LedgerId) -> None:
         def page(data: bytes | None, _version: int) -> None:
             self.owner.world.count("page read")
@@ -378,26 +343,11 @@ class TopicShell:
                 ends.append(EndOfLedger(ledger_id, metadata.end, metadata.length, self.owner.world.now))
         self.handle(LedgerEndsRead(tuple(ends)))
 
-    def _write(self, effect: WriteTopicRecord | WriteCursorRecord | WriteLedger | CreateLedger | CloseLedger) -> None:
+    def _write(self, effect: WriteRecord[Any, Any] | CreateLedger | CloseLedger) -> None:
         store, owner = self.owner.parts.store, self.owner
         match effect:
-            case WriteTopicRecord(record, version, page):
-                created = () if page is None else ((page_path(self.topic_id, page.name), encode_page(page)),)
-                owner.world.count("page written", page is not None)
-                store.write(
-                    owner, f"topics/{self.topic_id}", encode_topic(record), version,
-                    lambda status, after: self.handle(TopicRecordWritten(status, after)), created=created,
-                )  # fmt: skip
-            case WriteCursorRecord(cursor, version):
-                store.write(
-                    owner, f"cursors/{self.topic_id}", encode_cursor(cursor), version,
-                    lambda status, after: self.handle(CursorRecordWritten(status, after)),
-                )  # fmt: skip
-            case WriteLedger(ledger_id, metadata, version):
-                store.write(
-                    owner, f"ledgers/{ledger_id}", encode_ledger(metadata), version,
-                    lambda status, after: self.handle(LedgerWritten(ledger_id, status, after)),
-                )  # fmt: skip
+            case WriteRecord():
+                write_record(store, owner, effect, self.handle)
             case CreateLedger(purpose, metadata):
                 store.write(
                     owner, f"ledgers/{metadata.ledger_id}", encode_ledger(metadata), -1,

@@ -11,7 +11,7 @@ from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.node.limbo import Limbo
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.upkeep.readiness import RECORDS_AT_ONCE, REPAIR_WAIT_MS, DebtSources, StartDebt
 from oncelog.metadata_store.records.cluster_store import ClusterStore

@@ -12,7 +12,8 @@ from oncelog.core.errors import Fatal, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.records.id_claim import ABSENT_VERSION, ID_MAX, CounterRecord, IdClaim
+from oncelog.core.records.id_claim import ID_MAX, CounterRecord, IdClaim
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.core.topic_events.effects import TakeoverPhase

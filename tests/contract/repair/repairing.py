@@ -8,7 +8,7 @@ from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.repair.repair import Repair, RepairPace
 from oncelog.metadata_store.records.cluster_store import ClusterStore

@@ -14,7 +14,7 @@ from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import TopicName, parse_namespace, parse_topic
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata.coordination.topic_deletions import TopicDeletions
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata_store.records.cursor_store import CursorStore

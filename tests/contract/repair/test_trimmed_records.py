@@ -10,7 +10,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRe
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata.repair.trimmed_records import INTERVAL_MS, READS_MAX, TrimmedRecords
 from oncelog.metadata_store.records.cluster_store import ClusterStore

@@ -14,19 +14,15 @@ from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import (
     FenceMember,
-    LedgerRead,
     LedgerRecovered,
     LedgerRecovery,
-    LedgerWritten,
-    ReadLedger,
     RecoveryAdd,
     RecoveryEffect,
     RecoveryEvent,
     RecoveryFailed,
     RecoveryRead,
-    WriteLedger,
 )
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordRead, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.runtime.backoff import Backoff
 from oncelog.storage_client.storage_links import StorageLinks
@@ -92,18 +88,18 @@ async def _perform(
     effect: RecoveryEffect, records: LedgerRecords, links: StorageLinks, events: "asyncio.Queue[RecoveryEvent]"
 ) -> None:
     match effect:
-        case ReadLedger(ledger_id):
-            stored = await _read(records, ledger_id)
+        case ReadRecord(key):
+            stored = await _read(records, key.ledger_id)
             if stored is None:
-                events.put_nowait(LedgerRead(ledger_id, None, ABSENT_VERSION))
+                events.put_nowait(RecordRead(key, None, ABSENT_VERSION))
             else:
-                events.put_nowait(LedgerRead(ledger_id, stored.value, stored.version))
-        case WriteLedger(ledger_id, metadata, version):
+                events.put_nowait(RecordRead(key, stored.value, stored.version))
+        case WriteRecord(_, metadata, version):
             try:
                 written = await records.write(metadata, version=version)
-                events.put_nowait(LedgerWritten(ledger_id, written.status, written.version))
+                events.put_nowait(effect.answered(written.status, written.version))
             except StoreUnavailable:
-                events.put_nowait(LedgerWritten(ledger_id, WriteStatus.UNKNOWN, ABSENT_VERSION))
+                events.put_nowait(effect.answered(WriteStatus.UNKNOWN))
         case FenceMember(ledger_id, member):
             events.put_nowait(await links.fence(member, ledger_id))
         case RecoveryRead(ledger_id, member, first, count):

@@ -11,7 +11,8 @@ import pytest
 
 from oncelog.core.errors import OncelogError, WrongCluster
 from oncelog.core.ids import Incarnation
-from oncelog.core.records.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.records.id_claim import CounterRecord
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.joining.history_watch import HistoryWatch
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore

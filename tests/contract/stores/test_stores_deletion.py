@@ -8,7 +8,7 @@ from oncelog.core.errors import CorruptEntry, ServiceUnavailable, TopicNotFound
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore

@@ -8,7 +8,7 @@ import pytest
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.process_version import PROCESS_VERSION
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.json_records import encode_record
 from oncelog.metadata_store.records.registry import (

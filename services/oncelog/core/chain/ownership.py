@@ -28,43 +28,8 @@ from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.formats.ledger_page import ListPage, PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRecordRead:
-    """The topic record after a sync. None: there is no record."""
-
-    record: TopicRecord | None
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRecordWritten:
-    status: WriteStatus
-    version: int
-
-
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTopicRecord:
-    """Read the record after a sync. The shell retries until it has an answer."""
-
-    topic_id: TopicId
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTopicRecord:
-    """Compare-and-set of the record from `version`, attempted once. page: create it in the same transaction."""
-
-    record: TopicRecord
-    version: int
-    page: ListPage | None = None
-
 
 # --- notifications to the topic ---------------------------------------------------------------------------------------
 
@@ -115,7 +80,7 @@ class Deposed:
     reason: str
 
 
-OwnershipEffect = ReadTopicRecord | WriteTopicRecord
+OwnershipEffect = ReadRecord[TopicKey] | WriteRecord[TopicKey, TopicRecord]
 Emit = Callable[[OwnershipEffect], None]
 
 
@@ -158,11 +123,12 @@ class Ownership:
 
     def __init__(self, topic_id: TopicId, me: Incarnation, emit: Emit) -> None:
         self.topic_id = topic_id
+        self.key = TopicKey(topic_id)
         self.me = me
         self._emit = emit
         self.state = OwnershipState.UNREAD
         self.record = TopicRecord(topic_id, "")
-        self.version = -1
+        self.version = ABSENT_VERSION
         self._reading = False
         #: something happened since the read in flight began, so its response is not new enough
         self._read_again = False
@@ -191,7 +157,7 @@ class Ownership:
         if self._reading or self.state in _LOST:
             return False
         self._reading = True
-        self._emit(ReadTopicRecord(self.topic_id))
+        self._emit(ReadRecord(self.key))
         return True
 
     def suspect(self) -> None:
@@ -245,14 +211,14 @@ class Ownership:
             self._writing = self.record.without_first_acks(following.trim_acks)
         else:
             return
-        self._emit(WriteTopicRecord(self._writing, self.version, page))
+        self._emit(WriteRecord(self.key, self._writing, self.version, page))
 
-    def record_read(self, event: TopicRecordRead) -> Owned | OwnershipConfirmed | Deposed | None:
+    def record_read(self, event: RecordRead[TopicKey, TopicRecord]) -> Owned | OwnershipConfirmed | Deposed | None:
         """Decide from the record that was read."""
         self._reading = False
         if self.state in _LOST:
             return None
-        record = event.record
+        record = event.value
         if record is None:
             return self._depose("it was deleted", OwnershipState.DELETED)
         if record.owner != self.me or (self.state is not OwnershipState.UNREAD and record.owner_epoch != self.epoch):
@@ -272,7 +238,9 @@ class Ownership:
         self._next = _PendingWrites()
         return Owned()
 
-    def record_written(self, event: TopicRecordWritten) -> Linked | AcksLinked | Paged | Trimmed | None:
+    def record_written(
+        self, event: RecordWritten[TopicKey, TopicRecord]
+    ) -> Linked | AcksLinked | Paged | Trimmed | None:
         """Take the response to the write in flight."""
         written, self._writing = self._writing, None
         if written is None or self.state in _LOST:

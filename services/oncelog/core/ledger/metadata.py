@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.record_fields import flag, number, pairs, parse_json, text, texts
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.records.records import RecordKey
 
 FORMAT = 1
 
@@ -39,6 +40,13 @@ class EntryRange(NamedTuple):
 
     first: EntryId
     last: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKey(RecordKey["LedgerMetadata"]):
+    """The record of a ledger."""
+
+    ledger_id: LedgerId
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,15 @@ Source: BookKeeper's LedgerRecoveryOp without ensemble changes; its issues 2614 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.quorum import coverage, fence_suffices
 from oncelog.core.ledger.recovery_range import MemberAnswers, RecoveryProblem, RecoveryRange
+from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
 #: Entries per request. The tail after LAC is at most the writer's window of unacknowledged entries.
@@ -51,24 +52,6 @@ RANGE_ENTRIES = 64
 @dataclass(frozen=True, slots=True)
 class RecoveryStarted:
     ledger_id: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRead:
-    """The response to ReadLedger, read after a sync. metadata None: there is no such record."""
-
-    ledger_id: LedgerId
-    metadata: LedgerMetadata | None
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerWritten:
-    """The response to WriteLedger. version: the record's new version, valid when OK."""
-
-    ledger_id: LedgerId
-    status: WriteStatus
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,28 +97,11 @@ class MemberErased:
     member: Incarnation
 
 
-RecoveryEvent = (
-    RecoveryStarted | LedgerRead | LedgerWritten | MemberFenced | RecoveryReadAnswered | RecoveryAdded | MemberErased
-)
+LedgerRecordEvent = RecordRead[LedgerKey, LedgerMetadata] | RecordWritten[LedgerKey, LedgerMetadata]
+RecoveryEvent = RecoveryStarted | LedgerRecordEvent | MemberFenced | RecoveryReadAnswered | RecoveryAdded | MemberErased
 
 
 # --- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLedger:
-    """Read the ledger's record, after a sync."""
-
-    ledger_id: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class WriteLedger:
-    """Compare-and-set of the ledger's record, from `version`."""
-
-    ledger_id: LedgerId
-    metadata: LedgerMetadata
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +151,18 @@ class RecoveryFailed:
     members: MemberAnswers = ()
 
 
-RecoveryEffect = ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd | LedgerRecovered | RecoveryFailed
+LedgerRecordEffect = ReadRecord[LedgerKey] | WriteRecord[LedgerKey, LedgerMetadata]
+RecoveryEffect = LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd | LedgerRecovered | RecoveryFailed
+
+
+class _OfLedger(Protocol):
+    @property
+    def ledger_id(self) -> LedgerId: ...
+
+
+def ledger_of(event: LedgerRecordEvent | _OfLedger) -> LedgerId:
+    """The ledger that an event is about."""
+    return event.key.ledger_id if isinstance(event, RecordRead | RecordWritten) else event.ledger_id
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
@@ -214,6 +191,7 @@ class LedgerRecovery:
 
     def __init__(self, ledger_id: LedgerId, checksum: Checksum, *, range_entries: int = RANGE_ENTRIES) -> None:
         self.ledger_id = ledger_id
+        self._key = LedgerKey(ledger_id)
         self.phase = RecoveryPhase.NEW
         self._checksum = checksum
         self._range_entries = range_entries
@@ -236,14 +214,14 @@ class LedgerRecovery:
 
     def handle(self, event: RecoveryEvent) -> list[RecoveryEffect]:
         """Take one event. Late, foreign and repeated events change nothing."""
-        if event.ledger_id != self.ledger_id or self.phase in _ENDED:
+        if ledger_of(event) != self.ledger_id or self.phase in _ENDED:
             return []
         match event:
             case RecoveryStarted():
                 return self._look(RecoveryPhase.LOOKING) if self.phase is RecoveryPhase.NEW else []
-            case LedgerRead():
+            case RecordRead():
                 return self._ledger_read(event) if self.phase in _READING else self._read_again(event)
-            case LedgerWritten():
+            case RecordWritten():
                 return self._ledger_written(event) if self.phase in _WRITING else []
             case MemberFenced():
                 return self._member_fenced(event) if self.phase is RecoveryPhase.FENCING else []
@@ -252,7 +230,7 @@ class LedgerRecovery:
             case RecoveryAdded():
                 return self._added(event) if self.phase is RecoveryPhase.COPYING else []
             case MemberErased():
-                return [ReadLedger(self.ledger_id)] if self.phase in _ASKING else []
+                return [ReadRecord(self._key)] if self.phase in _ASKING else []
             case _:
                 assert_never(event)
 
@@ -260,10 +238,10 @@ class LedgerRecovery:
 
     def _look(self, phase: RecoveryPhase) -> list[RecoveryEffect]:
         self.phase = phase
-        return [ReadLedger(self.ledger_id)]
+        return [ReadRecord(self._key)]
 
-    def _ledger_read(self, event: LedgerRead) -> list[RecoveryEffect]:
-        metadata = event.metadata
+    def _ledger_read(self, event: RecordRead[LedgerKey, LedgerMetadata]) -> list[RecoveryEffect]:
+        metadata = event.value
         if metadata is None:
             return self._fail(f"ledger {self.ledger_id} has no record")
         self._version = event.version
@@ -277,11 +255,11 @@ class LedgerRecovery:
         if metadata.state is LedgerState.IN_RECOVERY:
             return self._fence()
         self.phase = RecoveryPhase.MARKING
-        return [WriteLedger(self.ledger_id, metadata.in_recovery(), event.version)]
+        return [WriteRecord(self._key, metadata.in_recovery(), event.version)]
 
-    def _read_again(self, event: LedgerRead) -> list[RecoveryEffect]:
+    def _read_again(self, event: RecordRead[LedgerKey, LedgerMetadata]) -> list[RecoveryEffect]:
         """The response to a read beside the requests to members. CLOSED is final, whenever it was read."""
-        metadata = event.metadata
+        metadata = event.value
         if self.phase not in _ASKING or metadata is None:
             return []
         if metadata.state is LedgerState.CLOSED:
@@ -294,9 +272,9 @@ class LedgerRecovery:
 
     def look(self) -> list[RecoveryEffect]:
         """Read the record again, because members do not answer: an operator may have ended the ledger."""
-        return [ReadLedger(self.ledger_id)] if self.phase in _ASKING else []
+        return [ReadRecord(self._key)] if self.phase in _ASKING else []
 
-    def _ledger_written(self, event: LedgerWritten) -> list[RecoveryEffect]:
+    def _ledger_written(self, event: RecordWritten[LedgerKey, LedgerMetadata]) -> list[RecoveryEffect]:
         marking = self.phase is RecoveryPhase.MARKING
         if event.status is not WriteStatus.OK:
             return self._look(RecoveryPhase.LOOKING if marking else RecoveryPhase.REREADING)
@@ -313,7 +291,7 @@ class LedgerRecovery:
         self.phase = RecoveryPhase.CLOSING
         self._metadata = metadata
         self._range = None
-        return [WriteLedger(self.ledger_id, self._closed(metadata), self._version)]
+        return [WriteRecord(self._key, self._closed(metadata), self._version)]
 
     def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata:
         end, length = self._tail

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
 
-from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.records.records import ReadRecord, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.rendezvous import ranked
 
@@ -83,7 +83,7 @@ class UnloadRequested:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecordRead:
-    """The response to ReadTopicRecord, with the owners as seen when it arrived."""
+    """The response to ReadRecord, with the owners as seen when it arrived."""
 
     topic_id: TopicId
     record: TopicRecord | None
@@ -94,7 +94,7 @@ class PlacementRecordRead:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecordWritten:
-    """The response to WriteTopicRecord."""
+    """The response to WriteRecord."""
 
     topic_id: TopicId
     status: WriteStatus
@@ -140,7 +140,9 @@ class TopicMissing:
     topic_id: TopicId
 
 
-PlacementEffect = ReadTopicRecord | WriteTopicRecord | TopicPlaced | NotifyOwner | NoOwnerLive | TopicMissing
+PlacementEffect = (
+    ReadRecord[TopicKey] | WriteRecord[TopicKey, TopicRecord] | TopicPlaced | NotifyOwner | NoOwnerLive | TopicMissing
+)
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ class TopicPlacement:
 
     def _look(self) -> list[PlacementEffect]:
         self.state = PlacementState.READING
-        return [ReadTopicRecord(self.topic_id)]
+        return [ReadRecord(TopicKey(self.topic_id))]
 
     def _record_read(self, event: PlacementRecordRead) -> list[PlacementEffect]:
         record = event.record
@@ -205,7 +207,7 @@ class TopicPlacement:
         self.state = PlacementState.WRITING
         self._wrote = True
         self._attempt = record.placed_on(pick)
-        return [WriteTopicRecord(self._attempt, event.version)]
+        return [WriteRecord(TopicKey(self.topic_id), self._attempt, event.version)]
 
     def _see(self, record: TopicRecord, now_ms: int) -> None:
         """A takeover by any replica begins the back-off; a first placement does not."""

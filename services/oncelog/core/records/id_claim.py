@@ -31,8 +31,6 @@ from oncelog.core.records.status import WriteStatus
 FORMAT = 1
 FIRST_ID = 1
 ID_MAX = 2**63 - 1
-#: The version of a record that does not exist: a write from this version creates it.
-ABSENT_VERSION = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from dataclasses import replace
 from enum import Enum
 
 from oncelog.core.formats.topic_record import CursorRecord
-from oncelog.core.ids import LedgerId, OwnerEpoch
-from oncelog.core.ledger.recovery import LedgerRead, ReadLedger
+from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.records.records import ABSENT_VERSION, CursorKey, ReadRecord, RecordRead, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.snapshot_writer import LoadedSnapshot
-from oncelog.core.topic_events.effects import ReadCursorRecord, Step, TakeoverFailed, WriteCursorRecord
-from oncelog.core.topic_events.events import CursorRecordRead, CursorRecordWritten
+from oncelog.core.topic_events.effects import Step, TakeoverFailed
 
 
 class ClaimStep(Enum):
@@ -32,40 +32,41 @@ class ClaimStep(Enum):
 class CursorClaim:
     """The cursor of one takeover. record, version: as read or written last."""
 
-    def __init__(self, step: Step, owner_epoch: OwnerEpoch) -> None:
+    def __init__(self, step: Step, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
         self._step = step
+        self._key = CursorKey(topic_id)
         self.step = ClaimStep.READING
         self.record = CursorRecord(owner_epoch)
-        self.version = -1
+        self.version = ABSENT_VERSION
         #: the snapshot that the takeover began from
         self.loaded: LoadedSnapshot | None = None
         self._owner_epoch = owner_epoch
         self._log_fenced = False
         #: the cursor's last ledger, whose record was requested early, and the response
         self._requested: LedgerId | None = None
-        self.last: LedgerRead | None = None
+        self.last: RecordRead[LedgerKey, LedgerMetadata] | None = None
 
     def read(self) -> None:
         """Read the record. What was read before is out of date."""
         self.step = ClaimStep.READING
-        self._step.emit(ReadCursorRecord())
+        self._step.emit(ReadRecord(self._key))
 
     def log_fenced(self) -> TakeoverFailed | None:
         """Claim the record that was read, or that will be read."""
         self._log_fenced = True
         return self._claim() if self.step is ClaimStep.READ else None
 
-    def record_read(self, event: CursorRecordRead) -> TakeoverFailed | None:
+    def record_read(self, event: RecordRead[CursorKey, CursorRecord]) -> TakeoverFailed | None:
         if self.step is not ClaimStep.READING:
             return None
         self.step = ClaimStep.READ
-        self.record = event.record if event.record is not None else CursorRecord(OwnerEpoch(0))
-        self.version = event.version if event.record is not None else -1
+        self.record = event.value if event.value is not None else CursorRecord(OwnerEpoch(0))
+        self.version = event.version
         if self._log_fenced:
             return self._claim()
         if self.record.ledgers:
             self._requested = self.record.ledgers[-1].ledger_id
-            self._step.emit(ReadLedger(self._requested))
+            self._step.emit(ReadRecord(LedgerKey(self._requested)))
         return None
 
     def _claim(self) -> TakeoverFailed | None:
@@ -77,10 +78,10 @@ class CursorClaim:
         else:
             self.record = replace(self.record, owner_epoch=mine)
             self.step = ClaimStep.CLAIMING
-            self._step.emit(WriteCursorRecord(self.record, self.version))
+            self._step.emit(WriteRecord(self._key, self.record, self.version))
         return None
 
-    def record_written(self, event: CursorRecordWritten) -> None:
+    def record_written(self, event: RecordWritten[CursorKey, CursorRecord]) -> None:
         """Answers to writes from before this takeover are late, and no claim."""
         if self.step is not ClaimStep.CLAIMING:
             return
@@ -94,6 +95,6 @@ class CursorClaim:
         """Whether this ledger's record was requested early: the response is `last`, or under way."""
         return self._requested == ledger_id
 
-    def ledger_read(self, event: LedgerRead) -> None:
-        if self.requested(event.ledger_id):
+    def ledger_read(self, event: RecordRead[LedgerKey, LedgerMetadata]) -> None:
+        if self.requested(event.key.ledger_id):
             self.last = event

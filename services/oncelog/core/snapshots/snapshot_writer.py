@@ -37,12 +37,12 @@ from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
+from oncelog.core.records.records import CursorKey, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.ack_snapshot import encode_subscriptions
 from oncelog.core.snapshots.dedup_encoder import STEP_PRODUCERS, SnapshotEncoder
 from oncelog.core.snapshots.dedup_format import SnapshotManifest, encode_manifest
-from oncelog.core.topic_events.effects import SnapshotTaken, Step, WriteCursorRecord
-from oncelog.core.topic_events.events import CursorRecordWritten
+from oncelog.core.topic_events.effects import SnapshotTaken, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,9 +367,10 @@ class DedupCursor:
     def link_ledger(self, ledger_id: LedgerId) -> None:
         """The next cursor ledger is ready: name it in the record."""
         self._linking = self.record_with(ledger_id)
-        self._step.emit(WriteCursorRecord(self._linking, self._record_version))
+        key = CursorKey(self.ledgers.settings.topic_id)
+        self._step.emit(WriteRecord(key, self._linking, self._record_version))
 
-    def record_written(self, event: CursorRecordWritten) -> None:
+    def record_written(self, event: RecordWritten[CursorKey, CursorRecord]) -> None:
         """Take the answer to the link of a cursor ledger: the base goes into it, with the state as it is by now."""
         if self._linking is None:
             return

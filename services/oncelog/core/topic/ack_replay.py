@@ -25,26 +25,25 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, decode_given_up
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
-    LedgerRead,
+    LedgerRecordEvent,
     LedgerRecovered,
     LedgerRecovery,
-    LedgerWritten,
     MemberErased,
     MemberFenced,
-    ReadLedger,
     RecoveryAdded,
     RecoveryEffect,
     RecoveryFailed,
     RecoveryReadAnswered,
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
+from oncelog.core.records.records import ReadRecord, RecordRead
 from oncelog.core.topic_events.effects import ReadEntries, Step, TakeoverFailed
 from oncelog.core.topic_events.events import EntriesRead, EntriesUnavailable, EntryUnreadable
 
 AckReplayEvent = (
-    LedgerRead | LedgerWritten | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded | EntriesRead
+    LedgerRecordEvent | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded | EntriesRead
     | EntriesUnavailable | EntryUnreadable
 )  # fmt: skip
 
@@ -146,7 +145,7 @@ class AckReplay:
                 self._entries_unavailable(event)
             case EntryUnreadable():
                 self._unreadable(event)
-            case LedgerRead() if self._recovery is None:
+            case RecordRead() if self._recovery is None:
                 self._ledger_read(event)
             case _:
                 if self._recovery is not None:
@@ -179,15 +178,16 @@ class AckReplay:
         elif self.end is not None and self.end.ledger_id == self._ledgers[-1]:
             self._replay_ledger(self.end)
         else:
-            self._step.emit(ReadLedger(self._ledgers[-1]))
+            self._step.emit(ReadRecord(LedgerKey(self._ledgers[-1])))
 
-    def _ledger_read(self, event: LedgerRead) -> None:
-        if self._reading is not None or not self._ledgers or event.ledger_id != self._ledgers[-1]:
+    def _ledger_read(self, event: RecordRead[LedgerKey, LedgerMetadata]) -> None:
+        ledger_id = event.key.ledger_id
+        if self._reading is not None or not self._ledgers or ledger_id != self._ledgers[-1]:
             return
-        if event.metadata is None:
-            self._fail(TakeoverFailed(f"ledger {event.ledger_id} is in the topic's ack chain and has no record"))
+        if event.value is None:
+            self._fail(TakeoverFailed(f"ledger {ledger_id} is in the topic's ack chain and has no record"))
         else:
-            self._replay_ledger(event.metadata)
+            self._replay_ledger(event.value)
 
     def _replay_ledger(self, metadata: LedgerMetadata) -> None:
         if metadata.state is not LedgerState.CLOSED:

@@ -34,20 +34,14 @@ from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind, GivenUp, body_of, decode_entry, decode_given_up, peek_header
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger.recovery import (
-    LedgerRead,
-    LedgerRecovered,
-    LedgerRecovery,
-    ReadLedger,
-    RecoveryEffect,
-    RecoveryFailed,
-)
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
+from oncelog.core.ledger.recovery import LedgerRecovered, LedgerRecovery, RecoveryEffect, RecoveryFailed, ledger_of
 from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
+from oncelog.core.records.records import CursorKey, ReadRecord, RecordRead, RecordWritten
 from oncelog.core.snapshots.ack_snapshot import restore_subscriptions
 from oncelog.core.snapshots.cursor_claim import ClaimStep, CursorClaim
 from oncelog.core.snapshots.dedup_format import SnapshotReader
@@ -64,8 +58,6 @@ from oncelog.core.topic_events.effects import (
     TakeoverPhaseEnded,
 )
 from oncelog.core.topic_events.events import (
-    CursorRecordRead,
-    CursorRecordWritten,
     EntriesRead,
     EntriesUnavailable,
     EntryUnreadable,
@@ -115,7 +107,7 @@ class Takeover:
         self._began_ms, self._cursor_timeout_ms_max = step.now_ms, cursor_timeout_ms_max
         self.state = TakeoverState.LOG
         self.checksum = checksum
-        self.cursor = CursorClaim(step, record.owner_epoch)
+        self.cursor = CursorClaim(step, record.topic_id, record.owner_epoch)
         self.fold = DedupState(recent_bytes_max)
         self.acks = AckReplay(
             step, record, checksum, fenced=self._chain_fenced, replayed=self._chain_replayed, failed=self._fail
@@ -165,26 +157,19 @@ class Takeover:
         if isinstance(event, LedgerPageRead):
             self._page_read(event)
             return
-        if not isinstance(event, TopicTimerFired | CursorRecordRead | CursorRecordWritten) and self.acks.owns(
-            event.ledger_id
-        ):
+        if not isinstance(event, TopicTimerFired) and self.acks.owns(ledger_of(event)):
             self.acks.handle(event)
             return
         match event:
             case TopicTimerFired():
                 self._timer_fired(event.key)
-            case CursorRecordRead():
-                self._claim_step(self.cursor.record_read(event))
-            case CursorRecordWritten():
-                self.cursor.record_written(event)
-                self._claim_step(None)
             case EntriesRead():
                 self._entries_read(event)
             case EntriesUnavailable():
                 self._entries_unavailable(event)
             case EntryUnreadable():
                 self._unreadable(event)
-            case LedgerRead() if self._recovery is None or self._recovery.ledger_id != event.ledger_id:
+            case RecordRead() if self._recovery is None or self._recovery.ledger_id != event.key.ledger_id:
                 self._ledger_read(event)
             case _:
                 if self._recovery is not None:
@@ -264,6 +249,13 @@ class Takeover:
 
     # --- load snapshot ------------------------------------------------------------------------------------------------
 
+    def cursor_read(self, event: RecordRead[CursorKey, CursorRecord]) -> None:
+        self._claim_step(self.cursor.record_read(event))
+
+    def cursor_written(self, event: RecordWritten[CursorKey, CursorRecord]) -> None:
+        self.cursor.record_written(event)
+        self._claim_step(None)
+
     def _claim_step(self, failure: TakeoverFailed | None) -> None:
         if failure is not None:
             self._fail(failure)
@@ -290,7 +282,7 @@ class Takeover:
         self._recovery = None
         self.state = TakeoverState.SNAPSHOT
         if self._ledgers:
-            self._step.emit(ReadLedger(self._ledgers[-1]))
+            self._step.emit(ReadRecord(LedgerKey(self._ledgers[-1])))
         else:
             self._replay()
 
@@ -375,7 +367,7 @@ class Takeover:
         elif self._log_end is not None and self._log_end.ledger_id == following.ledger_id:
             self._replay_ledger(self._log_end, following)
         else:
-            self._step.emit(ReadLedger(following.ledger_id))
+            self._step.emit(ReadRecord(LedgerKey(following.ledger_id)))
 
     def _chain_replayed(self) -> None:
         """End when both chains are folded."""
@@ -392,23 +384,23 @@ class Takeover:
             )
         )  # fmt: skip
 
-    def _ledger_read(self, event: LedgerRead) -> None:
+    def _ledger_read(self, event: RecordRead[LedgerKey, LedgerMetadata]) -> None:
         """A record that no recovery requested."""
         if self.state in (TakeoverState.LOG, TakeoverState.CLAIM):
             self.cursor.ledger_read(event)
             return
-        metadata, following = event.metadata, self._list.next
+        ledger_id, metadata, following = event.key.ledger_id, event.value, self._list.next
         if self._reading is not None:
             return
-        if self.state is TakeoverState.SNAPSHOT and self._ledgers and event.ledger_id == self._ledgers[-1]:
+        if self.state is TakeoverState.SNAPSHOT and self._ledgers and ledger_id == self._ledgers[-1]:
             self._ledgers.pop()
             if metadata is None or metadata.state is not LedgerState.CLOSED:
                 self._next_cursor_ledger()
             else:
                 self._read_snapshot(metadata)
-        elif self.state is TakeoverState.REPLAY and following is not None and event.ledger_id == following.ledger_id:
+        elif self.state is TakeoverState.REPLAY and following is not None and ledger_id == following.ledger_id:
             if metadata is None:
-                self._fail(f"ledger {event.ledger_id} is in the topic's list and has no record")
+                self._fail(f"ledger {ledger_id} is in the topic's list and has no record")
             else:
                 self._replay_ledger(metadata, following)
 

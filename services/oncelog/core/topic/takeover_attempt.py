@@ -4,26 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from oncelog.core.chain.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
-from oncelog.core.ledger.recovery import (
-    LedgerRead,
-    LedgerWritten,
-    MemberErased,
-    MemberFenced,
-    RecoveryAdded,
-    RecoveryReadAnswered,
-)
+from oncelog.core.ledger.metadata import LedgerKey
+from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.core.records.records import CursorKey, Kind, RecordRead, RecordWritten
 from oncelog.core.topic.takeover import Takeover
-from oncelog.core.topic_events.events import (
-    CursorRecordRead,
-    CursorRecordWritten,
-    EntriesRead,
-    EntriesUnavailable,
-    EntryUnreadable,
-    LedgerPageRead,
-)
+from oncelog.core.topic_events.events import EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerPageRead
 
-#: {type of an event: what handles it}
-Handlers = dict[type, Callable[[Any], None]]
+#: {kind of an event (`kind_of`): what handles it}
+Handlers = dict[Kind, Callable[[Any], None]]
 
 
 class TakeoverAttempt:
@@ -35,12 +23,14 @@ class TakeoverAttempt:
         self.handlers: Handlers = {
             LedgerIdClaimed: self._id_claimed,
             LedgerCreated: self._created,
+            (RecordRead, CursorKey): takeover.cursor_read,
+            (RecordWritten, CursorKey): takeover.cursor_written,
         }
-        for event in (
-            CursorRecordRead, CursorRecordWritten, EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerRead,
-            LedgerPageRead, LedgerWritten, MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
-        ):  # fmt: skip
-            self.handlers[event] = takeover.handle
+        of_ledgers: tuple[Kind, ...] = (
+            EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerPageRead, (RecordRead, LedgerKey),
+            (RecordWritten, LedgerKey), MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
+        )  # fmt: skip
+        self.handlers |= dict.fromkeys(of_ledgers, takeover.handle)
 
     def _id_claimed(self, event: LedgerIdClaimed) -> None:
         if event.purpose is LedgerPurpose.LOG:

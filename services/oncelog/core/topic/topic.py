@@ -32,8 +32,6 @@ from oncelog.core.chain.ownership import (
     Ownership,
     OwnershipConfirmed,
     Paged,
-    TopicRecordRead,
-    TopicRecordWritten,
     Trimmed,
 )
 from oncelog.core.delivery.events import (
@@ -48,13 +46,14 @@ from oncelog.core.delivery.events import (
 from oncelog.core.errors import OncelogError, SessionEnded, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES
+from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES, TopicRecord
 from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
+from oncelog.core.records.records import CursorKey, RecordRead, RecordWritten, TopicKey, kind_of
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
@@ -80,7 +79,6 @@ from oncelog.core.topic_events.effects import (
 from oncelog.core.topic_events.events import (
     BatchesReceived,
     ClockChecked,
-    CursorRecordWritten,
     DedupToggled,
     DrainRequested,
     EntryIdsRead,
@@ -134,7 +132,7 @@ def _handlers_of(serving: Serving) -> Handlers:
         LedgerIdClaimed: serving.ledger_id_claimed,
         LedgerCreated: serving.ledger_created,
         LedgerCloseAnswered: serving.close_answered,
-        CursorRecordWritten: serving.cursor.record_written,
+        (RecordWritten, CursorKey): serving.cursor.record_written,
         TrimRequested: serving.space.trim,
         TruncateRequested: serving.space.truncate,
         LedgerEndsRead: serving.space.ledger_ends_read,
@@ -182,8 +180,8 @@ class Topic:
         #: of every phase but the ends
         self._always: Handlers = {
             TopicAssigned: self._assigned,
-            TopicRecordRead: self._record_read,
-            TopicRecordWritten: self._record_written,
+            (RecordRead, TopicKey): self._record_read,
+            (RecordWritten, TopicKey): self._record_written,
             StorageNodesUpdated: self._nodes_updated,
             HigherEpochReported: self._higher_epoch_reported,
             DedupToggled: self._dedup_toggled,
@@ -203,7 +201,7 @@ class Topic:
         """Take one event and return what to do; an event that came too late is ignored."""
         step = self._step
         step.now_ms = now_ms
-        handler = self._handlers.get(type(event))
+        handler = self._handlers.get(kind_of(event))
         if handler is not None:
             if not isinstance(event, TopicTimerFired):
                 self._ticks.wake()
@@ -225,7 +223,7 @@ class Topic:
             self._ticks.begin()
         self.ownership.read()
 
-    def _record_read(self, event: TopicRecordRead) -> None:
+    def _record_read(self, event: RecordRead[TopicKey, TopicRecord]) -> None:
         match self.ownership.record_read(event):
             case Owned():
                 self._owned()
@@ -235,7 +233,7 @@ class Topic:
             case Deposed(reason):
                 self._end(Phase.DEPOSED, reason)
 
-    def _record_written(self, event: TopicRecordWritten) -> None:
+    def _record_written(self, event: RecordWritten[TopicKey, TopicRecord]) -> None:
         match self.ownership.record_written(event):
             case Linked(_, instead) if self.serving is not None:
                 self._linked(self.serving, instead)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from oncelog.core.chain.managed_ledger import LedgerEffect
-from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
+from oncelog.core.chain.ownership import OwnershipEffect
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import LogHole, OncelogError
 from oncelog.core.formats.opening import Granted
@@ -16,8 +16,9 @@ from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.topic_record import CursorRecord
 from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryAdd, RecoveryRead, WriteLedger
+from oncelog.core.ledger.recovery import FenceMember, LedgerRecordEffect, RecoveryAdd, RecoveryRead
 from oncelog.core.ledger.recovery_range import MemberAnswers
+from oncelog.core.records.records import CursorKey, ReadRecord, WriteRecord
 
 # --- producers --------------------------------------------------------------------------------------------------------
 
@@ -84,19 +85,6 @@ class LastAddConfirmed:
     """Readers may go up to `position`."""
 
     position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class ReadCursorRecord:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class WriteCursorRecord:
-    """version -1: create."""
-
-    record: CursorRecord
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +242,10 @@ class TopicClosed:
 
 TopicEffect = (
     AnswerBatches | EndSession | ReadEntryIds | AnswerOpen | AllocateProducerId | ExplainDelay | NotifyDedupToggled
-    | LastAddConfirmed | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries
-    | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord
-    | WriteTopicRecord | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
-    | ConsumerEffect | ReadLedgerEnds | ReadLedgerPage | CheckPageSupport | DeletePages | CheckClock | AnswerTruncate
+    | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey] | WriteRecord[CursorKey, CursorRecord] | SnapshotTaken
+    | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed
+    | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd | ConsumerEffect
+    | ReadLedgerEnds | ReadLedgerPage | CheckPageSupport | DeletePages | CheckClock | AnswerTruncate
     | LogTrimmed
 )  # fmt: skip
 

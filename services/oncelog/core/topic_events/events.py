@@ -4,18 +4,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.chain.managed_ledger import LedgerEvent
-from oncelog.core.chain.ownership import TopicRecordRead, TopicRecordWritten
 from oncelog.core.delivery.events import ConsumerEvent
 from oncelog.core.errors import OncelogError, Retriable, UnreadableEntry
 from oncelog.core.formats.batch import BatchHeader, Buffer
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import CursorRecord
+from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.recovery import (
-    LedgerRead,
-    LedgerWritten,
+    LedgerRecordEvent,
     MemberErased,
     MemberFenced,
     RecoveryAdded,
@@ -23,7 +21,7 @@ from oncelog.core.ledger.recovery import (
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.records.status import WriteStatus
+from oncelog.core.records.records import CursorKey, RecordRead, RecordWritten, TopicKey
 
 # --- producers --------------------------------------------------------------------------------------------------------
 
@@ -151,20 +149,6 @@ class TopicTimerFired:
 # --- answers of ZooKeeper and storage nodes ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CursorRecordRead:
-    """The dedup cursor's record after a sync; None: there is none. version: of the znode."""
-
-    record: CursorRecord | None
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class CursorRecordWritten:
-    status: WriteStatus
-    version: int
-
-
 class EndOfLedger(NamedTuple):
     """The end of a CLOSED ledger. length: body bytes. appended_ms: append time of the last entry; 0 without one."""
 
@@ -238,14 +222,16 @@ class EntriesUnavailable:
 
 
 TakeoverEvent = (
-    CursorRecordRead | CursorRecordWritten | EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerRead
-    | LedgerPageRead | LedgerWritten | MemberErased | MemberFenced | RecoveryReadAnswered | RecoveryAdded
-    | TopicTimerFired
+    EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerPageRead | LedgerRecordEvent | MemberErased
+    | MemberFenced | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
 )  # fmt: skip
+
+TopicRecordEvent = RecordRead[TopicKey, TopicRecord] | RecordWritten[TopicKey, TopicRecord]
+CursorRecordEvent = RecordRead[CursorKey, CursorRecord] | RecordWritten[CursorKey, CursorRecord]
 
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
-    | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordRead | TopicRecordWritten | HigherEpochReported
+    | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | HigherEpochReported
     | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | PageSupportChecked | ClockChecked
     | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
 )  # fmt: skip

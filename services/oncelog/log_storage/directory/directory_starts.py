@@ -26,7 +26,7 @@ from oncelog.core.errors import CorruptEntry, StorageDirectoryRefused, StoreUnav
 from oncelog.core.ids import Incarnation
 from oncelog.core.node import starts
 from oncelog.core.node.starts import RESTORED, JournalEnd, LastStart, StorageEnd
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.directory.identity import write_durably
 from oncelog.metadata_store.records.registry import Registry

@@ -22,7 +22,7 @@ from pathlib import Path
 from oncelog.core.errors import NotFound, StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.node.starts import is_newer
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import RESTORE, ClusterRecord, ClusterStore
 from oncelog.metadata_store.records.registry import Decommission, LiveStorageNode, Registry, StorageCookie

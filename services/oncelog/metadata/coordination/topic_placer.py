@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from oncelog.core.chain.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import TopicId
@@ -28,6 +27,7 @@ from oncelog.core.placement.topic_placement import (
     TopicPlacement,
     UnloadRequested,
 )
+from oncelog.core.records.records import ReadRecord, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.coordination.owners import Owners, Start
 from oncelog.metadata_store.records.topic_store import TopicStore
@@ -110,9 +110,9 @@ class TopicPlacer:
 
     async def _perform(self, effect: PlacementEffect) -> None:
         match effect:
-            case ReadTopicRecord():
+            case ReadRecord():
                 self._effects.extend(self._core.handle(await self._read()))
-            case WriteTopicRecord():
+            case WriteRecord():
                 written = await self._write(effect)
                 event = PlacementRecordWritten(self._topic_id, written.status, written.version, now_ms())
                 self._effects.extend(self._core.handle(event))
@@ -145,8 +145,8 @@ class TopicPlacer:
             record, version = (None, -1) if stored is None else stored
             return PlacementRecordRead(self._topic_id, record, version, owners.seen_for(owner), now_ms())
 
-    async def _write(self, effect: WriteTopicRecord) -> WriteResult:
-        record = effect.record
+    async def _write(self, effect: WriteRecord[TopicKey, TopicRecord]) -> WriteResult:
+        record = effect.value
         try:
             written = await self._parts.topics.write(record, version=effect.version)
         except StoreUnavailable:

@@ -13,7 +13,7 @@ from uuid import uuid4
 from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, RecordDataset, RefuseKeys, check_dataset
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.keys.idempotency_backend import Guard, KeyReply, KeyServer, Lease
 from oncelog.metadata_store.records.json_records import decode_record, encode_record

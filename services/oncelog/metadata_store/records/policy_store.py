@@ -20,7 +20,7 @@ from oncelog.core.access import Caller, Right, require
 from oncelog.core.errors import NamespaceNotFound, PreconditionFailed, StoreUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.policies import (
     EffectivePolicies,

@@ -16,7 +16,7 @@ from oncelog.core.formats.record_fields import flag, number, numbers_by_name, te
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import JournalEnd, StorageEnd
 from oncelog.core.process_version import PROCESS_VERSION
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
 from oncelog.metadata_store.session import paths

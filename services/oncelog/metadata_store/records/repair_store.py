@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 
 from oncelog.core.formats.record_fields import number, text
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession, create_or_write

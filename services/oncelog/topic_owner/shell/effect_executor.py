@@ -20,7 +20,6 @@ from oncelog.core.chain.next_ledger import (
     LedgerCreated,
     LedgerIdClaimed,
 )
-from oncelog.core.chain.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
@@ -36,34 +35,29 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.recovery import (
-    FenceMember,
-    LedgerRead,
-    LedgerWritten,
-    ReadLedger,
-    RecoveryAdd,
-    RecoveryRead,
-    WriteLedger,
-)
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.ack_state_limit import PausePolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.records.id_claim import ABSENT_VERSION
+from oncelog.core.records.records import (
+    ABSENT_VERSION,
+    CursorKey,
+    ReadRecord,
+    RecordRead,
+    TopicKey,
+    WriteRecord,
+)
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic_events.effects import (
     AllocateProducerId,
     CheckPageSupport,
     DeletePages,
-    ReadCursorRecord,
     ReadEntries,
     ReadLedgerPage,
     TopicEffect,
-    WriteCursorRecord,
 )
 from oncelog.core.topic_events.events import (
-    CursorRecordRead,
-    CursorRecordWritten,
     DedupToggled,
     EntriesRead,
     EntriesUnavailable,
@@ -138,12 +132,8 @@ class EffectExecutor:
         self._follows_policies = False
         #: {type of an effect: what performs it}
         self.performers: dict[type, Callable[[Any], None]] = {
-            ReadTopicRecord: partial(self._begin, self._read_topic_record),
-            WriteTopicRecord: partial(self._begin, self._write_topic_record),
-            ReadCursorRecord: partial(self._begin, self._read_cursor_record),
-            WriteCursorRecord: partial(self._begin, self._write_cursor_record),
-            ReadLedger: partial(self._begin, self._read_ledger),
-            WriteLedger: partial(self._begin, self._write_ledger),
+            ReadRecord: partial(self._begin, self._read_record),
+            WriteRecord: partial(self._begin, self._write_record),
             ClaimLedgerId: partial(self._begin, self._claim_ledger_id),
             CreateLedger: partial(self._begin, self._create_ledger),
             CloseLedger: partial(self._begin, self._close_ledger),
@@ -326,20 +316,20 @@ class EffectExecutor:
         except (StoreUnavailable, CorruptEntry) as error:
             logger.warning("trimmed pages of topic %s stay until the next trim: %s", self.topic_id, error.message)
 
-    async def _read_topic_record(self, _effect: ReadTopicRecord) -> None:
-        stored = await self._until_answered("the topic record", lambda: self.parts.topics.read(self.topic_id))
-        self._post(TopicRecordRead(*(stored or _ABSENT)))
-
-    async def _read_cursor_record(self, _effect: ReadCursorRecord) -> None:
-        stored = await self._until_answered(
-            "the record of the dedup cursor", lambda: self.parts.cursors.read(self.topic_id, DEDUP_CURSOR)
-        )
-        self._post(CursorRecordRead(*(stored or _ABSENT)))
-
-    async def _read_ledger(self, effect: ReadLedger) -> None:
-        ledger_id = effect.ledger_id
-        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
-        self._post(LedgerRead(ledger_id, *(stored or _ABSENT)))
+    async def _read_record(self, effect: ReadRecord[TopicKey | CursorKey | LedgerKey]) -> None:
+        parts, key = self.parts, effect.key
+        match key:
+            case TopicKey():
+                topic = await self._until_answered("the topic record", lambda: parts.topics.read(key.topic_id))
+                self._post(RecordRead(key, *(topic or _ABSENT)))
+            case CursorKey():
+                cursor = await self._until_answered(
+                    "the record of the dedup cursor", lambda: parts.cursors.read(key.topic_id, DEDUP_CURSOR)
+                )
+                self._post(RecordRead(key, *(cursor or _ABSENT)))
+            case LedgerKey(ledger_id):
+                ledger = await self._until_answered(_ledger(ledger_id), lambda: parts.ledgers.read(ledger_id))
+                self._post(RecordRead(key, *(ledger or _ABSENT)))
 
     async def _create_ledger(self, effect: CreateLedger) -> None:
         created = await _attempt(_created(self.parts.ledgers.create(effect.metadata)))
@@ -351,18 +341,16 @@ class EffectExecutor:
         if written.status is WriteStatus.OK:
             self.parts.routes.forget(effect.metadata.ledger_id)
 
-    async def _write_topic_record(self, effect: WriteTopicRecord) -> None:
-        written = await _attempt(self.parts.topics.write(effect.record, version=effect.version, page=effect.page))
-        self._post(TopicRecordWritten(written.status, written.version))
-
-    async def _write_cursor_record(self, effect: WriteCursorRecord) -> None:
-        cursors, record, version = self.parts.cursors, effect.record, effect.version
-        written = await _attempt(cursors.write(self.topic_id, DEDUP_CURSOR, record, version=version))
-        self._post(CursorRecordWritten(written.status, written.version))
-
-    async def _write_ledger(self, effect: WriteLedger) -> None:
-        written = await _attempt(self.parts.ledgers.write(effect.metadata, version=effect.version))
-        self._post(LedgerWritten(effect.ledger_id, written.status, written.version))
+    async def _write_record(self, effect: WriteRecord[Any, Any]) -> None:
+        parts, record, version = self.parts, effect.value, effect.version
+        match effect.key:
+            case TopicKey():
+                write = parts.topics.write(record, version=version, page=effect.page)
+            case CursorKey(topic_id):
+                write = parts.cursors.write(topic_id, DEDUP_CURSOR, record, version=version)
+            case _:
+                write = parts.ledgers.write(record, version=version)
+        self._post(effect.answered(*await _attempt(write)))
 
     async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
         """Delete the records of ledgers that no list names any more."""

@@ -6,7 +6,6 @@ from collections.abc import Coroutine
 
 from oncelog.core.errors import CorruptEntry, IdsExhausted, NotFound, StoreUnavailable
 from oncelog.core.records.id_claim import (
-    ABSENT_VERSION,
     CounterRead,
     CounterWritten,
     IdClaim,
@@ -17,6 +16,7 @@ from oncelog.core.records.id_claim import (
     ReadCounter,
     WriteCounter,
 )
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.runtime.tasks import start
