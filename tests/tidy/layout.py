@@ -9,7 +9,7 @@ from tests.tidy.source import Rule, Source, each, ignored_names
 
 ALLOWED = {
     ".ci", ".dockerignore", ".editorconfig", ".gitattributes", ".gitignore", ".pre-commit-config.yaml",
-    ".python-version", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO",
+    ".python-version", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO",
     "README.md", "SECURITY.md", "deploy", "docker", "docs", "proto", "pyproject.toml", "requirements.lock", "services",
     "tests",
 }  # fmt: skip

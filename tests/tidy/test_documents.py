@@ -3,7 +3,7 @@
 import ast
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -32,13 +32,15 @@ DOCUMENTS = (
     *(page.relative_to(ROOT).as_posix() for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])),
     CHART_README, "docker/README.md",
 )  # fmt: skip
+PAGES = tuple(name for name in DOCUMENTS if name.startswith("docs/"))
+PICTURE_COLUMNS_MAX = 100
+ROOMS = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists())
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
+each_page = pytest.mark.parametrize("name", PAGES)
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(/|\.py|\.md|\.txt|\.toml|\.lock)(::\w+)?")
-_MODULE = re.compile(
-    r"(?<![\w/<`])(?:core|client|topic_owner|log_storage|metadata|ledgers|stores|rpc|runtime|verify)/[\w/]*\w(?!\.py)\b"
-)
+_MODULE = re.compile(rf"(?<![\w/<`.])(?:{'|'.join(ROOMS)})/[\w/]*\w(?!\.py)\b")
 _INSTRUMENTS = {"observe_count", "observe_level", "latency"}
 
 
@@ -48,8 +50,9 @@ def text_of(name: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> list[str]:
-    """The code blocks between fences of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    """The code blocks between fences of one language; without one, the pictures."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [block for tag, block in blocks if tag == language]
 
 
 def section(document: str, title: str) -> str:
@@ -86,8 +89,10 @@ def functions_of(path: Path) -> frozenset[str]:
 @each_document
 def test_named_paths_and_tests_exist(name: str) -> None:
     """A test that was renamed holds no hazard."""
-    spans = [span for span in _CODE.findall(text_of(name)) if _PATH.fullmatch(span)]
-    assert [wrong for span in spans for wrong in problems_of(span)] == []
+    spans = _CODE.findall(text_of(name))
+    paths = [span for span in spans if _PATH.fullmatch(span)]
+    assert [wrong for path in paths for wrong in problems_of(path)] == []
+    assert missing_modules(span for span in spans if _MODULE.fullmatch(span)) == []
 
 
 def test_missing_path_and_test_are_found() -> None:
@@ -97,17 +102,35 @@ def test_missing_path_and_test_are_found() -> None:
     ]  # fmt: skip
 
 
-def test_modules_of_the_drawings_exist() -> None:
-    """They name modules without their ending, and classes."""
-    drawn = "\n".join(fenced(text_of("ARCHITECTURE.md")))
-    modules = _MODULE.findall(drawn)
-    assert len(modules) > 10
-    assert [m for m in modules if not (PACKAGE / m).is_dir() and not (PACKAGE / f"{m}.py").exists()] == []
+def missing_modules(names: Iterable[str]) -> list[str]:
+    """Those that are neither a folder nor a module of the package."""
+    return [name for name in names if not ((PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists())]
+
+
+@each_page
+def test_page_says_who_needs_it_and_has_a_picture(name: str) -> None:
+    """At its beginning, and as text that fits a terminal. The modules that pictures name exist."""
+    assert text_of(name).split("\n\n")[1].startswith("For ")
+    pictures = fenced(text_of(name))
+    assert pictures
+    lines = [line for picture in pictures for line in picture.splitlines()]
+    assert [line for line in lines if len(line) > PICTURE_COLUMNS_MAX] == []
+    assert missing_modules(_MODULE.findall("\n".join(lines))) == []
+
+
+def test_map_of_folders_has_each_room_of_the_core() -> None:
+    """And of the package. A folder in the map exists."""
+    drawn = set(re.findall(r"(\w+)/(?=[\s:])", fenced(section("docs/code.md", "Folders"))[0])) - {"services"}
+    folders = [folder for folder in (ROOT / "services").rglob("*") if (folder / "__init__.py").exists()]
+    assert drawn - {folder.name for folder in folders} == set()
+    assert {folder.name for folder in folders if folder.parent in {PACKAGE, PACKAGE / "core"}} - drawn == set()
+
+
+def test_drawn_state_machines_exist() -> None:
+    """Each is a class of the core."""
     classes = {node.name for s in repository() if s.inside("services/oncelog/core") for node in ast.walk(s.tree)
                if isinstance(node, ast.ClassDef)}  # fmt: skip
-    named = re.findall(
-        r"^[│├└─ ]*([A-Z]\w+) {2}", fenced(section("ARCHITECTURE.md", "The state machines"))[0], re.MULTILINE
-    )
+    named = re.findall(r"^[│├└─ ]*([A-Z]\w+) {2}", fenced(section("docs/code.md", "State machines"))[0], re.MULTILINE)
     assert len(named) > 15
     assert set(named) - classes == set()
 
@@ -224,12 +247,18 @@ def test_metrics_and_spans_are_listed() -> None:
 
 
 def test_calls_of_rest_are_listed() -> None:
-    """Every path with every method, and no others."""
+    """Every path with every method, and no others. POLICY stands for each policy of the second table."""
     paths = new_app(cast("Coordination", None)).openapi()["paths"]
     expected = {path: " ".join(method.upper() for method in operations) for path, operations in paths.items()}
-    assert {
-        row[1].strip("`"): row[0] for row in rows(section("docs/rest.md", "All calls")) if row[1][:2] == "`/"
-    } == expected
+    table = rows(section("docs/rest.md", "All calls"))
+    policies = [row[0].strip("`") for row in table if len(row) == 2 and row[0][:1] == "`"]
+    listed: dict[str, str] = {}
+    for row in table:
+        if row[1][:2] == "`/":
+            path = row[1].strip("`")
+            names = policies if path.endswith("/POLICY") else [""]
+            listed |= {path.replace("POLICY", name): row[0] for name in names}
+    assert listed == expected
 
 
 @pytest.mark.parametrize(("title", "names"), [("Reading", source_options.NAMES), ("Writing", sink_options.NAMES)])
