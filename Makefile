@@ -55,8 +55,8 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: tools $(STAMP) ## run lint and all default tests in parallel
-	@$(MAKE) --no-print-directory --output-sync=line --jobs=3 test-cluster test-computing lint test-contract
+test: tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
+	@$(BIN)/python -m tests.suite test-cluster test-computing lint test-contract
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core

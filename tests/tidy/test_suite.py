@@ -1,0 +1,64 @@
+"""What `make test` shows while it runs and at the end."""
+
+import sys
+from threading import Event
+
+import pytest
+
+from tests.suite import Target, run_all
+
+TESTS = """
+import pytest
+def test_passes(): pass
+@pytest.mark.parametrize("number", [1, 2])
+def test_fails(number): assert number == 1
+"""
+
+
+def test_failures_are_shown_when_a_target_ends(
+    capfd: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each failure with its lines, and no line of a test that passed."""
+    path = tmp_path_factory.mktemp("suite") / "test_two.py"
+    path.write_text(TESTS)
+    options = ["-p", "no:cacheprovider", "--rootdir", str(path.parent), "-c", "/dev/null"]
+    failing = Target("failing", [sys.executable, "-m", "pytest", *options, str(path)])
+    passing = Target("passing", [sys.executable, "-c", "print('checked'); print('nothing found')"])
+    assert run_all([failing, passing]) == ["failing"]
+    assert (failing.done, failing.count, failing.failed) == (3, 3, 1)
+    shown = capfd.readouterr().out
+    assert "assert 2 == 1" in shown
+    assert "test_passes" not in shown
+    assert "passing passed after 0:00\nnothing found\n" in shown
+    assert "==> failed: failing, " in shown
+
+
+def test_progress_counts_tests_and_names_the_file_of_the_one_that_runs() -> None:
+    """Also before the line of a test is complete."""
+    target = Target("test-core", [])
+    target.read(
+        "collecting ... collected 30 items\n\ntests/core/test_ids.py::test_a PASSED   [ 1/30]\ntests/core/test_"
+    )
+    assert target.progress() == "test-core 1 of 30"
+    target.read("log.py::test_b FAILED [ 2/30]\ntests/core/test_log.py::test_c ")
+    assert target.progress() == "test-core 2 of 30, 1 failed (core/test_log.py)"
+
+
+class UntilReported(Target):
+    """Runs until its progress has been asked for."""
+
+    reported = Event()
+
+    def run(self) -> int:
+        assert self.reported.wait(10)
+        return 0
+
+    def progress(self) -> str:
+        self.reported.set()
+        return super().progress()
+
+
+def test_progress_is_printed_while_targets_run(capfd: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal, too."""
+    assert run_all([UntilReported("slow", [])], every_s=0.01) == []
+    assert "0:00  slow\n" in capfd.readouterr().out
