@@ -12,7 +12,6 @@ from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, Owne
 from oncelog.rpc.consumer_codec import ConsumerRequest, ReportedEvent
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
-from oncelog.topic_owner.streams.authorization import Checks
 from oncelog.topic_owner.streams.consume_service import REPORTS_MIN, ConsumeStream
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
 from tests.cluster.until import until
@@ -31,18 +30,21 @@ class UnreadStream:
         self.peer = "ipv4:127.0.0.1:1"
         self.reads = asyncio.Event()
         self.taken = 0
+        self.writing = 0
         self.written: list[int] = []
 
     def __aiter__(self) -> "UnreadStream":
         return self
 
     async def __anext__(self) -> list[ConsumerRequest]:
+        await until(lambda: self.writing > 0, 30)
         if self.taken == FRAMES:
             raise StopAsyncIteration
         self.taken += 1
         return []
 
     async def write(self, frame: list[ReportedEvent]) -> None:
+        self.writing += 1
         await self.reads.wait()
         self.written.append(len(frame))
 
@@ -75,15 +77,15 @@ async def test_client_that_does_not_read_its_messages_can_acknowledge() -> None:
         rooms = StreamRooms(bytes_max=8 * len(MIB), caller_streams_max=1)
         stream = UnreadStream()
         client = stream_of(stream, rooms)
-        client.checks = Checks(tasks)
         while client.outbox.ask(1):
             report = delivery(client)
             assert isinstance(report.report, DeliverMessages)
             client.outbox.take(report.report.cost_bytes)
             client.reported(report)
-        await client.receive()
-        assert stream.taken == FRAMES
-        client.close()
+        serving = tasks.create_task(client.serve())
+        await until(lambda: stream.taken == FRAMES, 30)
+        stream.reads.set()
+        await serving
 
 
 async def test_requests_wait_while_too_many_answers_are_to_be_sent() -> None:
@@ -95,20 +97,19 @@ async def test_requests_wait_while_too_many_answers_are_to_be_sent() -> None:
         other.take(2 * len(MIB))
         stream = UnreadStream()
         client = stream_of(stream, rooms)
-        client.checks = Checks(tasks)
+        client.reported(answer())
+        serving = tasks.create_task(client.serve())
+        await until(lambda: stream.writing > 0, 30)
         for _ in range(REPORTS_MIN):
             client.reported(answer())
-        before = client._is_full
+        before = client.is_full
         client.reported(answer())
-        assert (before, client._is_full) == (False, True)
-        receiving = tasks.create_task(client.receive())
+        assert (before, client.is_full) == (False, True)
         await until(lambda: stream.taken > 0, 30)
         assert not client._room.is_set()
         assert stream.taken == 1
-        tasks.create_task(client.send())
         stream.reads.set()
-        await receiving
+        await serving
         assert stream.taken == FRAMES
-        await until(lambda: sum(stream.written) == REPORTS_MIN + 1, 30)
-        await until(lambda: client.outbox.bytes == 0, 30)
-        client.close()
+        assert sum(stream.written) == REPORTS_MIN + 2
+        assert client.outbox.bytes == 0

@@ -6,7 +6,6 @@ producer or a reader opens. A revoked right ends nothing that is open; the next 
 """
 
 import asyncio
-from collections.abc import Coroutine
 
 from oncelog.core.access import Caller, Right, may
 from oncelog.core.errors import TopicLoading
@@ -33,23 +32,3 @@ async def authorize(runner: TopicRunner, caller: Caller, right: Right) -> None:
     except TimeoutError as error:
         raise TopicLoading("the topic is still moving to this owner: try again") from error
     await runner.parts.policies.require(caller, parse_topic(runner.name).namespace_name, right)
-
-
-class Checks:
-    """The running authorizations of one stream; they end with it."""
-
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
-        self._running: set[asyncio.Task[None]] = set()
-
-    def start(self, check: Coroutine[None, None, None]) -> None:
-        task = self._tasks.create_task(check)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    def __len__(self) -> int:
-        return len(self._running)
-
-    def cancel(self) -> None:
-        for task in self._running:
-            task.cancel()

@@ -1,8 +1,7 @@
 """The consume stream of one client: requests become events of the topics, and reports become frames.
 
-Each stream has two tasks, as a publish stream has: one reads requests, the other sends the reports that wait. Reading
-stops while many requests have no answer, while the client does not read many answers, and while the rights of many of
-its openings are being looked up.
+Reading stops (`client_stream`) while many requests have no answer, while the client does not read many answers, and
+while the rights of many of its openings are being looked up.
 
 How many messages wait for a consumer is bounded by its credit, and what waits on all streams by one budget
 (`core.stream_budget`): the topics ask this stream for room before they deliver. The requests of a client that does not
@@ -12,10 +11,10 @@ A consumer belongs to the stream on which it was attached. When the stream ends,
 they hold (hazard 27).
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from oncelog.core.access import Caller, Right
@@ -34,7 +33,7 @@ from oncelog.core.delivery.events import (
     RoomReturned,
     Subscribed,
 )
-from oncelog.core.errors import ConsumerClosed, InvalidArgument, InvariantViolated, OncelogError, TooManyRequests
+from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError, TooManyRequests
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.names import check_part, parse_topic
 from oncelog.core.stream_budget import ENTRY_BYTES, StreamOutbox
@@ -52,7 +51,8 @@ from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.ownership_proofs import until_current
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known
-from oncelog.topic_owner.streams.authorization import Checks, authorize
+from oncelog.topic_owner.streams.authorization import authorize
+from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
 
@@ -82,13 +82,7 @@ class ConsumeService:
         """The handler of one stream. Returns when the client has finished or disconnected. Raises TooManyRequests."""
         client = ConsumeStream(self.topics, stream, self._rooms)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                client.checks = Checks(tasks)
-                tasks.create_task(client.send())
-                try:
-                    await client.receive()
-                finally:
-                    client.close()
+            await client.serve()
         finally:
             client.end()
 
@@ -127,16 +121,16 @@ class _Reports:
             self._answer_count += 1
             self._outbox.take(_held_bytes(report))
 
-    def sent(self) -> None:
-        """The client's side has the last frame."""
-        size, self._frame_bytes = self._frame_bytes, 0
-        self._outbox.give_back(size)
-
     def clear(self) -> None:
         self._reports.clear()
 
-    def take(self) -> list[ReportedEvent]:
-        """The next frame; empty: there is nothing to send. A frame holds one report at least."""
+    def take(self) -> list[ReportedEvent] | None:
+        """The next frame; None: there is nothing to send. A frame holds one report at least.
+
+        The former frame is sent: what it took of the outbox is given back.
+        """
+        size, self._frame_bytes = self._frame_bytes, 0
+        self._outbox.give_back(size)
         frame: list[ReportedEvent] = []
         room_bytes, room_ranges, room_entries = FRAME_BYTES_TARGET, RANGE_NUMBERS_MAX // 2, BLOBS_MAX
         while self._reports and len(frame) < EVENTS_MAX:
@@ -148,7 +142,7 @@ class _Reports:
             self._frame_bytes += _held_bytes(report)
             self._answer_count -= not isinstance(report.report, DeliverMessages)
             room_bytes, room_ranges, room_entries = room_bytes - size, room_ranges - ranges, room_entries - entries
-        return frame
+        return frame or None
 
 
 def _held_bytes(event: ReportedEvent) -> int:
@@ -169,7 +163,7 @@ def _cost(event: ReportedEvent) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-class ConsumeStream:
+class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
     """One client's stream. Receives the reports to all its consumers (the topics' ConsumerSink)."""
 
     def __init__(
@@ -179,53 +173,41 @@ class ConsumeStream:
         rooms: StreamRooms,
     ) -> None:
         """Raises TooManyRequests."""
-        self._topics = topics
-        self._stream = stream
-        #: set before the first request is read
-        self.checks: Checks
         #: what waits on this stream
         self.outbox = rooms.open(stream, woken=self._room_returned)
+        self._out = _Reports(self.outbox)
+        super().__init__(stream, self._out.take)
+        self._topics = topics
         self._consumers: dict[ConsumerNumber, _Attached] = {}
         #: {(topic, its call): the client's call}, of openings and of seeks
         self._openings: dict[tuple[TopicRunner, int], int] = {}
         self._seeks: dict[tuple[TopicRunner, int], int] = {}
-        self._out = _Reports(self.outbox)
         self._trace = ConsumeTrace()
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
         self._unanswered = 0
-        self._finished = False
 
     # --- from the client ----------------------------------------------------------------------------------------------
 
-    async def receive(self) -> None:
-        async for requests in self._stream:
-            for request in requests:
-                self._take(request)
-            while self._is_full:
-                self._room.clear()
-                await self._room.wait()
+    async def take(self, received: list[ConsumerRequest]) -> None:
+        for request in received:
+            match request:
+                case OpenConsumer():
+                    self._open(request)
+                case SeekThrough():
+                    self._seek(request)
+                case FlowReported():
+                    attached = self._consumers.get(request.consumer)
+                    if attached is not None:
+                        attached.runner.post(request)
+                case AckRequested() | NackRequested():
+                    self._acknowledge(request)
+                case ConsumerDetached(consumer, lost):
+                    attached = self._forget(consumer)
+                    if attached is not None:
+                        attached.runner.consumers.detach(consumer, lost=lost)
 
     @property
-    def _is_full(self) -> bool:
-        return self._unanswered > UNANSWERED_MAX or self._out.is_full or len(self.checks) > CHECKS_MAX
-
-    def _take(self, request: ConsumerRequest) -> None:
-        match request:
-            case OpenConsumer():
-                self._open(request)
-            case SeekThrough():
-                self._seek(request)
-            case FlowReported():
-                attached = self._consumers.get(request.consumer)
-                if attached is not None:
-                    attached.runner.post(request)
-            case AckRequested() | NackRequested():
-                self._acknowledge(request)
-            case ConsumerDetached(consumer, lost):
-                attached = self._forget(consumer)
-                if attached is not None:
-                    attached.runner.consumers.detach(consumer, lost=lost)
+    def is_full(self) -> bool:
+        return self._unanswered > UNANSWERED_MAX or self._out.is_full or len(self._checks) > CHECKS_MAX
 
     def _acknowledge(self, request: AckRequested | NackRequested) -> None:
         attached = self._consumers.get(request.consumer)
@@ -260,7 +242,7 @@ class ConsumeStream:
         try:
             check_part(opening.subscription, field="subscription")
             check_part(opening.consumer_name, field="consumer_name")
-            if len(self._consumers) + len(self._openings) + len(self.checks) >= CONSUMERS_MAX:
+            if len(self._consumers) + len(self._openings) + len(self._checks) >= CONSUMERS_MAX:
                 raise TooManyRequests(
                     f"a client has at most {CONSUMERS_MAX} consumers at one owner",
                     field="consumer_name",
@@ -271,27 +253,21 @@ class ConsumeStream:
             self._put(ReportedEvent(OwnerEpoch(0), AnswerSubscribe(client_call, error)))
             return
         # Numbered now: a repeated request may pass its checks before the first one does.
-        self.checks.start(self._open_checked(runner, request, runner.consumers.new_call()))
+        self.check(
+            partial(self._open_checked, runner, opening, runner.consumers.new_call()),
+            refused=lambda error: self._put(ReportedEvent(runner.owner_epoch, AnswerSubscribe(client_call, error))),
+        )
 
-    async def _open_checked(self, runner: "TopicRunner", request: OpenConsumer, call: int) -> None:
-        """Runs in its own task, so that the other topics of the stream do not wait for this one."""
-        caller, opening = self._stream.caller, request.opening
-        try:
-            await authorize(runner, caller, Right.CONSUME)
-            await until_current(runner, opening.owner_epoch_seen)
-            await until_acks_are_known(runner)
-            if opening.max_deliveries:
-                opening = await with_dead_letter_topic(runner, caller, opening)
-        except InvariantViolated:
-            raise
-        except OncelogError as error:
-            self._put(ReportedEvent(runner.owner_epoch, AnswerSubscribe(opening.call, error)))
-        else:
-            runner.consumers.expect(call, self)
-            self._openings[runner, call] = opening.call
-            runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
-        finally:
-            asyncio.get_running_loop().call_soon(self._room.set)  # after this check has left the running checks
+    async def _open_checked(self, runner: "TopicRunner", opening: ConsumerOpening, call: int) -> None:
+        caller, client_call = self.stream.caller, opening.call
+        await authorize(runner, caller, Right.CONSUME)
+        await until_current(runner, opening.owner_epoch_seen)
+        await until_acks_are_known(runner)
+        if opening.max_deliveries:
+            opening = await with_dead_letter_topic(runner, caller, opening)
+        runner.consumers.expect(call, self)
+        self._openings[runner, call] = client_call
+        runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
 
     # --- from the topics (ConsumerSink) -------------------------------------------------------------------------------
 
@@ -314,7 +290,7 @@ class ConsumeStream:
                 attached.unanswered -= 1
                 self._unanswered -= 1
                 self._trace.answered(attached.runner, report)
-                self._give_room()
+                self.give_room()
         self._put(event)
 
     def ended(self, event: EndConsumer, runner: "TopicRunner") -> None:
@@ -326,7 +302,7 @@ class ConsumeStream:
         self._trace.forget(consumer)
         if attached is not None:
             self._unanswered -= attached.unanswered
-            self._give_room()
+            self.give_room()
         return attached
 
     def _room_returned(self, consumer: Hashable) -> None:
@@ -338,23 +314,7 @@ class ConsumeStream:
         self._out.put(event)
         self._wake.set()
 
-    def _give_room(self) -> None:
-        if not self._is_full:
-            self._room.set()
-
-    # --- to the client ------------------------------------------------------------------------------------------------
-
-    async def send(self) -> None:
-        """Send reports until `close`."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while frame := self._out.take():
-                await self._stream.write(frame)
-                self._out.sent()
-                self._give_room()
-            if self._finished:
-                return
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
         """Nothing more is sent. What waits is freed here, because this stream and its outbox refer to each other."""
@@ -362,10 +322,7 @@ class ConsumeStream:
         self._out.clear()
 
     def close(self) -> None:
-        """The client has finished or disconnected: its consumers may come back on another stream."""
-        self._finished = True
-        self.checks.cancel()
-        self._wake.set()
+        """The consumers may come back on another stream."""
         for runner, call in list(self._openings):
             runner.consumers.abandon(call)
         for consumer, attached in list(self._consumers.items()):

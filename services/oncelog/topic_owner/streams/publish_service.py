@@ -1,21 +1,19 @@
 """The publish stream of one client: frames become events of the topics, and effects become frames.
 
-Each stream has two tasks. One reads frames and posts events; the other sends the answers that wait, so that answers
-coalesce while a frame is being sent. Reading stops while the received bytes without an answer exceed
-`unanswered_bytes_max`; the client's window, and gRPC's flow control behind it, then hold the rest back. Reading also
-stops while the client does not read its answers, and while the rights of many of its openings are being looked up,
-because no right to that memory is proved yet.
+Reading stops (`client_stream`) while the received bytes without an answer exceed `unanswered_bytes_max`, while the
+client does not read its answers, and while the rights of many of its openings are being looked up, because no right to
+that memory is proved yet.
 """
 
-import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, groupby
 from typing import TypeAlias, TypeVar
 
 from oncelog.core.access import Caller, Right, caller_for
-from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.batch_check import BatchLimits
 from oncelog.core.formats.opening import Granted, ProducerOpening
@@ -36,8 +34,9 @@ from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.authorization import Checks, authorize, is_known_to_have
+from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
 from oncelog.topic_owner.streams.batch_checks import BatchChecks, Checked
+from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.write_trace import WriteTrace
 
 #: Room for the batch header and the id deltas, besides one message of the largest size.
@@ -80,15 +79,12 @@ class PublishService:
 
     async def publish(self, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
         """The handler of one stream. Returns when the client has finished or disconnected."""
-        async with asyncio.TaskGroup() as tasks:
-            client = PublishStream(self, stream, Checks(tasks))
-            self.streams.add(client)
-            tasks.create_task(client.send())
-            try:
-                await client.receive()
-            finally:
-                client.close()
-                self.streams.discard(client)
+        client = PublishStream(self, stream)
+        self.streams.add(client)
+        try:
+            await client.serve()
+        finally:
+            self.streams.discard(client)
 
 
 @dataclass(slots=True)
@@ -180,45 +176,35 @@ class OpenRequests:
             self.cancel(open_id)
 
 
-class PublishStream:
+class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
     """One client's stream. Receives the answers of all its sessions (the topics' SessionSink)."""
 
-    def __init__(
-        self, service: PublishService, stream: ServerStream[ReceivedPublish, PublishAnswers], checks: Checks
-    ) -> None:
-        self._checks = checks
+    def __init__(self, service: PublishService, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
+        self._out = _AnswerOutbox()
+        super().__init__(stream, self._out.take)
         self._service = service
-        self._stream = stream
         self._sessions: dict[SessionNumber, _Session] = {}
         self._opening = OpenRequests()
-        self._out = _AnswerOutbox()
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
         self._unanswered_bytes = 0
-        self._waits_for_room = False
-        self._finished = False
 
     # --- from the client ----------------------------------------------------------------------------------------------
 
-    async def receive(self) -> None:
-        async for frame in self._stream:
-            for opening in frame.opens:
-                self._open(opening)
-            for open_id in frame.cancels:
-                self._opening.cancel(open_id)
-            for number in frame.closes:
-                self._close_session(number)
-            if frame.batches:
-                await self._take(frame)
-            while self._is_full:
-                self._waits_for_room = True
-                self._room.clear()
-                await self._room.wait()
-            self._waits_for_room = False
+    async def take(self, received: ReceivedPublish) -> None:
+        for opening in received.opens:
+            self._open(opening)
+        for open_id in received.cancels:
+            self._opening.cancel(open_id)
+        for number in received.closes:
+            self._close_session(number)
+        if received.batches:
+            self._service.metrics.counts.frames_received += 1
+            began_ns = time.time_ns()
+            checked = await self._service.checks.check(received, self._sessions)
+            self._take_batches(received, checked, began_ns)
 
     @property
-    def _is_full(self) -> bool:
-        """Whether to stop reading: earlier requests wait for the storage nodes, the policies or the client."""
+    def is_full(self) -> bool:
+        """Earlier requests wait for the storage nodes, the policies or the client."""
         return (
             self._unanswered_bytes > self._service.unanswered_bytes_max
             or len(self._out) > OUTBOX_ITEMS_MAX
@@ -231,9 +217,9 @@ class PublishStream:
         try:
             if request.producer_name is not None:
                 check_producer_name(request.producer_name)
-                if not self._stream.caller.superuser or request.on_behalf_of is not None:
+                if not self.stream.caller.superuser or request.on_behalf_of is not None:
                     refuse_reserved_name(request.producer_name)
-            caller = caller_for(self._stream.caller, request.on_behalf_of)
+            caller = caller_for(self.stream.caller, request.on_behalf_of)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:
             self._deny(call, error, OwnerEpoch(0))
@@ -253,20 +239,14 @@ class PublishStream:
         if is_known_to_have(runner, caller, Right.PRODUCE):
             self._ask(runner, opening, caller)
         else:
-            self._checks.start(self._open_checked(runner, opening, caller))
+            self.check(
+                partial(self._open_checked, runner, opening, caller),
+                refused=lambda error: self._deny(call, error, runner.owner_epoch),
+            )
 
     async def _open_checked(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
-        """Runs in its own task, so that the other topics of the stream do not wait for this one."""
-        try:
-            await authorize(runner, caller, Right.PRODUCE)
-        except InvariantViolated:
-            raise
-        except OncelogError as error:
-            self._deny(opening.call, error, runner.owner_epoch)
-        else:
-            self._ask(runner, opening, caller)
-        finally:
-            asyncio.get_running_loop().call_soon(self._room.set)  # after this check has left the running checks
+        await authorize(runner, caller, Right.PRODUCE)
+        self._ask(runner, opening, caller)
 
     def _ask(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
         if self._opening.asked(opening.call, runner):
@@ -280,12 +260,9 @@ class PublishStream:
             self._out.ended.append(EndedSession(number, None, session.runner.owner_epoch))
             self._wake.set()
 
-    async def _take(self, frame: ReceivedPublish) -> None:
+    def _take_batches(self, frame: ReceivedPublish, checked: list[Checked], began_ns: int) -> None:
         """Give each topic the batches of its sessions, in order, as one event: a step of the topic costs as much as the
-        check of a small batch."""
-        self._service.metrics.counts.frames_received += 1
-        began_ns = time.time_ns()
-        checked = await self._service.checks.check(frame, self._sessions)
+        check of a small batch. began_ns: when the frame arrived."""
         arrival = (began_ns, time.time_ns())
         taken: dict[TopicRunner, _Runs] = {}
         at = 0
@@ -362,7 +339,7 @@ class PublishStream:
             return
         granted = answer.result
         open_id = self._opening.pop(call)
-        if open_id is None or self._finished:
+        if open_id is None or self.finished:
             runner.post(SessionClosed(granted.session))
             return
         self._sessions[granted.session] = _Session(runner)
@@ -401,7 +378,8 @@ class PublishStream:
         if session.timed is not None and session.timed[0] == answer.request:
             self._service.metrics.publish_seconds.record((time.time_ns() - session.timed[1]) / 1e9)
             session.timed = None
-        self._give_room(session.unanswered.pop(answer.request, 0))
+        self._unanswered_bytes -= session.unanswered.pop(answer.request, 0)
+        self.give_room()
         self._out.answers.append(answer)
         self._wake.set()
 
@@ -417,38 +395,14 @@ class PublishStream:
     def _forget(self, number: SessionNumber) -> _Session | None:
         session = self._sessions.pop(number, None)
         if session is not None:
-            self._give_room(sum(session.unanswered.values()))
+            self._unanswered_bytes -= sum(session.unanswered.values())
+            self.give_room()
             self._service.trace.forget(number)
         return session
 
-    def _give_room(self, size: int) -> None:
-        self._unanswered_bytes -= size
-        if self._waits_for_room and not self._is_full:
-            self._room.set()
-
-    # --- to the client ------------------------------------------------------------------------------------------------
-
-    async def send(self) -> None:
-        """Send answers until `close`."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while (frame := self._out.take()) is not None:
-                await self._stream.write(frame)
-                if self._waits_for_room:
-                    self._room.set()
-            if self._finished:
-                return
-
     def close(self) -> None:
-        """The client has finished or disconnected: end its sessions and withdraw its requests to open.
-
-        What is answered already is still sent where that is possible.
-        """
-        self._finished = True
-        self._checks.cancel()
+        """End the client's sessions and withdraw its requests to open."""
         self._opening.cancel_all()
-        self._wake.set()
         for number, session in list(self._sessions.items()):
             self._forget(number)
             session.runner.sinks.pop(number, None)

@@ -35,6 +35,7 @@ from oncelog.topic_owner.shell.ownership_proofs import until_current
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
+from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.storage_offers import OfferCounts, storage_offer
 from oncelog.topic_owner.streams.stream_rooms import ReadRoom, StreamRooms
 
@@ -64,66 +65,63 @@ class ReadService:
         offer_after = self._offer_after_bytes if control.start.storage_reads else None
         room = ReadRoom(self._rooms, stream)
         try:
-            reading = _Reading(runner, stream, room, control.permit_bytes, offer_after, self.offers)
-            async with asyncio.TaskGroup() as tasks:
-                permits = tasks.create_task(reading.take_permits())
-                try:
-                    await reading.run(control.start)
-                except InvariantViolated:
-                    raise
-                except OncelogError as error:
-                    await stream.write(ReaderFrame(runner.owner_epoch, error=await runner.why(error)))
-                permits.cancel()
+            await _Reading(runner, stream, room, control.start, control.permit_bytes, offer_after, self.offers).serve()
         finally:
             room.close()
 
 
-class _Reading:
-    """The progress of one reader through the log."""
+class _Reading(ClientStream[ReadControl, ReaderFrame]):
+    """The progress of one reader through the log. It sends what it reads, so nothing waits in an outbox."""
+
+    sends_rest = False
 
     def __init__(
         self,
         runner: TopicRunner,
         stream: ServerStream[ReadControl, ReaderFrame],
         room: ReadRoom,
+        start: ReaderStart,
         permit_bytes: int,
         offer_after_bytes: int | None,
         offers: OfferCounts,
     ) -> None:
+        super().__init__(stream)
         self._runner = runner
+        self._start = start
         self._offers = offers
         #: None: no offers on this stream
         self._offer_after_bytes = offer_after_bytes
         #: what this stream got from storage nodes since it began, or since the reader broke an offer off
         self._stored_bytes = self._stored_entries = 0
         self._resumed: asyncio.Queue[StorageResume] = asyncio.Queue()
-        self._stream = stream
-        self._room = room
+        self._read_room = room
         self._view = LogView(runner)
         self._permit_bytes = permit_bytes
         self._permitted = asyncio.Event()
         self._names: set[ProducerId] = set()
         self._first_index = 0
-        #: told with the first frame
+        #: sent with the first frame
         self._trimmed_below = 0
-        self._gone = asyncio.Event()
         #: the confirmed position at which the reader last got `at_end`
-        self._told_end: Position | None = None
+        self._sent_end: Position | None = None
 
-    async def take_permits(self) -> None:
-        """Add the permits that the reader grants, until it disconnects."""
+    async def take(self, received: ReadControl) -> None:
+        """Add the permits that the reader grants."""
+        if received.resume is not None:
+            self._resumed.put_nowait(received.resume)
+        self._permit_bytes += received.permit_bytes
+        self._permitted.set()
+
+    async def send(self) -> None:
+        """Send entries until the reader disconnects. An error is the last frame."""
         try:
-            async for control in self._stream:
-                if control.resume is not None:
-                    self._resumed.put_nowait(control.resume)
-                self._permit_bytes += control.permit_bytes
-                self._permitted.set()
-        finally:
-            self._gone.set()
-            self._permitted.set()
-            self._room.give_up()
+            await self._follow(self._start)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            await self.stream.write(ReaderFrame(self._runner.owner_epoch, error=await self._runner.why(error)))
 
-    async def run(self, start: ReaderStart) -> None:
+    async def _follow(self, start: ReaderStart) -> None:
         runner = self._runner
         await until_current(runner, start.owner_epoch_seen)
         wanted, self._first_index = await self._view.start_of(start.at)
@@ -132,48 +130,32 @@ class _Reading:
             self._first_index = 0  # that entry was trimmed: the log begins behind it
         if isinstance(start.at, StartMessage):
             self._trimmed_below = self._view.trimmed_below(start.at.position)
-        while not self._gone.is_set():
+        while True:
             at, available = await self._view.next_range(at)
             if available is None:
-                if self._told_end != runner.progress.confirmed:
-                    self._told_end = runner.progress.confirmed
-                    await self._stream.write(ReaderFrame(runner.owner_epoch, self._told_end, at_end=True))
-                await self._until_more(at)
+                if self._sent_end != runner.progress.confirmed:
+                    self._sent_end = runner.progress.confirmed
+                    await self.stream.write(ReaderFrame(runner.owner_epoch, self._sent_end, at_end=True))
+                await runner.progress.until_after(Position(at.ledger_id, EntryId(at.entry_id - 1)))
             else:
                 at = await self._send_range(available)
-
-    async def _until_more(self, at: Position) -> None:
-        """Wait for an entry at or behind `at`, or for the reader to disconnect."""
-        more = asyncio.ensure_future(
-            self._runner.progress.until_after(Position(at.ledger_id, EntryId(at.entry_id - 1)))
-        )
-        gone = asyncio.ensure_future(self._gone.wait())
-        try:
-            await asyncio.wait((more, gone), return_when=asyncio.FIRST_COMPLETED)
-            if more.done():
-                more.result()
-        finally:
-            more.cancel()
-            gone.cancel()
 
     async def _send_range(self, entries: ReadableRange) -> Position:
         ledger_id = entries.metadata.ledger_id
         following = entries.first
-        while following <= entries.last and not self._gone.is_set():
-            if not await self._until_room():
-                break
+        while following <= entries.last:
+            await self._until_room()
             cached = self._runner.cache.consecutive(ledger_id, following, entries.last, bytes_max=FRAME_BYTES_TARGET)
             if cached:
                 await self._send([b"".join(parts) for parts in cached])
                 following = EntryId(following + len(cached))
                 continue
-            self._room.clear()  # nothing is held while an offer is taken
+            self._read_room.clear()  # nothing is held while an offer is taken
             offered = await self._offer(entries, following)
             if offered is not None:
                 following = offered
                 continue
-            if not await self._until_room():
-                break
+            await self._until_room()
             try:
                 async for page in self._pages(entries, following):
                     self._runner.progress.unavailable.answered(ledger_id)
@@ -181,10 +163,11 @@ class _Reading:
                     following = EntryId(page[-1][0] + 1)
                     self._stored_entries += len(page)
                     self._stored_bytes += sum(len(data) for _, data in page)
-                    if self._gone.is_set() or self._runner.cache.get(ledger_id, following) is not None:
+                    if self._runner.cache.get(ledger_id, following) is not None:
                         break
-                    if self._is_offer_due(entries.last - following + 1) or not await self._until_room():
+                    if self._is_offer_due(entries.last - following + 1):
                         break
+                    await self._until_room()
             except LedgerUnavailable as error:
                 self._runner.progress.unavailable.failed(error)
                 raise
@@ -194,10 +177,10 @@ class _Reading:
                 return Position(LedgerId(ledger_id + 1), EntryId(0))  # trimmed meanwhile
         return Position(ledger_id, following)
 
-    async def _until_room(self) -> bool:
-        """Wait for a permit, and for room for what is read next. Returns False: the reader has disconnected."""
+    async def _until_room(self) -> None:
+        """Wait for a permit, and for room for what is read next."""
         await self._until_permitted()
-        return not self._gone.is_set() and await self._room.reserve()
+        await self._read_room.reserve()
 
     def _pages(self, entries: ReadableRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
         metadata, view = self._view.known(entries.metadata), self._view
@@ -216,24 +199,21 @@ class _Reading:
         last = runner.cache.last_uncached(ledger_id, first, entries.last)
         if not self._is_offer_due(last - first + 1):
             return None
-        if not is_known_to_have(runner, self._stream.caller, Right.CONSUME):
+        if not is_known_to_have(runner, self.stream.caller, Right.CONSUME):
             # A revoked right ends no open stream, but it ends the tickets.
             self._offers.made["no_right"] += 1
             self._offer_after_bytes = None
             return None
         offered = ReadableRange(self._view.known(entries.metadata), first, last)
-        offer = await storage_offer(runner.parts.links, offered, self._stream.caller.role)
+        offer = await storage_offer(runner.parts.links, offered, self.stream.caller.role)
         self._offers.made["no_ticket" if offer is None else "made"] += 1
         if offer is None:
             self._stored_bytes = self._stored_entries = 0
             return None
         frame = ReaderFrame(runner.owner_epoch, runner.progress.confirmed, offer=offer)
-        self._told_end = None
-        await self._stream.write(frame)
-        resume = await self._answered()
-        if resume is None:
-            return first
-        (resumed_ledger, following), storage_reads, _ = resume
+        self._sent_end = None
+        await self.stream.write(frame)
+        (resumed_ledger, following), storage_reads, _ = await self._resume()
         if resumed_ledger != ledger_id or not first <= following <= last + 1:
             message = f"the reader was offered entries {ledger_id}:{first} to {ledger_id}:{last}, and cannot go on at "
             raise InvalidArgument(f"{message}{resumed_ledger}:{following}", field="resume")
@@ -243,30 +223,19 @@ class _Reading:
             self._stored_bytes = self._stored_entries = 0
         return following
 
-    async def _answered(self) -> StorageResume | None:
-        """As `_resume`; counts the answer."""
-        end = "disconnected"  # also when this stream is cancelled
+    async def _resume(self) -> StorageResume:
+        """The reader's answer to an offer."""
+        end = "disconnected"
         try:
-            resume = await self._resume()
-            if resume is not None:
-                end = resume.end.name.lower()
+            resume = await self._resumed.get()
+            end = resume.end.name.lower()
             return resume
         finally:
             self._offers.ended[end] += 1
 
-    async def _resume(self) -> StorageResume | None:
-        """The reader's answer to an offer; None: it has disconnected."""
-        answer, gone = asyncio.ensure_future(self._resumed.get()), asyncio.ensure_future(self._gone.wait())
-        try:
-            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-            return answer.result() if answer.done() else None
-        finally:
-            answer.cancel()
-            gone.cancel()
-
     async def _send(self, entries: list[Buffer]) -> None:
         """Send the entries that hold messages, in frames, while permits last; they take the room that was reserved."""
-        self._room.hold(sum(map(len, entries)))
+        self._read_room.hold(sum(map(len, entries)))
         frame: list[Buffer] = []
         names: dict[ProducerId, str] = {}
         size = 0
@@ -284,7 +253,7 @@ class _Reading:
                 frame, names, size = [], {}, 0
         if frame:
             await self._write(frame, names, size)
-        self._room.clear()
+        self._read_room.clear()
 
     def _name(self, data: Buffer, names: dict[ProducerId, str]) -> None:
         producer_id = producer_id_of(data)
@@ -302,20 +271,18 @@ class _Reading:
             self._names.add(producer_id)
 
     async def _until_permitted(self) -> None:
-        while self._permit_bytes <= 0 and not self._gone.is_set():
+        while self._permit_bytes <= 0:
             self._permitted.clear()
             await self._permitted.wait()
 
     async def _write(self, entries: list[Buffer], names: dict[ProducerId, str], size: int) -> None:
         await self._until_permitted()
-        if self._gone.is_set():
-            return
         self._permit_bytes -= size
         first_index, self._first_index = self._first_index, 0
         confirmed = self._runner.progress.confirmed
         at_end = peek_header(entries[-1]).position >= confirmed
-        self._told_end = confirmed if at_end else None
-        await self._stream.write(
+        self._sent_end = confirmed if at_end else None
+        await self.stream.write(
             ReaderFrame(
                 self._runner.owner_epoch, confirmed, at_end, first_index, names, None, entries, self._trimmed_below
             )

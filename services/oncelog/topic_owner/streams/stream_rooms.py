@@ -58,17 +58,15 @@ class ReadRoom:
         """Raises TooManyRequests."""
         self._outbox = rooms.open(stream, woken=self._woken)
         self._granted = asyncio.Event()
-        self._gone = False
 
-    async def reserve(self) -> bool:
-        """Wait until another page may be read, and take its room. Returns False after `give_up`."""
+    async def reserve(self) -> None:
+        """Wait until another page may be read, and take its room."""
         if self._outbox.bytes:
-            return not self._gone  # it has its room already
+            return  # it has its room already
         self._granted.clear()
         if self._outbox.ask(self):
             self._woken(self)
         await self._granted.wait()
-        return not self._gone
 
     def _woken(self, _waiter: Hashable) -> None:
         # Taken here, because others are woken before the stream's task goes on.
@@ -83,11 +81,6 @@ class ReadRoom:
     def clear(self) -> None:
         """Nothing is held any more."""
         self._outbox.give_back(self._outbox.bytes)
-
-    def give_up(self) -> None:
-        """The reader has disconnected: wait no longer."""
-        self._gone = True
-        self._granted.set()
 
     def close(self) -> None:
         self._outbox.close()
