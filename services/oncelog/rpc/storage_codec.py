@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import ReadMethod, StreamMethod, unary_of
@@ -67,18 +68,6 @@ class ReadFrame(NamedTuple):
     last_entry: EntryId = NO_ENTRY
     last_add_confirmed: EntryId = NO_ENTRY
     entries: Sequence[Blob] = ()
-
-
-class ReceivedRead(NamedTuple):
-    """A ReadFrame as it arrived: the entries are slices of the received frame."""
-
-    status: ReadStatus
-    entry_ids: list[EntryId]
-    missing_ids: list[EntryId]
-    unreadable_ids: list[EntryId]
-    last_entry: EntryId
-    last_add_confirmed: EntryId
-    entries: list[memoryview]
 
 
 #: Entries of one Verify call.

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
@@ -33,7 +34,6 @@ from oncelog.rpc.storage_codec import (
     VERIFY,
     AppendFrame,
     ReadRequest,
-    ReceivedRead,
     read_status,
 )
 from oncelog.runtime.credentials import PLAIN, Credentials

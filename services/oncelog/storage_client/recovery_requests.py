@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.rpc.answer_times import AnswerTimes
@@ -30,15 +31,7 @@ from oncelog.rpc.recovery_codec import (
     RecoverRequest,
     ShortRead,
 )
-from oncelog.rpc.storage_codec import (
-    APPEND,
-    FENCE,
-    READ,
-    AppendFrame,
-    ReadRequest,
-    ReceivedRead,
-    read_status,
-)
+from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest, read_status
 from oncelog.runtime.backoff import Backoff
 from oncelog.storage_client.recovery_batches import Batches
 from oncelog.wire import storage_pb2 as pb

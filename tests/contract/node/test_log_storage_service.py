@@ -9,13 +9,14 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
 from oncelog.log_storage.upkeep.free_space import FreeSpace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest, ReceivedRead
+from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.node.held_journal import Disk

@@ -24,6 +24,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
+from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -32,7 +33,7 @@ from oncelog.core.topic.topic import Phase, Topic
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
+from oncelog.rpc.storage_codec import ReadRequest
 from oncelog.storage_client.read_watch import ReadWatch
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList

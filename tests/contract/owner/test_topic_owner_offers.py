@@ -110,7 +110,7 @@ async def from_storage(offer: StorageOffer, role: str, monkeypatch: pytest.Monke
         return 1 << 20
 
     try:
-        pages = OfferedEntries(nodes, offer).pages(room)
+        pages = OfferedEntries(nodes, offer, room).pages()
         return [header.entry_id for page in [page async for page in pages] for header, _ in page]
     finally:
         await channels.close()

@@ -17,7 +17,8 @@ LIFETIME_MS = 60_000
 
 
 class FakeMember:
-    """A node with every entry. A topic's incarnation of it is the topic id, because all topics have the same ledger."""
+    """A node with every entry. A topic's incarnation of it begins with the topic id, because all topics have the same
+    ledger."""
 
     def __init__(self, topics: dict[TopicId, FakeTopic]) -> None:
         self._topics = topics
@@ -38,7 +39,7 @@ class FakeMember:
         if self.erased_from is not None and request.first_entry >= self.erased_from:
             yield ReadFrame(ReadStatus.ERASED)
             return
-        topic = self._topics[TopicId(request.target)]
+        topic = self._topics[TopicId(request.target[:-1])]
         ids = range(request.first_entry, min(request.first_entry + request.entries_max, len(topic.entries)))
         sizes = accumulate(len(topic.entries[each][1]) for each in ids)
         ids = ids[: 1 + sum(size < request.bytes_max for size in sizes)]
@@ -62,8 +63,10 @@ class FakeMembers:
 
     def offer(self, topic: FakeTopic, at: int, end: int) -> StorageOffer:
         """Entries at .. end - 1."""
-        incarnation = Incarnation(topic.topic_id)
-        members = [OfferedMember(incarnation, address, TICKET) for address in self.addresses]
+        members = [
+            OfferedMember(Incarnation(f"{topic.topic_id}{number}"), address, TICKET)
+            for number, address in enumerate(self.addresses)
+        ]
         return StorageOffer(LEDGER, EntryId(at), EntryId(end - 1), members, self.lifetime_ms)
 
     @classmethod

@@ -2,14 +2,9 @@
 does not give, damaged or missing or in time, the reader asks the owner for, and gets its answer or its error.
 
     nodes = NodeConnections(channels)                       # one per client
-    reading = OfferedEntries(nodes, offer)
-    async for page in reading.pages(room): ...           # [(header, bytes)], consecutive and verified
-    reading.following                                    # the first entry that no page had
-    reading.end                                          # why there are no more pages
-
-    ask a member, as many bytes as there is room for --entries--> the next call to the same member
-        --it lacks, spoils or refuses the next entry, or is silent--> the next member
-    no member is left, or the tickets are about to expire --> the end
+    offered = OfferedEntries(nodes, offer, room)
+    async for page in offered.pages(): ...               # [(header, bytes)], consecutive and verified
+    offered.end()                                        # why there are no more pages
 
 A client that reaches no storage node at all, such as one outside of the cluster's network, loses `_CONNECT_S` for each
 member, and then takes no offers for `UNREACHABLE_S`.
@@ -17,19 +12,18 @@ member, and then takes no offers for `UNREACHABLE_S`.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 
 from crc32c import crc32c
 
-from oncelog.core.errors import CorruptEntry, InvariantViolated, OncelogError, ServiceUnavailable
-from oncelog.core.formats.entry import EntryHeader, decode_entry
-from oncelog.core.ids import EntryId
-from oncelog.core.ledger.member_status import ReadStatus
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.ids import Incarnation
+from oncelog.core.ledger.entry_reading import EntryReading
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.reader_codec import OfferedMember, OfferEnd, StorageOffer
-from oncelog.rpc.storage_codec import READ, ReadRequest, ReceivedRead
+from oncelog.rpc.entry_reader import READ_ENTRIES_MAX, EntryReader, Frames
+from oncelog.rpc.reader_codec import OfferEnd, StorageOffer
+from oncelog.rpc.storage_codec import READ, ReadRequest
 
 #: A client that reached none of an offer's members asks owners only for this long.
 UNREACHABLE_S = 60.0
@@ -37,12 +31,9 @@ UNREACHABLE_S = 60.0
 _CONNECT_S = 0.5
 _FRAME_S = 2.0
 _CALL_TIMEOUT_MS = 30_000
-#: Entries of one call.
-_ENTRIES_MAX = 4096
 
 logger = logging.getLogger(__name__)
 
-Page = list[tuple[EntryHeader, memoryview]]
 #: Waits for room in the reader's window, and returns it in bytes.
 Room = Callable[[], Awaitable[int]]
 
@@ -80,88 +71,44 @@ class NodeConnections:
         logger.info("no storage node is reached: all entries are read through topic owners")
 
 
-class OfferedEntries:
-    """One offer, read once."""
+class OfferedEntries(EntryReader):
+    """One offer, read once. Each member is asked until it does not give the next entry."""
 
-    def __init__(self, nodes: NodeConnections, offer: StorageOffer) -> None:
-        self.following = offer.first
+    def __init__(self, nodes: NodeConnections, offer: StorageOffer, room: Room) -> None:
+        self._members = {member.incarnation: member for member in offer.members}
+        reading = EntryReading(
+            offer.ledger_id, tuple(self._members), offer.first, offer.last, checksum=crc32c, again=False
+        )
+        super().__init__(reading, patience_s=_FRAME_S)
         self._nodes = nodes
-        self._offer = offer
+        self._room = room
         self._expires_s = asyncio.get_running_loop().time() + offer.lifetime_ms / 2000
         #: whether a member was connected
         self._reached = False
-        #: why `pages` has ended
-        self.end = OfferEnd.UNKNOWN
 
-    async def pages(self, room: Room) -> AsyncGenerator[Page, None]:
-        """Ends early where the owner must be asked. Raises nothing."""
-        for member in self._offer.members:
-            try:
-                async with aclosing(self._of_member(member, room)) as pages:
-                    async for page in pages:
-                        yield page
-            except InvariantViolated:
-                raise
-            except OncelogError as error:
-                logger.info("entry %d:%d: %s", self._offer.ledger_id, self.following, error.message)
-            if self.following > self._offer.last:
-                self.end = OfferEnd.COMPLETE
-                return
-            if self._is_expiring():
-                self.end = OfferEnd.EXPIRED
-                return
-        self.end = OfferEnd.NOT_GIVEN
-        if not self._reached:
-            self.end = OfferEnd.UNREACHABLE
-            self._nodes.unreached()
+    def end(self) -> OfferEnd:
+        """Why there are no more pages."""
+        if self.reading.finished:
+            return OfferEnd.COMPLETE
+        logger.info("not read from storage nodes: entry %s", self.reading.description())
+        if self._is_expiring():
+            return OfferEnd.EXPIRED
+        if self._reached:
+            return OfferEnd.NOT_GIVEN
+        self._nodes.unreached()
+        return OfferEnd.UNREACHABLE
 
     def _is_expiring(self) -> bool:
         return asyncio.get_running_loop().time() >= self._expires_s
 
-    async def _of_member(self, member: OfferedMember, room: Room) -> AsyncGenerator[Page, None]:
-        """The pages of one member, until it does not give the next entry."""
-        channel = await self._nodes.channel(member.address)
+    async def ask(self, member: Incarnation) -> Frames | None:
+        """As many bytes as there is room for. None: the tickets are about to expire."""
+        offered, reading = self._members[member], self.reading
+        channel = await self._nodes.channel(offered.address)
         self._reached = True
-        last = self._offer.last
-        while self.following <= last:
-            bytes_max = await room()
-            if self._is_expiring():
-                return
-            before = self.following
-            count = min(_ENTRIES_MAX, last - before + 1)
-            request = ReadRequest(
-                member.incarnation, self._offer.ledger_id, before, count, bytes_max, ticket=member.ticket
-            )
-            async with aclosing(channel.read(READ, request, timeout_ms=_CALL_TIMEOUT_MS)) as frames:
-                while (frame := await _next_frame(frames)) is not None:
-                    page = self._take(frame)
-                    if page:
-                        yield page
-            if self.following == before:
-                raise ServiceUnavailable(f"storage node {member.incarnation} has no more entries")
-
-    def _take(self, frame: ReceivedRead) -> Page:
-        """The frame's entries from `following` on, up to the first gap. Raises CorruptEntry, ServiceUnavailable."""
-        if frame.status is not ReadStatus.OK:
-            raise ServiceUnavailable(f"the storage node answered {frame.status.name}")
-        page: Page = []
-        for entry_id, data in zip(frame.entry_ids, frame.entries, strict=True):
-            if entry_id != self.following or entry_id > self._offer.last:
-                break
-            try:
-                header = decode_entry(data, ledger_id=self._offer.ledger_id, entry_id=entry_id, checksum=crc32c)
-            except CorruptEntry:
-                if page:
-                    break  # the next call begins with this entry
-                raise
-            page.append((header, data))
-            self.following = EntryId(entry_id + 1)
-        return page
-
-
-async def _next_frame(frames: AsyncGenerator[ReceivedRead, None]) -> ReceivedRead | None:
-    try:
-        async with asyncio.timeout(_FRAME_S):
-            return await anext(frames, None)
-    except TimeoutError as error:
-        raise ServiceUnavailable(f"the storage node is silent for {_FRAME_S:g} s") from error
+        bytes_max = await self._room()
+        if self._is_expiring():
+            return None
+        count = min(READ_ENTRIES_MAX, reading.last - reading.following + 1)
+        request = ReadRequest(member, reading.ledger_id, reading.following, count, bytes_max, ticket=offered.ticket)
+        return channel.read(READ, request, timeout_ms=_CALL_TIMEOUT_MS)

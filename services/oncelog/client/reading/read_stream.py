@@ -22,7 +22,7 @@ from crc32c import crc32c
 from oncelog.client.network.backoff import session_backoff
 from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
-from oncelog.client.network.storage_reads import OfferedEntries, Page
+from oncelog.client.network.storage_reads import OfferedEntries
 from oncelog.client.reading.stream_state import Arrived, Gap, Gaps, StreamState
 from oncelog.client.values.corruption import Corruption, SkippedEntries
 from oncelog.client.values.messages import MessageBatch, StoredBatch, open_entry, open_verified
@@ -39,6 +39,7 @@ from oncelog.core.errors import (
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryHeader, EntryKind, peek_header, producer_id_of
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import BEFORE_ALL, NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
+from oncelog.core.ledger.entry_reading import Page
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
@@ -276,9 +277,9 @@ class ReadStream:
 
     async def _read_offered(self, offer: StorageOffer, channel: Channel, route: Route) -> StorageResume:
         """Read the entries of an offer as far as storage nodes give them. Returns what the owner is told."""
-        reading = OfferedEntries(self._network.storage_nodes, offer)
         state, following, end = self._state, offer.first, None
-        async with aclosing(reading.pages(partial(state.room, self._window_bytes))) as pages:
+        offered = OfferedEntries(self._network.storage_nodes, offer, partial(state.room, self._window_bytes))
+        async with aclosing(offered.pages()) as pages:
             async for page in pages:
                 try:
                     await self._learn_names(page, channel, route)
@@ -291,7 +292,7 @@ class ReadStream:
                 self._receive_page(page)
                 following = EntryId(page[-1][0].entry_id + 1)
         # Without any progress the next offer would not help either.
-        return StorageResume(Position(offer.ledger_id, following), following > offer.first, end or reading.end)
+        return StorageResume(Position(offer.ledger_id, following), following > offer.first, end or offered.end())
 
     def _receive_page(self, page: Page) -> None:
         for header, data in page:

@@ -17,6 +17,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.ledger.entry_reading import EntryReading
 from oncelog.core.ledger.member_status import AppendStatus, CopyState
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -30,9 +31,11 @@ from oncelog.core.repair.events import (
     VerifyStatus,
 )
 from oncelog.metadata.repair.rate_limit import RateLimit
-from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX, ReadRequest
+from oncelog.rpc.entry_reader import Frames
+from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX
 from oncelog.runtime.backoff import Backoff
-from oncelog.storage_client.node_calls import NodeCalls
+from oncelog.storage_client.node_calls import DISK_TIMEOUT_MS, NodeCalls
+from oncelog.storage_client.reader import NodeReader
 from oncelog.wire import storage_pb2 as pb
 
 T = TypeVar("T")
@@ -130,26 +133,13 @@ class Copying:
     async def _read(self, effect: CopyEntries) -> list[Buffer]:
         """Sound entries of the first ids, until `bytes_max` is reached or one cannot be read."""
         found: list[Buffer] = []
-        size = 0
         for first, count in _runs(effect.ids):
-            entries = await _attempts(lambda f=first, c=count, s=size: self._run(effect, f, c, s))  # type: ignore[misc]
-            found += entries or []
-            size += sum(map(len, entries or []))
-            if entries is None or len(entries) < count or size >= effect.bytes_max:
+            source = _Source(self._calls, effect, first, EntryId(first + count - 1), found)
+            async with aclosing(source.pages()) as pages:
+                async for page in pages:
+                    found += [data for _, data in page]
+            if not source.reading.finished:
                 break
-        return found
-
-    async def _run(self, effect: CopyEntries, first: EntryId, count: int, before: int) -> list[Buffer]:
-        request = ReadRequest(effect.source, effect.ledger_id, first, count, max(effect.bytes_max - before, 1))
-        held: dict[EntryId, Buffer] = {}
-        async with aclosing(self._calls.read(effect.source, request)) as frames:
-            async for frame in frames:
-                held |= zip(frame.entry_ids, frame.entries, strict=True)
-        found: list[Buffer] = []
-        for entry_id in map(EntryId, range(first, first + count)):
-            if entry_id not in held or not sound(held[entry_id], effect, entry_id):
-                break
-            found.append(held[entry_id])
         return found
 
     async def _copied(self, target: Incarnation, entries: Sequence[Buffer]) -> dict[EntryId, AppendStatus] | None:
@@ -163,6 +153,35 @@ class Copying:
         if found is None:
             found = self._reads[node] = RateLimit(self._bytes_per_s, now_s=self._now_s)
         return found
+
+
+class _Source(NodeReader):
+    """Reads from one copy, which is asked again when it does not answer."""
+
+    def __init__(
+        self, calls: NodeCalls, effect: CopyEntries, first: EntryId, last: EntryId, found: list[Buffer]
+    ) -> None:
+        """found: all entries that were read for the effect."""
+        reading = EntryReading(
+            effect.ledger_id, (effect.source,), first, last, checksum=crc32c, topic_id=effect.topic_id
+        )
+        super().__init__(calls, reading, patience_s=DISK_TIMEOUT_MS / 1000)
+        self._bytes_max = effect.bytes_max
+        self._found = found
+        self._backoff = Backoff()
+        self._attempts = 1
+
+    async def ask(self, member: Incarnation) -> Frames | None:
+        self.call_bytes_max = self._bytes_max - sum(map(len, self._found))
+        return await super().ask(member) if self.call_bytes_max > 0 else None
+
+    async def exhausted(self) -> bool:
+        if self.reading.refusals or self._attempts == ATTEMPTS_MAX:
+            return False
+        self._attempts += 1
+        self.reading.silent.clear()
+        await self._backoff.pause()
+        return True
 
 
 def sound(data: Buffer, effect: CopyEntries | RestoreEntries, entry_id: EntryId) -> bool:

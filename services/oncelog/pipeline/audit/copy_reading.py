@@ -9,30 +9,24 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Container
-from contextlib import aclosing
 
 from crc32c import crc32c
 
 from oncelog.core.errors import CorruptEntry, OncelogError
-from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import ReadStatus
+from oncelog.core.ledger.entry_reading import HAS_ERASED, EntryReading, Page, ReceivedRead
 from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
 from oncelog.pipeline.cluster import PresentLedgers
-from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 from oncelog.storage_client.node_calls import NodeCalls
+from oncelog.storage_client.reader import NodeReader
 from oncelog.verify.copies import MemberCopy
 
 #: A member that does not answer for this long is skipped.
 SILENCE_MS = 10_000
-_READ_TIMEOUT_MS = 60_000
-_ENTRIES_MAX = 4096
-_BYTES_MAX = 64 * 1024 * 1024
 _DIGEST_BYTES = 16
 _NOT_REGISTERED = "not registered"
-_ERASED = "has erased its copy"
 #: Answers of a member that repair may have replaced.
-_FORMER = (_NOT_REGISTERED, _ERASED)
+_FORMER = (_NOT_REGISTERED, HAS_ERASED)
 
 logger = logging.getLogger(__name__)
 
@@ -116,46 +110,36 @@ class CopyReading:
         if member not in self._registered:
             copy.silent = _NOT_REGISTERED
         copy.silent = copy.silent or self._silent.get(member, "")
-        following: int = first
-        while following <= last and not copy.silent:
-            before = following
-            count = min(last - following + 1, _ENTRIES_MAX)
-            request = ReadRequest(member, ledger_id, EntryId(following), count, _BYTES_MAX)
-            try:
-                following = await self._frames(request, copy)
-            except TimeoutError:
-                copy.silent = f"no answer within {self._silence_ms} ms"
-            except OncelogError as error:
-                copy.silent = error.message
-            if following == before:
-                copy.silent = copy.silent or "no answer"
-        if copy.silent and copy.silent != _ERASED:
+        if not copy.silent:
+            reading = _CopyReading(ledger_id, (member,), first, last, copy)
+            async for _ in NodeReader(self._storage, reading, patience_s=self._silence_ms / 1000).pages():
+                pass  # the answers are recorded in `copy`
+            copy.silent = reading.silent.get(member, "")
+        if copy.silent and copy.silent != HAS_ERASED:
             self._silent[member] = copy.silent
 
-    async def _frames(self, request: ReadRequest, copy: MemberCopy) -> int:
-        """Read the frames of one call. Returns the first entry without an answer."""
-        following: int = request.first_entry
-        async with aclosing(self._storage.read(request.target, request, timeout_ms=_READ_TIMEOUT_MS)) as frames:
-            while True:
-                async with asyncio.timeout(self._silence_ms / 1000):
-                    frame = await anext(frames, None)
-                if frame is not None and frame.status is ReadStatus.ERASED:
-                    copy.silent = _ERASED
-                if frame is None or frame.status is not ReadStatus.OK:
-                    return following
-                _take(request.ledger_id, frame, copy)
-                while copy.has_answered(EntryId(following)):
-                    following += 1
 
+class _CopyReading(EntryReading):
+    """Records the answers of one member about each entry, whatever is missing or damaged."""
 
-def _take(ledger_id: LedgerId, frame: ReceivedRead, copy: MemberCopy) -> None:
-    copy.holds_some = copy.holds_some or frame.last_entry >= 0
-    copy.missing.update(frame.missing_ids)
-    copy.damaged |= dict.fromkeys(frame.unreadable_ids, "the node cannot read it")
-    for entry_id, data in zip(frame.entry_ids, frame.entries, strict=True):
-        try:
-            decode_entry(data, ledger_id=ledger_id, entry_id=entry_id, checksum=crc32c)
-        except CorruptEntry as error:
-            copy.damaged[entry_id] = error.message
-        else:
-            copy.digests[entry_id] = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+    def __init__(
+        self, ledger_id: LedgerId, members: tuple[Incarnation], first: EntryId, last: EntryId, copy: MemberCopy
+    ) -> None:
+        super().__init__(ledger_id, members, first, last, checksum=crc32c)
+        self._copy = copy
+
+    def take(self, _member: Incarnation, answer: ReceivedRead) -> Page:
+        copy = self._copy
+        copy.holds_some = copy.holds_some or answer.last_entry >= 0
+        copy.missing.update(answer.missing_ids)
+        copy.damaged |= dict.fromkeys(answer.unreadable_ids, "the node cannot read it")
+        for entry_id, data in zip(answer.entry_ids, answer.entries, strict=True):
+            try:
+                self.verified(data, entry_id)
+            except CorruptEntry as error:
+                copy.damaged[entry_id] = error.message
+            else:
+                copy.digests[entry_id] = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+        while copy.has_answered(self.following):
+            self.following = EntryId(self.following + 1)
+        return []

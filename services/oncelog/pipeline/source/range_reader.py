@@ -13,6 +13,7 @@ Rules
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 
 from crc32c import crc32c
 
@@ -29,7 +30,7 @@ from oncelog.core.errors import (
     TopicNotFound,
     UnreadableEntry,
 )
-from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryKind, peek_header
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES, EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.pipeline.cluster import (
@@ -46,7 +47,7 @@ from oncelog.rpc.owner_codec import PRODUCER_NAMES
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage
 from oncelog.rpc.storage_codec import DESCRIBE
 from oncelog.storage_client.node_calls import NodeCalls
-from oncelog.storage_client.reader import ReadRecord, read_entries, read_entry
+from oncelog.storage_client.reader import ReadRecord, find_entry, read_entries, read_entry, side_of_index
 from oncelog.wire.owner_pb2 import ProducerNamesRequest
 from oncelog.wire.storage_pb2 import DescribeRequest
 
@@ -131,17 +132,14 @@ class RangeReader:
 
     async def _entry_of(self, storage: NodeCalls, metadata: LedgerMetadata, record: ReadRecord) -> EntryId:
         """The entry with the next message wanted."""
-        low, high = EntryId(0), metadata.end
-        while low < high:
-            middle = EntryId((low + high) // 2)
+
+        async def header_at(entry_id: EntryId, _end: EntryId) -> tuple[EntryId, EntryHeader]:
             head = await read_entry(
-                storage, metadata, middle, headers_only=True, timeout_ms=STORAGE_PATIENCE_MS, record=record
+                storage, metadata, entry_id, headers_only=True, timeout_ms=STORAGE_PATIENCE_MS, record=record
             )
-            if peek_header(head).next_index <= self._at:
-                low = EntryId(middle + 1)
-            else:
-                high = middle
-        return low
+            return entry_id, peek_header(head)
+
+        return await find_entry(metadata.end, partial(side_of_index, self._at), header_at)
 
     async def _learn_names(self, stored: list[StoredBatch]) -> None:
         ids = {ProducerId(one.batch.producer_id) for one in stored} - self._names.keys() - {NOT_DEDUPLICATED}

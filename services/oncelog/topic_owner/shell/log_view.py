@@ -5,6 +5,7 @@ begins behind it.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncelog.core.errors import EntriesLost, LogHole, TopicLoading, UnreadableEntry
@@ -13,7 +14,7 @@ from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
-from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, read_entry
+from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, find_entry, read_entry, side_of_index
 from oncelog.topic_owner.shell.ledger_list import LedgerList
 
 if TYPE_CHECKING:
@@ -142,15 +143,13 @@ class LogView:
             at = Position(entries.metadata.ledger_id, EntryId(entries.last + 1))
         if found is None:
             return at
-        low, high = found.first, found.last
-        while low < high:
-            middle = EntryId((low + high) // 2)
-            readable, header = await self._readable(found.metadata, middle, high)
-            if header is not None and header.append_time_ms < time_ms:
-                low = EntryId(readable + 1)
-            else:
-                high = middle
-        return Position(found.metadata.ledger_id, low)
+        entry_id = await find_entry(
+            found.last,
+            lambda header: -1 if header.append_time_ms < time_ms else 1,
+            partial(self._readable, found.metadata),
+            first=found.first,
+        )
+        return Position(found.metadata.ledger_id, entry_id)
 
     async def _first_ledger_at(self, time_ms: int) -> LedgerId:
         """A ledger at or before the first one whose last entry was appended at or after a time."""
@@ -211,17 +210,10 @@ class LogView:
                 if await self._has_left(ledger_id):
                     continue
                 raise
-            low, high = EntryId(0), EntryId(last + 1)
-            while low < high:
-                middle = EntryId((low + high) // 2)
-                readable, header = await self._readable(metadata, middle, high)
-                if header is not None and header.next_index <= number:
-                    low = EntryId(readable + 1)
-                elif header is not None and header.base_index <= number:
-                    low = high = readable
-                else:
-                    high = middle
-            return Position(ledger_id, low), metadata if low <= last else None
+            entry_id = await find_entry(
+                EntryId(last + 1), partial(side_of_index, number), partial(self._readable, metadata)
+            )
+            return Position(ledger_id, entry_id), metadata if entry_id <= last else None
 
     async def first_readable(self, at: Position) -> tuple[Position, int]:
         """(the first entry at or behind `at` that a storage node gives, the index of its first message); the end if

@@ -1,0 +1,204 @@
+"""Reads consecutive entries of one ledger from its members. A subclass is the policy.
+
+    async for page in reader.pages(): ...     # [(header, bytes)], ascending and without a gap
+    reader.reading                            # how far it came, and why no member gives the next entry
+
+The policy says how a member is asked (`ask`), how long it may be silent (`patience_s`), when a second one is asked
+beside it (`hedge_after_s`), and what follows when no member is left to ask (`exhausted`). Four policies: wait for the
+members (`ledgers.reader`), every member once and then the owner (`client.storage_reads`), one member only (the source
+of a repair), and each copy for itself (the audit).
+
+A page is one frame of the node; there is no call per entry.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.ledger.entry_reading import EntryReading, Page, ReceivedRead
+
+#: Limits of one call, so that a slow caller occupies a node's stream for a limited time.
+READ_ENTRIES_MAX = 4096
+READ_BYTES_MAX = 64 * 1024 * 1024
+READ_TIMEOUT_MS = 60_000
+
+Frames = AsyncGenerator[ReceivedRead, None]
+
+
+class EntryReader:
+    """One read. The defaults are those of a policy that asks each member in turn, and then gives up."""
+
+    def __init__(self, reading: EntryReading, *, patience_s: float) -> None:
+        """patience_s: how long a frame of a member is waited for."""
+        self.reading = reading
+        self._patience_s = patience_s
+
+    # --- the policy ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, member: Incarnation) -> Frames | None:
+        """Ask a member for the entries from `reading.following` on. None: the read is over.
+
+        Raises OncelogError for a member that cannot be asked.
+        """
+        raise NotImplementedError
+
+    def patience_s(self, _member: Incarnation) -> float:
+        """How long a frame of this member is waited for."""
+        return self._patience_s
+
+    def hedge_after_s(self) -> float | None:
+        """How long the first member may be silent before a second one is asked, too; None: no other one is asked."""
+        return None
+
+    def may_hedge(self) -> bool:
+        """Whether a second member may be asked now."""
+        return True
+
+    async def exhausted(self) -> bool:
+        """No member is left to ask. Returns whether to go on: the policy has changed `reading`."""
+        return False
+
+    def arrived(self, member: Incarnation, after_s: float) -> None:
+        """A page of this member arrived so long after it was requested."""
+
+    def damaged(self, member: Incarnation) -> None:
+        """The member's copy is damaged."""
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def pages(self) -> AsyncGenerator[Page, None]:
+        """Ends with the last entry, or where the policy ends the read. Raises the errors of the policy."""
+        reading = self.reading
+        while not reading.finished:
+            members = reading.askable()
+            if not members:
+                if not await self.exhausted():
+                    return
+                continue
+            calls: list[_MemberCall] = []
+            if not await self._call(members[0], calls):
+                return
+            try:
+                while calls:
+                    call = await self._next_arrival(calls)
+                    if call is None:
+                        continue
+                    page = self._page_of(call)
+                    if page:
+                        self.arrived(call.member, call.waited_s)
+                        for other in [one for one in calls if one is not call]:
+                            await _end(other, calls)
+                        yield page
+                    if call.over or reading.has_failed(call.member):
+                        await _end(call, calls)
+                    else:
+                        call.expect()
+            finally:
+                while calls:
+                    await _end(calls[0], calls)
+
+    async def _call(self, member: Incarnation, calls: list["_MemberCall"]) -> bool:
+        """Ask a member. Returns False if the read is over."""
+        first = self.reading.following
+        try:
+            frames = await self.ask(member)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            self.reading.failed(member, error.message)
+            return True
+        if frames is not None:
+            calls.append(_MemberCall(member, first, frames))
+        return frames is not None
+
+    async def _next_arrival(self, calls: list["_MemberCall"]) -> "_MemberCall | None":
+        """A call whose next frame arrived, or that ended. None: none did, so a call was added or given up."""
+        clock = asyncio.get_running_loop().time
+        patience_s = {call.member: self.patience_s(call.member) for call in calls}
+        silent_at = min(call.expected_s + patience_s[call.member] for call in calls)
+        hedge_after_s = self.hedge_after_s() if len(calls) == 1 else None
+        others = [one for one in self.reading.askable() if one != calls[0].member] if hedge_after_s is not None else []
+        wait_until = calls[0].expected_s + hedge_after_s if others and hedge_after_s is not None else silent_at
+        done, _ = await asyncio.wait(
+            [call.arrival for call in calls],
+            timeout=max(0.0, min(silent_at, wait_until) - clock()),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if done:
+            return next(call for call in calls if call.arrival in done)
+        if others and clock() < silent_at:
+            if self.may_hedge():
+                await self._call(others[0], calls)
+                return None
+            await asyncio.wait([calls[0].arrival], timeout=max(0.0, silent_at - clock()))
+            return calls[0] if calls[0].arrival.done() else None
+        for call in [one for one in calls if one.expected_s + patience_s[one.member] <= clock()]:
+            self.reading.failed(call.member, f"silent for {round(patience_s[call.member] * 1000)} ms")
+            await _end(call, calls)
+        return None
+
+    def _page_of(self, call: "_MemberCall") -> Page:
+        """The entries of the arrived frame. A call without any says why in `reading`."""
+        reading, member = self.reading, call.member
+        try:
+            frame = call.take()
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            reading.failed(member, error.message)
+            return []
+        if frame is None:
+            reading.ended(member, call.first)
+            return []
+        page = reading.answered(member, frame)
+        refusal = reading.refusals.get(member)
+        if refusal is not None and refusal.damage:
+            self.damaged(member)
+        return page
+
+
+class _MemberCall:
+    """One call to one member, with its next frame as a future, so that two members can be waited for at once.
+
+    first: the first entry that was requested.
+    """
+
+    def __init__(self, member: Incarnation, first: EntryId, frames: Frames) -> None:
+        self.member = member
+        self.first = first
+        #: whether the stream has ended
+        self.over = False
+        #: when the next frame was requested, by the loop's clock; how long the last one took
+        self.expected_s = 0.0
+        self.waited_s = 0.0
+        self.frames = frames
+        self.arrival: asyncio.Task[ReceivedRead | None]
+        self.expect()
+
+    def expect(self) -> None:
+        """Request the next frame."""
+        loop = asyncio.get_running_loop()
+        self.expected_s = loop.time()
+        self.arrival = loop.create_task(self._next())
+
+    async def _next(self) -> ReceivedRead | None:
+        return await anext(self.frames, None)
+
+    def take(self) -> ReceivedRead | None:
+        """The frame that arrived; None: the stream has ended. Raises the error of the stream."""
+        self.waited_s = asyncio.get_running_loop().time() - self.expected_s
+        self.over = True
+        frame = self.arrival.result()
+        self.over = frame is None
+        return frame
+
+
+async def _end(call: _MemberCall, calls: list[_MemberCall]) -> None:
+    """End the call's stream."""
+    calls.remove(call)
+    call.arrival.cancel()
+    await asyncio.wait([call.arrival])
+    if not call.arrival.cancelled():
+        call.arrival.exception()  # it is of no interest any more
+    await call.frames.aclose()
