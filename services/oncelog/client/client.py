@@ -13,7 +13,6 @@ from oncelog.client.network.addresses import Routing, parse_url, routing_of, spe
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place
-from oncelog.client.producing.partitioned_producer import PartitionedProducer
 from oncelog.client.producing.pending_results import OnUnverified
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.sender import ProducerOptions
@@ -170,18 +169,9 @@ class AsyncClient:
             pending_bytes_max,
             choice("on_unverified", _ON_UNVERIFIED, on_unverified),
         )
-        try:
-            return await self._opened(AsyncProducer(name, options, self._network))
-        except InvalidArgument as error:
-            # The answer to the usual look-up: a topic without partitions costs no other one.
-            partitions = partitions_in(error)
-            if not partitions or self._internal:
-                raise
-        return await self._opened(PartitionedProducer(name, options, self._network))
-
-    async def _opened(self, producer: AsyncProducer) -> AsyncProducer:
+        producer = AsyncProducer(name, options, self._network)
         self._producers.add(producer)
-        await producer.open(self._timeout_ms)
+        await producer.open(self._timeout_ms, one_log=self._internal)
         return producer
 
     async def create_reader(

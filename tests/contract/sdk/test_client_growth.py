@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 import oncelog
-from oncelog.client.producing.partitioned_producer import PartitionedProducer
 from oncelog.core.sdk.producer.routing import partition_of
 from tests.contract.sdk.fake_cluster import FakeCluster
 
@@ -78,7 +77,7 @@ async def test_open_producer_uses_new_partitions_for_messages_without_ids(
 async def test_name_that_is_newer_than_the_look_up(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The grant shows more growths than the client has looked up: it looks up again."""
     first = await client.create_producer("orders-partition-0", producer_name="importer")
-    instance = first._core.opening.instance
+    instance = first._parts[0].core.opening.instance
     assert instance is not None
     cluster.topic("orders-partition-0").table.state.producers[instance.producer_id].growths = 1
     await first.close()
@@ -150,7 +149,7 @@ async def test_topic_that_was_deleted_ends_no_watch_with_a_bug(
     producer = await client.create_producer("orders")
     del cluster.partitioned[TOPIC]
     cluster.knobs.may_create = False
-    assert isinstance(producer, PartitionedProducer)
+    assert producer._watch is not None
     watch = producer._watch._task
     assert watch is not None
     done, _ = await asyncio.wait([watch], timeout=0.5)

@@ -80,6 +80,7 @@ async def test_messages_without_key_and_id_take_turns(cluster: FakeCluster, clie
     assert result.count == 3
     assert stored(cluster) == [[b"0", b"a", b"b", b"c"], [b"1"], [b"2"], [b"3"]]
     assert producer.producer_name
+    assert producer.message_bytes_max == 5 * 1024 * 1024
     await producer.close()
 
 

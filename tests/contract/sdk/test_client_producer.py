@@ -385,7 +385,7 @@ async def test_send_timeout_tells_what_the_producer_waits_for(
     cluster.knobs.refuse_open = lambda _: full
     waiting = asyncio.ensure_future(producer.send(b"late"))
     await until(lambda: isinstance(producer.last_error, NotEnoughStorageNodes), DEADLINE_S)
-    producer._sender.driver.feed(SessionTimerFired(TimerKey(TimerKind.SEND, 1)))
+    producer._parts[0].driver.feed(SessionTimerFired(TimerKey(TimerKind.SEND, 1)))
     with pytest.raises(DeadlineExceeded, match=full.message) as raised:
         await waiting
     assert (raised.value.details["reason"], raised.value.stored) == (full.code, None)

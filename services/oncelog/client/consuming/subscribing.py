@@ -2,14 +2,13 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
-from oncelog.client.values.all_results import all_results
 from oncelog.client.values.arguments import check_type, choice, integer, milliseconds
 from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.errors import InvalidArgument, TopicNotFound
@@ -24,6 +23,7 @@ ACK_TIMEOUT_S_MAX = 86_400
 _PRIORITY_MAX = 2**31 - 1
 #: Partitions that are asked at once.
 _CALLS_MAX = 16
+ResultT = TypeVar("ResultT")
 
 _TYPES: dict[str, SubscriptionType] = {
     "exclusive": SubscriptionType.EXCLUSIVE,
@@ -121,7 +121,7 @@ async def first_indexes(
         async with room:
             return await _first_index(network, replace(topic, partition=number), start, inclusive, timeout_ms)
 
-    return await all_results([of_partition(number) for number in range(partitions)])
+    return await _all_results([of_partition(number) for number in range(partitions)])
 
 
 async def _first_index(
@@ -129,3 +129,13 @@ async def _first_index(
 ) -> tuple[TopicName, int]:
     found = await find_index(network, topic, start, inclusive=inclusive, timeout_ms=timeout_ms)
     return topic, found.begins_at
+
+
+async def _all_results(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
+    """The results, in the order of `work`. Raises the first error itself, after the others were cancelled."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

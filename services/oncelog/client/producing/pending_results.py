@@ -15,8 +15,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol
 
-from oncelog.client.producing.receivers import fail, report
-from oncelog.client.producing.send_buffer import PackedBatch
+from oncelog.client.producing.send_buffer import PackedBatch, fail, report
 from oncelog.client.values.results import AnsweredBatch, AnsweredRange, BatchResult, SendResult, TopicPartition
 from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
 from oncelog.core.formats.outcome import ResultKind

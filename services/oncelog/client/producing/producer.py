@@ -1,57 +1,30 @@
-"""The asyncio producer: messages in, results out."""
+"""The asyncio producer: messages in, results out; of a topic with all its partitions."""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
+from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
-from oncelog.client.producing.message_arguments import Key, check_lengths, checked_extras, pack_columns, plain_bytes
-from oncelog.client.producing.pending_results import PendingList
-from oncelog.client.producing.receivers import SendCallback, SendReceiver
-from oncelog.client.producing.send_buffer import Properties
+from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.producing.message_arguments import Key, check_lengths, plain_bytes, plain_key
+from oncelog.client.producing.pending_results import without_errors
+from oncelog.client.producing.send_buffer import Properties, SendCallback
 from oncelog.client.producing.sender import ProducerOptions, Sender
-from oncelog.client.values.results import BatchResult, SendResult
+from oncelog.client.values.results import BatchResult, RoutedBatchResult, SendResult
 from oncelog.core import errors
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
-from oncelog.core.sdk.owner_attempts import OpenWanted
-from oncelog.core.sdk.producer.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
+from oncelog.core.sdk.producer.routing import Routing
+from oncelog.core.sdk.producer.sequence_ids import check_sequence_ids
 
-#: Bytes that `send_many` packs before it lets other tasks run.
-_YIELD_BYTES = 1024 * 1024
-
-
-class FairLock:
-    """`async with lock:` admits its users one at a time, in the order in which they asked.
-
-    asyncio.Lock wakes its waiters in order, but `locked()` is False between its release and the first step of the next
-    waiter. A caller that checked `locked()` just then would overtake the waiters; `taken` counts them.
-    """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._count = 0
-
-    @property
-    def taken(self) -> bool:
-        """Whether a user holds the lock or waits for it."""
-        return self._count > 0
-
-    async def __aenter__(self) -> None:
-        self._count += 1
-        try:
-            await self._lock.acquire()
-        except BaseException:
-            self._count -= 1
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._lock.release()
-        self._count -= 1
+ItemT = TypeVar("ItemT")
+#: Partitions that are opened at the same time.
+OPENINGS_MAX = 64
 
 
 class AsyncProducer:
@@ -65,54 +38,69 @@ class AsyncProducer:
     with DeadlineExceeded: the message may be stored, now or later. An error that ends the producer, such as
     ProducerFenced or ProducerExpired, fails all pending messages and all later calls; `failure` has it.
 
+    Of a partitioned topic, each partition is a log with its own deduplication, under the same producer name. Messages
+    of one partition are stored in the order in which they were given. An error that ends the producer of one partition
+    ends it for all.
+
     Attributes:
         topic: the full name of the topic, tenant/namespace/name.
     """
 
     def __init__(self, topic: TopicName, options: ProducerOptions, network: Network) -> None:
         self.topic = str(topic)
-        self._sender = Sender(topic, options, network)
-        self._core = self._sender.driver.core
-        self._lock = FairLock()
+        self._topic = topic
+        self._options = options
+        self._network = network
+        #: of the topic, or of each of its partitions
+        self._parts = [Sender(topic, options, network)]
+        #: of a topic without partitions
+        self._only: Sender | None = self._parts[0]
+        self._routing = Routing(1, 1)
+        self._watch: PartitionWatch | None = None
         #: bound once, because it is called for every message
         self._new_future: Callable[[], asyncio.Future[SendResult]] = asyncio.get_running_loop().create_future
 
     @property
     def producer_name(self) -> str:
         """The producer's name, given by the application or assigned."""
-        return self._core.opening.name or ""
-
-    @property
-    def growths(self) -> int:
-        """How often the topic had got more partitions when the producer name was first opened, for
-        PartitionedProducer."""
-        return self._core.opening.growths
+        return self._parts[0].core.opening.name or "" if self._parts else ""
 
     @property
     def last_sequence_id(self) -> int:
-        """The highest sequence id known to be stored; -1 when there is none."""
-        return self._core.numbers.stored
+        """The highest sequence id known to be stored; -1 when there is none.
+
+        Raises InvalidArgument for a partitioned topic: going on behind the highest id of all partitions would lose what
+        others lack.
+        """
+        if self._only is None:
+            message = f"{self.topic} has {len(self._parts)} partitions: use resume_sequence_id, or last_sequence_ids"
+            raise errors.InvalidArgument(message, field="last_sequence_id")
+        return self._only.core.numbers.stored
 
     @property
     def message_bytes_max(self) -> int:
         """Bytes of the largest value that the topic takes."""
-        return self._core.message_bytes_max
+        return min(part.core.message_bytes_max for part in self._parts)
 
     @property
     def last_sequence_ids(self) -> tuple[int, ...]:
         """The same for each partition, in their order; one number for a topic without partitions."""
-        return (self.last_sequence_id,)
+        return tuple(part.core.numbers.stored for part in self._parts)
 
     @property
     def resume_sequence_id(self) -> int:
         """Every message with a sequence id up to this one is known to be stored, if the application gave its ids in
-        ascending order: go on, after a restart, with the message behind it. -1: begin with the first one."""
-        return self.last_sequence_id
+        ascending order: go on, after a restart, with the message behind it. -1: begin with the first one.
+
+        It is the lowest of `last_sequence_ids`, of the partitions that take messages with own sequence ids. What other
+        partitions have behind it is recognized as a duplicate.
+        """
+        return min(self.last_sequence_ids[: self._routing.numbered])
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of the messages that were given and are not answered yet."""
-        return self._sender.pending_bytes
+        return sum(part.pending_bytes for part in self._parts)
 
     @property
     def deduplication(self) -> bool:
@@ -121,23 +109,23 @@ class AsyncProducer:
         While it is disabled, messages that are sent again are stored again; a warning is logged once. Fencing of older
         instances works all the same.
         """
-        return self._core.deduplication
+        return all(part.core.deduplication for part in self._parts)
 
     @property
     def unverified_count(self) -> int:
         """How many messages were unverified so far, as a result or as UnverifiedSequence; see SendResult.verified."""
-        return self._sender.driver.results.unverified_count
+        return sum(part.driver.results.unverified_count for part in self._parts)
 
     @property
     def last_error(self) -> OncelogError | None:
         """The retriable error that keeps the producer from publishing now, such as NotEnoughStorageNodes; None: no
-        error does."""
-        return self._core.trouble
+        error does. Of several partitions, the first one's."""
+        return next((part.core.trouble for part in self._parts if part.core.trouble is not None), None)
 
     @property
     def failure(self) -> OncelogError | None:
         """The error that ended this producer; None while it can send."""
-        return self._core.error
+        return next((part.core.error for part in self._parts if part.core.error is not None), None)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -175,15 +163,16 @@ class AsyncProducer:
 
         The error's `stored` is False when this send stored nothing and never will, and None when that is unknown.
         """
+        part = self._only or self._part_of(sequence_id, key)
         if type(value) is not bytes:
             value = plain_bytes(value, field="value")
         future = self._new_future()
-        if self._lock.taken or not self._sender.has_room(len(value)):
-            async with self._lock:
-                await self._sender.room(len(value))
-                self._begin(value, future, sequence_id, key, event_time_ms, properties)
+        if part.lock.taken or not part.has_room(len(value)):
+            async with part.lock:
+                await part.room(len(value))
+                part.begin(value, future, sequence_id, key, event_time_ms, properties)
         else:
-            self._begin(value, future, sequence_id, key, event_time_ms, properties)
+            part.begin(value, future, sequence_id, key, event_time_ms, properties)
         return await future
 
     def send_nowait(
@@ -200,12 +189,13 @@ class AsyncProducer:
         Raises TooManyRequests at once when pending_bytes_max is reached or other calls wait for room, and raises at
         once what `send` raises for wrong arguments.
         """
+        part = self._only or self._part_of(sequence_id, key)
         if type(value) is not bytes:
             value = plain_bytes(value, field="value")
-        if self._lock.taken or not self._sender.has_room(len(value)):
-            raise self._without_room()
+        if part.lock.taken or not part.has_room(len(value)):
+            raise part.no_room()
         future = self._new_future()
-        self._begin(value, future, sequence_id, key, event_time_ms, properties)
+        part.begin(value, future, sequence_id, key, event_time_ms, properties)
         return future
 
     def send_async(
@@ -225,43 +215,24 @@ class AsyncProducer:
 
         Raises at once what `send_nowait` raises; the callback is not called then.
         """
+        part = self._only or self._part_of(sequence_id, key)
         if type(value) is not bytes:
             value = plain_bytes(value, field="value")
-        if self._lock.taken or not self._sender.has_room(len(value)):
-            raise self._without_room()
+        if part.lock.taken or not part.has_room(len(value)):
+            raise part.no_room()
         if not callable(callback):
             raise errors.InvalidArgument("callback: not a function", field="callback").of_send(stored=False)
-        self._begin(value, callback, sequence_id, key, event_time_ms, properties)
+        part.begin(value, callback, sequence_id, key, event_time_ms, properties)
 
-    def _without_room(self) -> OncelogError:
-        limit = self._sender.options.pending_bytes_max
-        message = f"pending_bytes_max ({limit}) is reached: wait for results of earlier messages"
-        return errors.TooManyRequests(message, field="pending_bytes_max", limit=limit).of_send(stored=False)
+    def _part_of(self, sequence_id: int | None, key: Key | None) -> Sender:
+        self._check_open()
+        number = self._routing.fixed(sequence_id, plain_key(key))
+        return self._parts[self._routing.turn() if number is None else number]
 
-    def _begin(
-        self,
-        value: bytes,
-        receiver: SendReceiver,
-        sequence_id: int | None,
-        key: Key | None,
-        event_time_ms: int | None,
-        properties: Properties | None,
-    ) -> None:
-        core = self._core
-        if core.error is not None:
-            raise core.error.of_send(stored=False)
-        if len(value) > core.message_bytes_max:
-            limit = core.message_bytes_max
-            raise errors.MessageTooLarge(
-                f"the value has {len(value)} bytes, the limit is {limit}", field="value", limit=limit
-            )
-        if sequence_id is not None:
-            sequence_id = check_sequence_id(sequence_id)
-        extras = None
-        if key is not None or event_time_ms is not None or properties:
-            extras = checked_extras(key, event_time_ms, properties)
-        self._sender.number_by(explicit=sequence_id is not None)
-        self._sender.add(value, sequence_id, extras, receiver)
+    def _check_open(self) -> None:
+        failure = self.failure
+        if failure is not None:
+            raise failure.of_send(stored=False)
 
     async def send_many(
         self,
@@ -284,36 +255,35 @@ class AsyncProducer:
         message is. A stale message does not stop the messages after it. With explicit sequence ids it is safe to send
         the same list again.
         """
-        if self._core.error is not None:
-            raise self._core.error.of_send(stored=False)
         columns = (keys, event_times_ms, properties)
+        if self._only is not None:
+            return await self._only.send_list(values, sequence_ids, columns)
+        self._check_open()
         check_lengths(values, sequence_ids, *columns)
         ids = None if sequence_ids is None else check_sequence_ids(sequence_ids)
-        has_extras = columns != (None, None, None)
-        sender, pending = self._sender, PendingList()
-        start = packed_bytes = 0
-        async with self._lock:
-            try:
-                if len(values):
-                    sender.number_by(explicit=ids is not None)
-                    sender.pack_gathered()
-                while start < len(values) and pending.error is None:
-                    payload, count = sender.packer.pack(values, start, len(values))
-                    batch = slice(start, start + count)
-                    if has_extras:
-                        payload += pack_columns(count, batch, *columns)
-                    if not sender.has_room(len(payload)):
-                        await sender.room(len(payload))
-                    packed_ids = None if ids is None else pack_sequence_ids(ids[batch])
-                    sender.send_batch(pending.batch(count), payload, count, packed_ids)
-                    start += count
-                    packed_bytes += len(payload)
-                    if packed_bytes > _YIELD_BYTES:
-                        packed_bytes = 0
-                        await asyncio.sleep(0)
-            except OncelogError as error:
-                pending.error = error
-        return await pending.result(lambda: sender.driver.topic_partition, unsent=len(values) - start)
+        if ids is None and keys is None:
+            return await self._parts[self._routing.turn()].send_list(values, None, columns)
+        places, lists = self._routing.split(len(values), ids, None if keys is None else [*map(plain_key, keys)])
+        if len(lists) <= 1:
+            number = next(iter(lists), 0)
+            return await self._parts[number].send_list(values, ids, columns)
+        sends = [
+            self._parts[number].send_list(
+                [values[i] for i in indexes],
+                _of(ids, indexes),
+                (_of(keys, indexes), _of(event_times_ms, indexes), _of(properties, indexes)),
+            )
+            for number, indexes in lists.items()
+        ]
+        parts: dict[int, BatchResult] = {}
+        for number, answer in zip(lists, await asyncio.gather(*sends, return_exceptions=True), strict=True):
+            if not isinstance(answer, BaseException):
+                parts[number] = answer
+            elif isinstance(answer, OncelogError) and answer.result is not None:
+                parts[number] = answer.result
+            else:
+                raise answer
+        return without_errors(RoutedBatchResult(places, parts))
 
     async def flush(self) -> None:
         """Return when all messages given before are answered.
@@ -326,38 +296,86 @@ class AsyncProducer:
 
     async def all_answered(self) -> None:
         """Return when all messages given before are answered, also those that wait for room. Raises no error."""
-        if self._lock.taken:
-            async with self._lock:
-                pass
-        self._sender.pack_gathered()
-        await self._sender.driver.results.all_answered()
+        if self._only is not None:
+            await self._only.all_answered()
+        else:
+            await asyncio.gather(*(part.all_answered() for part in self._parts))
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    async def open(self, timeout_ms: int | None) -> None:
-        """Get the first session. Raises the reason why there is none; DeadlineExceeded with the last retriable one."""
-        driver = self._sender.driver
-        driver.feed(OpenWanted())
+    async def open(self, timeout_ms: int | None, *, one_log: bool) -> None:
+        """Get the first session, or those of all partitions. one_log: refuse a partitioned topic with InvalidArgument.
+
+        Raises the reason why there is none; DeadlineExceeded with the last retriable one.
+        """
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while not self._core.numbers.known and self.failure is None:
-                    await self._sender.changed()
-        except TimeoutError as error:
-            trouble = self.last_error or error
-            raise errors.DeadlineExceeded(
-                f"could not open a producer on {self.topic} within {timeout_ms} ms: {trouble}"
-            ) from trouble
-        finally:
-            if not self._core.numbers.known:
-                self._sender.close(errors.ProducerClosed("the producer was never opened"))
-        if self.failure is not None:
-            raise self.failure
+            await self._parts[0].open(timeout_ms)
+        except errors.InvalidArgument as error:
+            # The answer to the usual look-up: a topic without partitions costs no other one.
+            if one_log or not partitions_in(error):
+                raise
+            self._check_options()
+            try:
+                await self._open_partitions(timeout_ms)
+            except BaseException:
+                await self.close(flush=False)
+                raise
+
+    def _check_options(self) -> None:
+        """Raises InvalidArgument for options that only a single log can obey."""
+        settings, instead = (
+            self._options.settings,
+            f"{self.topic} is partitioned: use a partition, {self.topic}-partition-N",
+        )
+        if settings.mode is SequenceMode.CONTIGUOUS:
+            message = f"sequence_mode 'contiguous' counts in one log, and {instead}"
+            raise errors.InvalidArgument(message, field="sequence_mode")
+        if settings.initial_sequence_id is not None:
+            message = f"initial_sequence_id belongs to one log, and {instead}"
+            raise errors.InvalidArgument(message, field="initial_sequence_id")
+
+    async def _open_partitions(self, timeout_ms: int | None) -> None:
+        """Open all partitions, the first one first: of two instances, the one that gets it gets the others."""
+        self._only, self._parts = None, []
+        watch = self._watch = PartitionWatch(self._topic, self._network, self._follow)
+        counts = await watch.begin(timeout_ms)
+        share = max(self._options.batch_bytes_max, self._options.pending_bytes_max // counts.now)
+        settings = replace(self._options.settings, growths=len(counts.former))
+        self._options = replace(self._options, settings=settings, pending_bytes_max=share)
+        self._parts = [first := self._new_part(0)]
+        await first.open(timeout_ms)
+        growths = first.core.opening.growths
+        if counts.after(growths) is None:  # it has grown since the look-up
+            counts = await watch.begin(timeout_ms)
+        self._options = replace(self._options, settings=replace(settings, name=self.producer_name))
+        self._parts += [self._new_part(number) for number in range(1, counts.now)]
+        self._routing = Routing(counts.now, counts.after(growths) or counts.now)
+        await _open_all(self._parts[1:], timeout_ms)
+        watch.start(counts)
+
+    def _new_part(self, number: int) -> Sender:
+        return Sender(replace(self._topic, partition=number), self._options, self._network)
+
+    async def _follow(self, counts: PartitionCounts) -> None:
+        """Use the partitions that the topic has got, for messages without a sequence id."""
+        parts = [self._new_part(number) for number in range(len(self._parts), counts.now)]
+        try:
+            await _open_all(parts, None)
+        except BaseException:
+            for part in parts:
+                part.close(errors.ProducerClosed("the producer was closed"))
+            raise
+        self._parts += parts
+        self._routing.partitions = len(self._parts)
 
     async def close(self, *, flush: bool = True) -> None:
         """End the producer. Waits for the messages given before unless `flush` is False. Raises no error of theirs."""
-        if self.failure is None and flush:
+        if self._watch is not None:
+            self._watch.end()
+        if flush:
             await self.all_answered()
-        self._sender.close(errors.ProducerClosed("the producer was closed"))
+        for part in self._parts:
+            part.close(errors.ProducerClosed("the producer was closed"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -367,3 +385,12 @@ class AsyncProducer:
     ) -> None:
         """Close the producer; wait for pending messages unless the block was left by an exception."""
         await self.close(flush=kind is None)
+
+
+async def _open_all(parts: Sequence[Sender], timeout_ms: int | None) -> None:
+    for start in range(0, len(parts), OPENINGS_MAX):
+        await asyncio.gather(*(part.open(timeout_ms) for part in parts[start : start + OPENINGS_MAX]))
+
+
+def _of(column: Sequence[ItemT] | None, indexes: list[int]) -> list[ItemT] | None:
+    return None if column is None else [column[index] for index in indexes]

@@ -47,10 +47,12 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
                 case SendBatches():
                     self._streams[effect.attempt].send(effect.session, effect.batches)
                 case Complete():
-                    self._settled(effect.request)
+                    if self._has_deadlines:
+                        self._timers.cancel(TimerKey(TimerKind.SEND, effect.request))
                     self.results.complete(effect, self.topic_partition, self.core.opening.name or "")
                 case Fail():
-                    self._settled(effect.request)
+                    if self._has_deadlines:
+                        self._timers.cancel(TimerKey(TimerKind.SEND, effect.request))
                     self.results.fail(effect.request, effect.error.of_send(effect.stored))
                 case ReportOpen() | FailSession():
                     pass  # `changed` follows, and the core has the producer's name and error
@@ -66,11 +68,6 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
                         stream.end_session(effect.session)
                 case StartSessionTimer():
                     self._timers.start(effect)
-
-    def _settled(self, request: int) -> None:
-        """A batch has its answer: its deadline, if there is one, is over."""
-        if self._has_deadlines:
-            self._timers.cancel(TimerKey(TimerKind.SEND, request))
 
     def _open(self, effect: OpenProducer) -> None:
         request = OpenRequest(

@@ -1,10 +1,11 @@
 """Messages that are not packed yet: those that arrive while the producer cannot send become one batch."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oncelog.client.producing.receivers import SendReceiver, fail
+from oncelog.client.values.results import SendResult
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, pack_values
@@ -14,6 +15,9 @@ from oncelog.core.sdk.producer.sequence_ids import BatchIds, pack_sequence_ids
 MESSAGE_OVERHEAD_BYTES = 96
 
 Properties = Mapping[str, str]
+#: Called once, with a result or with an error.
+SendCallback = Callable[[SendResult | None, OncelogError | None], None]
+SendReceiver = asyncio.Future[SendResult] | SendCallback
 
 
 class Extras(NamedTuple):
@@ -136,3 +140,22 @@ class SendBuffer:
         while end < len(ids) and (ids[end] == ids[end - 1] + 1 or (ids[end] > ids[end - 1] and not self._contiguous)):
             end += 1
         return end
+
+
+def fail(receiver: SendReceiver, error: OncelogError) -> None:
+    if isinstance(receiver, asyncio.Future):
+        if not receiver.done():
+            receiver.set_exception(error)
+        return
+    try:
+        receiver(None, error)
+    except Exception as raised:  # noqa: BLE001  # the application's
+        report(receiver, raised)
+
+
+def report(callback: SendCallback, error: Exception) -> None:
+    """Give what a callback has raised to the event loop's exception handler, as asyncio does for callbacks of futures.
+    The other messages get their results."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": f"the callback {callback!r} of a message failed", "exception": error}
+    )

@@ -8,30 +8,39 @@ messages never gather across passes, because the deadline of a message starts wi
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 
 from opentelemetry.trace import get_tracer
 
 from oncelog.client.network.network import Network
-from oncelog.client.producing.pending_results import OnUnverified, PendingMessages, PendingResult
+from oncelog.client.producing.message_arguments import Key, check_lengths, checked_extras, pack_columns
+from oncelog.client.producing.pending_results import OnUnverified, PendingList, PendingMessages, PendingResult
 from oncelog.client.producing.producer_driver import ProducerDriver
-from oncelog.client.producing.receivers import SendReceiver
-from oncelog.client.producing.send_buffer import MESSAGE_OVERHEAD_BYTES, Extras, Packer, SendBuffer
-from oncelog.core.errors import OncelogError, SequenceIdRequired
-from oncelog.core.formats.batch import Compression
+from oncelog.client.producing.send_buffer import MESSAGE_OVERHEAD_BYTES, Packer, Properties, SendBuffer, SendReceiver
+from oncelog.client.values.results import BatchResult
+from oncelog.core import errors
+from oncelog.core.errors import OncelogError
+from oncelog.core.formats.batch import Buffer, Compression
 from oncelog.core.formats.columns import compress_payload
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
-from oncelog.core.sdk.owner_attempts import CloseWanted
+from oncelog.core.sdk.owner_attempts import CloseWanted, OpenWanted
 from oncelog.core.sdk.producer.opening import ProducerSettings
 from oncelog.core.sdk.producer.pending_batches import BatchReady
-from oncelog.core.sdk.producer.sequence_ids import BatchIds
+from oncelog.core.sdk.producer.sequence_ids import BatchIds, check_sequence_id, check_sequence_ids, pack_sequence_ids
 
 #: Span of the first phase of a publish: the batch is packed, numbered and handed to its stream. It goes to the
 #: application's own tracer provider; without one it costs next to nothing.
 PACK_SPAN = "publish pack"
 _TRACER = get_tracer("oncelog")
 logger = logging.getLogger(__name__)
+
+#: Bytes that a list packs before it lets other tasks run.
+_YIELD_BYTES = 1024 * 1024
+#: keys, event_times_ms, properties: one item, or None, for each value of a list
+ListColumns = tuple[Sequence[Key | None] | None, Sequence[int | None] | None, Sequence[Properties | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +54,51 @@ class ProducerOptions:
     on_unverified: OnUnverified = OnUnverified.ACCEPT
 
 
+class FairLock:
+    """`async with lock:` admits its users one at a time, in the order in which they asked.
+
+    asyncio.Lock wakes its waiters in order, but `locked()` is False between its release and the first step of the next
+    waiter. A caller that checked `locked()` just then would overtake the waiters; `taken` counts them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._count = 0
+
+    @property
+    def taken(self) -> bool:
+        """Whether a user holds the lock or waits for it."""
+        return self._count > 0
+
+    async def __aenter__(self) -> None:
+        self._count += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._count -= 1
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        self._count -= 1
+
+
 class Sender:
-    """All messages of one producer that are not answered yet."""
+    """The messages of one producer for one topic or partition that are not answered yet."""
 
     def __init__(self, topic: TopicName, options: ProducerOptions, network: Network) -> None:
         self.options = options
         self.driver = ProducerDriver(
             options.settings, topic, network, on_unverified=options.on_unverified, changed=self._session_changed
         )
+        self.core = self.driver.core
+        #: held by each call that waits for room, so that no later call overtakes it
+        self.lock = FairLock()
         self._loop = asyncio.get_running_loop()
-        self.packer = Packer(options.batch_bytes_max)
-        self._core = self.driver.core
-        self._buffer = SendBuffer(self.packer, contiguous=options.settings.mode is SequenceMode.CONTIGUOUS)
+        self._packer = Packer(options.batch_bytes_max)
+        self._buffer = SendBuffer(self._packer, contiguous=options.settings.mode is SequenceMode.CONTIGUOUS)
         #: True: the application gives sequence ids, False: they are automatic, None: no message yet
         self._explicit: bool | None = None
         #: done after the session's next event; made when a caller waits
@@ -67,23 +109,29 @@ class Sender:
 
     @property
     def pending_bytes(self) -> int:
-        return self._core.pending.bytes_total + self._buffer.size_bytes
+        return self.core.pending.bytes_total + self._buffer.size_bytes
 
     # --- room ---------------------------------------------------------------------------------------------------------
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether a message or column of this size may be given now; always True when nothing is pending."""
-        pending = self._core.pending.bytes_total + self._buffer.size_bytes
+        pending = self.core.pending.bytes_total + self._buffer.size_bytes
         return pending == 0 or pending + size_bytes + MESSAGE_OVERHEAD_BYTES <= self.options.pending_bytes_max
+
+    def no_room(self) -> OncelogError:
+        """The error of a message that cannot wait."""
+        limit = self.options.pending_bytes_max
+        message = f"pending_bytes_max ({limit}) is reached: wait for results of earlier messages"
+        return errors.TooManyRequests(message, field="pending_bytes_max", limit=limit).of_send(stored=False)
 
     async def room(self, size_bytes: int) -> None:
         """Wait for room. Raises the error that ended the producer."""
-        while self._core.error is None and not self.has_room(size_bytes):
-            await self.changed()
-        if self._core.error is not None:
-            raise self._core.error.of_send(stored=False)
+        while self.core.error is None and not self.has_room(size_bytes):
+            await self._changed()
+        if self.core.error is not None:
+            raise self.core.error.of_send(stored=False)
 
-    async def changed(self) -> None:
+    async def _changed(self) -> None:
         """Return after the session has handled an event; the caller then checks its condition again."""
         if self._change is None or self._change.done():
             self._change = asyncio.get_running_loop().create_future()
@@ -91,28 +139,85 @@ class Sender:
 
     # --- packing ------------------------------------------------------------------------------------------------------
 
-    def number_by(self, *, explicit: bool) -> None:
+    def _number_by(self, *, explicit: bool) -> None:
         """Raises SequenceIdRequired when the application mixes explicit and automatic sequence ids."""
         if self._explicit is None:
             self._explicit = explicit
         elif self._explicit is not explicit:
             given = "explicit" if self._explicit else "automatic"
             message = f"this producer uses {given} sequence ids: give an id with every message or with none"
-            raise SequenceIdRequired(message, field="sequence_id").of_send(stored=False)
+            raise errors.SequenceIdRequired(message, field="sequence_id").of_send(stored=False)
 
-    def add(self, value: bytes, sequence_id: int | None, extras: Extras | None, receiver: SendReceiver) -> None:
-        """Take one message. It is packed at the end of this pass of the loop, or later together with others."""
+    def begin(
+        self,
+        value: bytes,
+        receiver: SendReceiver,
+        sequence_id: int | None,
+        key: Key | None,
+        event_time_ms: int | None,
+        properties: Properties | None,
+    ) -> None:
+        """Take one message, for which there is room: it is packed at the end of this pass of the loop, or later, with
+        others. Raises what `send` of a producer raises for wrong arguments, and the error that ended it."""
+        core = self.core
+        if core.error is not None:
+            raise core.error.of_send(stored=False)
+        if len(value) > core.message_bytes_max:
+            limit = core.message_bytes_max
+            raise errors.MessageTooLarge(
+                f"the value has {len(value)} bytes, the limit is {limit}", field="value", limit=limit
+            )
+        if sequence_id is not None:
+            sequence_id = check_sequence_id(sequence_id)
+        extras = None
+        if key is not None or event_time_ms is not None or properties:
+            extras = checked_extras(key, event_time_ms, properties)
+        self._number_by(explicit=sequence_id is not None)
         self._buffer.add(value, sequence_id, extras, receiver)
         if not self._pump_due:
             self._pump_due = True
             self._loop.call_soon(self._pump)
+
+    async def send_list(
+        self, values: Sequence[Buffer], sequence_ids: Sequence[int] | None, columns: ListColumns
+    ) -> BatchResult:
+        """As `send_many` of a producer."""
+        if self.core.error is not None:
+            raise self.core.error.of_send(stored=False)
+        check_lengths(values, sequence_ids, *columns)
+        ids = None if sequence_ids is None else check_sequence_ids(sequence_ids)
+        has_extras = columns != (None, None, None)
+        pending = PendingList()
+        start = packed_bytes = 0
+        async with self.lock:
+            try:
+                if len(values):
+                    self._number_by(explicit=ids is not None)
+                    self._pack_gathered()
+                while start < len(values) and pending.error is None:
+                    payload, count = self._packer.pack(values, start, len(values))
+                    batch = slice(start, start + count)
+                    if has_extras:
+                        payload += pack_columns(count, batch, *columns)
+                    if not self.has_room(len(payload)):
+                        await self.room(len(payload))
+                    packed_ids = None if ids is None else pack_sequence_ids(ids[batch])
+                    self._send_batch(pending.batch(count), payload, count, packed_ids)
+                    start += count
+                    packed_bytes += len(payload)
+                    if packed_bytes > _YIELD_BYTES:
+                        packed_bytes = 0
+                        await asyncio.sleep(0)
+            except OncelogError as error:
+                pending.error = error
+        return await pending.result(lambda: self.driver.topic_partition, unsent=len(values) - start)
 
     def _pump(self) -> None:
         """Pack the gathered messages, if the session can take them now."""
         self._pump_due = False
         if not self._buffer:
             return
-        core, stream = self._core, self.driver.stream
+        core, stream = self.core, self.driver.stream
         if self.options.settings.send_timeout_ms is None:
             if core.session is None or core.pending.window_closed:
                 return  # `_session_changed` pumps again
@@ -120,14 +225,14 @@ class Sender:
                 self._pump_due = True
                 stream.when_room(self._pump)
                 return
-        self.pack_gathered()
+        self._pack_gathered()
 
-    def pack_gathered(self) -> None:
+    def _pack_gathered(self) -> None:
         """Send the gathered messages now."""
         for packed in self._buffer.take_all():
-            self.send_batch(PendingMessages(packed), packed.payload, packed.count, packed.packed_ids)
+            self._send_batch(PendingMessages(packed), packed.payload, packed.count, packed.packed_ids)
 
-    def send_batch(self, result: PendingResult, payload: bytes, count: int, ids: BatchIds | None) -> None:
+    def _send_batch(self, result: PendingResult, payload: bytes, count: int, ids: BatchIds | None) -> None:
         """Give one batch to the session. `result` receives the answer, possibly before this returns."""
         span = _TRACER.start_span(PACK_SPAN)
         compression = self.options.compression
@@ -144,6 +249,34 @@ class Sender:
         )
         span.end()
 
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self, timeout_ms: int | None) -> None:
+        """Get the first session. Raises the reason why there is none; DeadlineExceeded with the last retriable one."""
+        self.driver.feed(OpenWanted())
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                while not self.core.numbers.known and self.core.error is None:
+                    await self._changed()
+        except TimeoutError as error:
+            trouble = self.core.trouble or error
+            raise errors.DeadlineExceeded(
+                f"could not open a producer on {self._topic} within {timeout_ms} ms: {trouble}"
+            ) from trouble
+        finally:
+            if not self.core.numbers.known:
+                self.close(errors.ProducerClosed("the producer was never opened"))
+        if self.core.error is not None:
+            raise self.core.error
+
+    async def all_answered(self) -> None:
+        """Return when all messages given before are answered, also those that wait for room. Raises no error."""
+        if self.lock.taken:
+            async with self.lock:
+                pass
+        self._pack_gathered()
+        await self.driver.results.all_answered()
+
     def close(self, error: OncelogError) -> None:
         """End the producer: gathered messages fail with `error`, batches in flight with ProducerClosed."""
         self._buffer.fail_all(error)
@@ -151,15 +284,15 @@ class Sender:
 
     def _session_changed(self) -> None:
         """The session has handled an event."""
-        if self._core.error is not None:
-            self._buffer.fail_all(self._core.error)
-        if not self._core.deduplication and not self._warned_of_dedup:
+        if self.core.error is not None:
+            self._buffer.fail_all(self.core.error)
+        if not self.core.deduplication and not self._warned_of_dedup:
             self._warned_of_dedup = True
             logger.warning(
                 "producer %r on %s: deduplication is disabled for this topic: messages that are sent again, by this "
                 "program or by the SDK after a lost answer, are stored again. This warning is logged once per "
                 "producer; its property `deduplication` has the current state",
-                self._core.opening.name, self._topic,
+                self.core.opening.name, self._topic,
             )  # fmt: skip
         if self._change is not None and not self._change.done():
             self._change.set_result(None)
