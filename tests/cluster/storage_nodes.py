@@ -162,7 +162,7 @@ class StorageCluster:
             tuple(node.incarnation for node in members),
             len(members) // 2 + 1,
         )
-        assert await self.ledgers.create(metadata) is WriteStatus.OK
+        assert (await self.ledgers.write(metadata, version=ABSENT_VERSION)).status is WriteStatus.OK
         await self.claim(ledger_id)
         return metadata
 

@@ -258,8 +258,8 @@ async def test_ledgers_are_returned_in_order_with_their_members() -> None:
         record = await world.record()
         ledgers = LedgerStore(replica.session)
         first = LedgerMetadata(LedgerId(3), record.topic_id, (here, gone), 1).closed(end=EntryId(9), length=900)
-        await ledgers.create(first)
-        await ledgers.create(LedgerMetadata(LedgerId(8), record.topic_id, (here, gone), 1))
+        await ledgers.write(first, version=ABSENT_VERSION)
+        await ledgers.write(LedgerMetadata(LedgerId(8), record.topic_id, (here, gone), 1), version=ABSENT_VERSION)
         linked = record.with_ledger(LedgerLink(LedgerId(3), 0)).with_ledger(LedgerLink(LedgerId(8), 100))
         await world.topics.write(linked, version=1)
         answer = await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="flights"), timeout_ms=TIMEOUT_MS)
@@ -270,14 +270,14 @@ async def test_ledgers_are_returned_in_order_with_their_members() -> None:
             (here, "10.0.0.1:6660"),
             (gone, ""),
         ]
-        await ledgers.create(LedgerMetadata(LedgerId(9), record.topic_id, (here,), 1))
+        await ledgers.write(LedgerMetadata(LedgerId(9), record.topic_id, (here,), 1), version=ABSENT_VERSION)
         cursor = CursorRecord(OwnerEpoch(1), (CursorLink(LedgerId(9), None),))
         await CursorStore(replica.session).write(record.topic_id, DEDUP_CURSOR, cursor, version=ABSENT_VERSION)
         asked = pb.LedgersRequest(topic="flights", with_snapshots=True)
         whole = await replica.channel.call(LEDGERS, asked, timeout_ms=TIMEOUT_MS)
         assert (list(whole.ledgers), list(answer.snapshot_ledgers)) == (list(answer.ledgers), [])
         assert [(one.ledger_id, one.members[0].address) for one in whole.snapshot_ledgers] == [(9, "10.0.0.1:6660")]
-        await ledgers.create(LedgerMetadata(LedgerId(12), record.topic_id, (here,), 1))
+        await ledgers.write(LedgerMetadata(LedgerId(12), record.topic_id, (here,), 1), version=ABSENT_VERSION)
         stored = await replica.coordination.topics.read(record.topic_id)
         assert stored is not None
         acks = replace(stored.value, acks=(LedgerId(12),), acks_deleted_below=LedgerId(11), format=2)
@@ -301,7 +301,7 @@ async def test_long_list_of_ledgers_comes_in_several_answers() -> None:
         for number in range(1, 9):
             record = record.with_ledger(LedgerLink(LedgerId(number), 10 * number))
             metadata = LedgerMetadata(LedgerId(number), record.topic_id, (member,), 1)
-            await LedgerStore(replica.session).create(metadata.closed(end=EntryId(0), length=1))
+            await LedgerStore(replica.session).write(metadata.closed(end=EntryId(0), length=1), version=ABSENT_VERSION)
         pages = [
             ListPage(tuple(PagedLedger(LedgerId(n), 10 * n, 1, 1) for n in names)) for names in ((1, 2, 3), (4, 5))
         ]
@@ -340,8 +340,8 @@ async def test_ledgers_that_a_client_names_are_read_anew() -> None:
         assert stored is not None
         record = stored.value
         closed = LedgerMetadata(LedgerId(3), record.topic_id, (old,), 1).closed(end=EntryId(9), length=900)
-        await ledgers.create(closed)
-        await ledgers.create(LedgerMetadata(LedgerId(8), record.topic_id, (old,), 1))
+        await ledgers.write(closed, version=ABSENT_VERSION)
+        await ledgers.write(LedgerMetadata(LedgerId(8), record.topic_id, (old,), 1), version=ABSENT_VERSION)
         linked = record.with_ledger(LedgerLink(LedgerId(3), 0)).with_ledger(LedgerLink(LedgerId(8), 100))
         await world.topics.write(linked, version=stored.version)
 

@@ -20,7 +20,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, WriteRecord
+from oncelog.core.records.records import ReadRecord, RecordRead, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
 TOPIC = TopicId("0f" * 16)
@@ -28,11 +28,6 @@ LEDGER = LedgerId(7)
 KEY = LedgerKey(LEDGER)
 A, B, C = Incarnation("a"), Incarnation("b"), Incarnation("c")
 OPEN = LedgerMetadata(LEDGER, TOPIC, (A, B, C), 2)
-
-
-def written(status: WriteStatus, version: int = -1) -> RecordWritten[LedgerKey, LedgerMetadata]:
-    """An answer to a write of the record. Its value does not matter."""
-    return RecordWritten(KEY, OPEN, status, version)
 
 
 def checksum(data: Buffer, value: int) -> int:

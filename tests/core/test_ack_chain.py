@@ -11,12 +11,12 @@ from oncelog.core.acks.changes import (
     IndexRange,
     PropertiesSet,
 )
-from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
-from oncelog.core.chain.next_ledger import CreateLedger, LedgerPurpose
+from oncelog.core.chain.managed_ledger import AckQuorumLost, EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import EntryId, SeekEpoch
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.metadata import LedgerKey, LedgerState
 from oncelog.core.ledger.recovery import FenceMember
 from oncelog.core.records.records import kind_of
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
@@ -33,7 +33,7 @@ from oncelog.core.topic_events.effects import (
 from oncelog.core.topic_events.events import DrainRequested, TopicAssigned
 from tests.core.ack_chain import CREATED, NUMBER, OFTEN, Chain, numbered, shown, shown_of
 from tests.core.builders import A, B, C, D, received
-from tests.core.topic_world import SETTINGS, WRITE_CURSOR, Owner, World
+from tests.core.topic_world import SETTINGS, WRITE_CURSOR, WRITE_LEDGER, Owner, World
 
 # --- appending --------------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def test_ack_chain_begins_with_the_first_change() -> None:
     owner = Owner(world, "o1").take_over()
     chain = Chain(world, owner)
     assert world.record.format == 1
-    assert not [effect for effect in owner.emitted(CreateLedger) if effect.purpose is LedgerPurpose.ACKS]
+    assert len(owner.created_ledgers()) == len(world.record.ledgers)
     chain.append((CREATED, 0))
     while not world.record.acks:
         assert not [effect for effect in owner.emitted(SendAdds) if effect.purpose is LedgerPurpose.ACKS]
@@ -157,10 +157,10 @@ def test_publishing_waits_for_no_ledger_of_the_ack_chain() -> None:
     chain = Chain(world, owner)
     granted = owner.open("p")
     chain.append((CREATED, 0))
-    owner.run(CreateLedger)
+    owner.run(WRITE_LEDGER)
     pid, generation = granted.instance
     owner.send(granted.session, received(1, [1], pid=pid, generation=generation))
-    owner.run(CreateLedger)
+    owner.run(WRITE_LEDGER)
     assert [answer.request for answer in owner.batches] == [1]
     assert chain.settled_tokens == []
     owner.run()
@@ -454,7 +454,8 @@ def test_changes_appended_after_a_hand_over_began_to_close_the_chain_are_dropped
     """Their callers look the topic up again."""
     chain = Chain.new()
     chain.owner.handle(DrainRequested())
-    while not [e for e in chain.owner.queue if isinstance(e, CloseLedger) and e.purpose is LedgerPurpose.ACKS]:
+    last = LedgerKey(chain.world.record.acks[-1])
+    while last not in [write.key for write in chain.owner.writes(LedgerKey, chain.owner.queue)]:
         assert chain.owner.step()
     chain.number(1)
     assert chain.dropped_tokens == [1]

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.chain.managed_ledger import AckQuorumLost, EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.chain.next_ledger import DeleteLedgers
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.metadata import LedgerKey, LedgerState
 from oncelog.core.records.records import CursorKey, Kind, RecordRead, TopicKey, kind_of
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings
@@ -19,7 +19,7 @@ from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import EndSession, SnapshotTaken
 from tests.core.builders import TOPIC, A, B, C, D, received
 from tests.core.test_takeover import state_of, truth
-from tests.core.topic_world import READ_TOPIC, SETTINGS, WRITE_CURSOR, Owner, World
+from tests.core.topic_world import READ_TOPIC, SETTINGS, WRITE_CURSOR, WRITE_LEDGER, Owner, World
 
 SNAPSHOTS = SnapshotSettings(entries_max=5, interval_ms=10_000, gap_ms=1000, deltas_max=2)
 
@@ -200,8 +200,8 @@ def test_no_snapshot_begins_while_a_failed_cursor_ledger_closes() -> None:
     """Between its failure and its close a snapshot falls due: it waits."""
     cursor = Cursor().send(4, after_ms=300)
     cursor.fail_ledger()
-    (close,) = [effect for effect in cursor.owner.queue if isinstance(effect, CloseLedger)]
-    cursor.send(20, CloseLedger, after_ms=300)
+    (close,) = cursor.owner.writes(LedgerKey, cursor.owner.queue)
+    cursor.send(20, WRITE_LEDGER, after_ms=300)
     assert len(cursor.snapshots()) == 1
     assert close in cursor.owner.queue
     cursor.owner.run()

@@ -19,9 +19,9 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.records.records import ReadRecord, RecordRead, WriteRecord
+from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
-from tests.core.recovery_world import KEY, LEDGER, OPEN, A, B, C, Run, World, check_log, checksum, entry, written
+from tests.core.recovery_world import KEY, LEDGER, OPEN, A, B, C, Run, World, check_log, checksum, entry
 
 E0, E1, E2, E3 = (entry(i, last_add_confirmed=max(-1, i - 2)) for i in range(4))
 IN_RECOVERY = OPEN.in_recovery()
@@ -48,8 +48,9 @@ def test_recovery_step_by_step() -> None:
     """The whole protocol once, with every effect."""
     core = LedgerRecovery(LEDGER, checksum, range_entries=2)
     assert core.start() == [ReadRecord(KEY)]
-    assert core.handle(RecordRead(KEY, OPEN, 0)) == [WriteRecord(KEY, IN_RECOVERY, 0)]
-    assert core.handle(written(WriteStatus.OK, 1)) == [FenceMember(LEDGER, m) for m in (A, B, C)]
+    marking = WriteRecord(KEY, IN_RECOVERY, 0)
+    assert core.handle(RecordRead(KEY, OPEN, 0)) == [marking]
+    assert core.handle(marking.answered(WriteStatus.OK, 1)) == [FenceMember(LEDGER, m) for m in (A, B, C)]
     assert core.handle(MemberFenced(LEDGER, A, EntryId(0), EntryId(-1))) == []
     reads = core.handle(MemberFenced(LEDGER, C, EntryId(-1), EntryId(-1)))
     assert reads == [RecoveryRead(LEDGER, m, EntryId(0), 2) for m in (A, B, C)]
@@ -59,9 +60,9 @@ def test_recovery_step_by_step() -> None:
     adds = core.handle(RecoveryReadAnswered(LEDGER, C, EntryId(0), {}, both, no))
     assert adds == [RecoveryAdd(LEDGER, m, ((EntryId(0), E0),)) for m in (A, B, C)]
     assert core.handle(RecoveryAdded(LEDGER, A, (EntryId(0),), ok=True)) == []
-    closed = IN_RECOVERY.closed(end=EntryId(0), length=10)
-    assert core.handle(RecoveryAdded(LEDGER, C, (EntryId(0),), ok=True)) == [WriteRecord(KEY, closed, 1)]
-    assert core.handle(written(WriteStatus.OK, 2)) == [LedgerRecovered(LEDGER, closed, 2)]
+    closing = WriteRecord(KEY, IN_RECOVERY.closed(end=EntryId(0), length=10), 1)
+    assert core.handle(RecoveryAdded(LEDGER, C, (EntryId(0),), ok=True)) == [closing]
+    assert core.handle(closing.answered(WriteStatus.OK, 2)) == [LedgerRecovered(LEDGER, closing.value, 2)]
     assert core.phase is RecoveryPhase.RECOVERED
 
 
@@ -337,12 +338,23 @@ def test_answers_of_another_ledger_are_ignored() -> None:
 
 
 def test_late_answer_to_the_first_write_is_not_taken_for_the_close() -> None:
-    """Its version is already known."""
+    """An answer repeats the value of its write."""
     run = Run(World({}))
     while run.core.phase is not RecoveryPhase.CLOSING:
         run.step()
-    assert run.deliver(written(WriteStatus.OK, 1)) == []
+    assert run.deliver(WriteRecord(KEY, IN_RECOVERY, 0).answered(WriteStatus.OK, 1)) == []
     assert run.core.phase is RecoveryPhase.CLOSING
+
+
+def test_late_answer_to_the_writers_close_is_not_taken_for_a_write_of_the_recovery() -> None:
+    """One process closed the ledger, had to take its topic over again, and gets the answer then. Its end stands."""
+    run = Run(World({A: {0: E0}, B: {0: E0}, C: {}}))
+    run.step()
+    close = WriteRecord(KEY, OPEN.closed(end=EntryId(0), length=10), 0)
+    assert isinstance(run.world.perform(close), RecordWritten)
+    assert run.deliver(close.answered(WriteStatus.OK, 1)) == []
+    assert run.core.phase is RecoveryPhase.MARKING
+    assert run.finish().world.record == close.value
 
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
@@ -354,11 +366,12 @@ def test_record_is_read_again_after_a_write_that_is_not_ok(status: WriteStatus, 
         run = Run(world)
         writes = 0
         while run.open:
-            if isinstance(run.open[0], WriteRecord) and (writes := writes + 1) == nth + 1:
-                effect = run.open.pop(0)
+            effect = run.open[0]
+            if isinstance(effect, WriteRecord) and (writes := writes + 1) == nth + 1:
+                run.open.pop(0)
                 if applied:
                     world.perform(effect)
-                assert run.deliver(written(status, -1)) == [ReadRecord(KEY)]
+                assert run.deliver(effect.answered(status)) == [ReadRecord(KEY)]
             else:
                 run.step()
         assert recovered(world).end == 0

@@ -6,9 +6,9 @@ import pytest
 
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.recovery import LedgerRecovered, RecoveryPhase
-from oncelog.core.records.records import RecordWritten
+from oncelog.core.records.records import WriteRecord
 from oncelog.core.records.status import WriteStatus
-from tests.core.recovery_world import A, B, C, Run, World, check_log, entry, written
+from tests.core.recovery_world import A, B, C, Run, World, check_log, entry
 
 E0, E1, E2, E3 = (entry(i, last_add_confirmed=max(-1, i - 2)) for i in range(4))
 
@@ -57,10 +57,11 @@ def test_concurrent_recoveries_converge(seed: int) -> None:
         run = rng.choice(active)
         index = rng.randrange(len(run.open))
         if rng.random() < 0.15:
-            completion = world.perform(run.open[index])  # an effect done twice, its first answer lost
-            if isinstance(completion, RecordWritten):
+            effect = run.open[index]
+            world.perform(effect)  # an effect done twice, its first answer lost
+            if isinstance(effect, WriteRecord):
                 run.open.pop(index)
-                run.deliver(written(WriteStatus.UNKNOWN, -1))
+                run.deliver(effect.answered(WriteStatus.UNKNOWN))
         else:
             run.step(index)
     decided = check_log(world)

@@ -7,9 +7,7 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import (
     AckQuorumLost,
-    CloseLedger,
     EntriesAnswered,
-    LedgerCloseAnswered,
     LedgerEffect,
     LedgerEvent,
     ManagedLedger,
@@ -19,9 +17,7 @@ from oncelog.core.chain.managed_ledger import (
 )
 from oncelog.core.chain.next_ledger import (
     ClaimLedgerId,
-    CreateLedger,
     DeleteLedgers,
-    LedgerCreated,
     LedgerIdClaimed,
     LedgerPurpose,
     ManagedLedgerSettings,
@@ -33,7 +29,8 @@ from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
+from oncelog.core.records.records import RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from tests.core.builders import TOPIC, A, B, C, D, checksum
 
@@ -67,15 +64,15 @@ class Recorded:
     def __init__(self, nodes: StorageNodesUpdated, last: int) -> None:
         self._out: list[Outcome] = []
         self.now_ms = 0
-        self.emit: Callable[[LedgerEffect], None] = self._out.append
+        #: {(ledger, state): the write of this record}
+        self._writes: dict[tuple[int, LedgerState], WriteRecord[LedgerKey, LedgerMetadata]] = {}
         self.next = NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes, emit=self.emit)
         self.core = ManagedLedger(self.next, self, self)
         self._handlers: dict[type, Callable[[Any], None]] = {
             LedgerIdClaimed: self.core.id_claimed,
-            LedgerCreated: self.core.created,
             EntriesAnswered: self.core.entries_answered,
             MemberLost: self.core.member_lost,
-            LedgerCloseAnswered: self.core.close_answered,
+            RecordWritten: self.core.record_written,
         }
 
     @property
@@ -118,6 +115,19 @@ class Recorded:
     def check_invariants(self) -> None:
         self.core.check_invariants()
 
+    def emit(self, effect: LedgerEffect) -> None:
+        self._out.append(effect)
+        if isinstance(effect, WriteRecord):
+            self._writes[effect.key.ledger_id, effect.value.state] = effect
+
+    def created(self, number: int, status: WriteStatus = OK) -> RecordWritten[LedgerKey, LedgerMetadata]:
+        """The answer to the creation of this ledger's record."""
+        return self._writes[number, LedgerState.OPEN].answered(status)
+
+    def closed(self, number: int, status: WriteStatus = OK) -> RecordWritten[LedgerKey, LedgerMetadata]:
+        """The answer to the write that closes this ledger."""
+        return self._writes[number, LedgerState.CLOSED].answered(status)
+
     # --- LedgerUser ---------------------------------------------------------------------------------------------------
 
     def link_ledger(self, ledger_id: LedgerId) -> None:
@@ -141,13 +151,13 @@ def created(core: Recorded, number: int = 5) -> LedgerMetadata:
     """Open the next ledger, up to the creation of its record."""
     assert core.open_next() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(number)))
-    assert isinstance(create, CreateLedger)
-    return create.metadata
+    assert isinstance(create, WriteRecord)
+    return create.value
 
 
 def opened(core: Recorded, number: int = 5) -> LedgerMetadata:
     metadata = created(core, number)
-    assert core.handle(LedgerCreated(LOG, LedgerId(number), OK)) == [Linking(LedgerId(number))]
+    assert core.handle(core.created(number)) == [Linking(LedgerId(number))]
     assert core.linked() == []
     assert core.open
     return metadata
@@ -157,8 +167,8 @@ def sealed(core: Recorded, next_number: int = 6) -> list[Outcome]:
     """Roll until the next ledger is ready. Returns the resulting effects."""
     assert core.roll() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(next_number)))
-    assert isinstance(create, CreateLedger)
-    return core.handle(LedgerCreated(LOG, LedgerId(next_number), OK))
+    assert isinstance(create, WriteRecord)
+    return core.handle(core.created(next_number))
 
 
 def append(core: Recorded, count: int = 1) -> SendAdds:
@@ -176,8 +186,8 @@ def answered(
     return EntriesAnswered(LedgerId(ledger), member, [EntryId(i) for i in entries], status)
 
 
-def closing(metadata: LedgerMetadata, end: int) -> CloseLedger:
-    return CloseLedger(LOG, metadata.closed(end=EntryId(end), length=4 * (end + 1)), 0)
+def closing(metadata: LedgerMetadata, end: int) -> WriteRecord[LedgerKey, LedgerMetadata]:
+    return WriteRecord(LedgerKey(metadata.ledger_id), metadata.closed(end=EntryId(end), length=4 * (end + 1)), 0)
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -201,7 +211,7 @@ def test_id_not_above_the_last_is_discarded() -> None:
     core.open_next()
     for number in (6, 7):
         assert core.handle(LedgerIdClaimed(LOG, LedgerId(number))) == [ClaimLedgerId(LOG)]
-    assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(8)))[0], CreateLedger)
+    assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(8)))[0], WriteRecord)
 
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
@@ -209,11 +219,11 @@ def test_id_whose_record_may_exist_is_discarded(status: WriteStatus) -> None:
     """No list names the id; the next attempt uses another one."""
     core = managed_ledger()
     created(core)
-    assert core.handle(LedgerCreated(LOG, LedgerId(5), status)) == [ClaimLedgerId(LOG)]
-    assert core.handle(LedgerCreated(LOG, LedgerId(5), OK)) == []
+    assert core.handle(core.created(5, status)) == [ClaimLedgerId(LOG)]
+    assert core.handle(core.created(5)) == []
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(6)))
-    assert isinstance(create, CreateLedger)
-    assert create.metadata.ledger_id == 6
+    assert isinstance(create, WriteRecord)
+    assert create.value.ledger_id == 6
 
 
 def test_next_ledger_waits_for_enough_nodes() -> None:
@@ -225,8 +235,8 @@ def test_next_ledger_waits_for_enough_nodes() -> None:
     assert core.update_nodes(StorageNodesUpdated((A,), (B, C))) == []
     assert core.update_nodes(StorageNodesUpdated((A, B), (C,))) == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(6)))
-    assert isinstance(create, CreateLedger)
-    assert set(create.metadata.members) == {A, B, C}
+    assert isinstance(create, WriteRecord)
+    assert set(create.value.members) == {A, B, C}
 
 
 @pytest.mark.hazard(84)
@@ -236,8 +246,8 @@ def test_node_that_registers_after_the_id_was_requested_is_no_live_member() -> N
     core.open_next()
     core.update_nodes(StorageNodesUpdated((A, B, C, D), ()))
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(5)))
-    assert isinstance(create, CreateLedger)
-    assert set(create.metadata.members) == {A, B, C}
+    assert isinstance(create, WriteRecord)
+    assert set(create.value.members) == {A, B, C}
     core = managed_ledger(A, B)
     core.open_next()
     core.update_nodes(StorageNodesUpdated((A, C, D), ()))
@@ -258,7 +268,7 @@ def test_read_only_nodes_complete_a_list_but_get_no_entries() -> None:
     core = managed_ledger(A, B)
     core.update_nodes(StorageNodesUpdated((A, B), read_only=(C,)))
     assert set(created(core).members) == {A, B, C}
-    core.handle(LedgerCreated(LOG, LedgerId(5), OK))
+    core.handle(core.created(5))
     core.linked()
     assert set(append(core).members) == {A, B}
     other = managed_ledger(A, B)
@@ -270,10 +280,10 @@ def test_ledger_without_its_ack_quorum_fails_when_it_is_linked() -> None:
     """With too few members the ledger would wait for ever: no stream is left that could break."""
     core = managed_ledger()
     metadata = created(core)
-    core.handle(LedgerCreated(LOG, LedgerId(5), OK))
+    core.handle(core.created(5))
     core.update_nodes(StorageNodesUpdated((A,), (B, C)))
     assert core.linked() == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
-    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [LedgerClosed(failed=False)]
+    assert core.handle(core.closed(5)) == [LedgerClosed(failed=False)]
 
 
 def test_next_ledger_opens_only_after_the_last_is_closed() -> None:
@@ -297,7 +307,7 @@ def test_planned_roll_waits_for_the_last_answer() -> None:
         append(core)
     core.handle(answered(A, 0))
     assert core.handle(answered(B, 0)) == [Confirmed(LedgerId(5), EntryId(0)), closing(metadata, 0)]
-    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [LedgerClosed(failed=False)]
+    assert core.handle(core.closed(5)) == [LedgerClosed(failed=False)]
     assert core.open_next() == [Linking(LedgerId(6))]
     assert core.linked() == []
     append(core)
@@ -315,11 +325,11 @@ def test_batches_are_accepted_until_the_next_ledger_is_ready() -> None:
     append(core)
     assert core.update_nodes(StorageNodesUpdated((A, B, C))) == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(7)))
-    assert isinstance(create, CreateLedger)
+    assert isinstance(create, WriteRecord)
     append(core)
     for member in (A, B):
         core.handle(answered(member, 0, 1, 2))
-    assert core.handle(LedgerCreated(LOG, LedgerId(7), OK)) == [closing(metadata, 2)]
+    assert core.handle(core.created(7)) == [closing(metadata, 2)]
 
 
 def test_idle_ledger_rolls_at_once() -> None:
@@ -340,7 +350,7 @@ def test_failure_during_a_roll_closes_at_last_add_confirmed() -> None:
     sealed(core)
     core.handle(MemberLost(LedgerId(5), A))
     assert core.handle(MemberLost(LedgerId(5), B)) == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, 0)]
-    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [LedgerClosed(failed=True)]
+    assert core.handle(core.closed(5)) == [LedgerClosed(failed=True)]
 
 
 def test_failure_before_the_roll_uses_the_prepared_ledger() -> None:
@@ -351,10 +361,10 @@ def test_failure_before_the_roll_uses_the_prepared_ledger() -> None:
     core.roll()
     core.handle(MemberLost(LedgerId(5), A))
     assert core.handle(MemberLost(LedgerId(5), B)) == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
-    core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
+    core.handle(core.closed(5))
     assert core.open_next() == []
-    assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(6)))[0], CreateLedger)
-    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [Linking(LedgerId(6))]
+    assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(6)))[0], WriteRecord)
+    assert core.handle(core.created(6)) == [Linking(LedgerId(6))]
     core.linked()
     append(core)
 
@@ -368,11 +378,11 @@ def test_prepared_ledger_is_replaced_when_its_members_leave() -> None:
     core.update_nodes(StorageNodesUpdated((A, D), (B, C)))
     for member in (A, B):
         core.handle(answered(member, 0))
-    core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
+    core.handle(core.closed(5))
     assert core.open_next() == [DeleteLedgers((LedgerId(6),)), ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(7)))
-    assert isinstance(create, CreateLedger)
-    assert set(create.metadata.members) > {A, D}
+    assert isinstance(create, WriteRecord)
+    assert set(create.value.members) > {A, D}
 
 
 def test_last_ledger_closes_without_a_next_one() -> None:
@@ -383,7 +393,7 @@ def test_last_ledger_closes_without_a_next_one() -> None:
     core.roll()
     core.handle(LedgerIdClaimed(LOG, LedgerId(6)))
     assert core.finish() == []
-    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [DeleteLedgers((LedgerId(6),))]
+    assert core.handle(core.created(6)) == [DeleteLedgers((LedgerId(6),))]
     core.handle(answered(A, 0))
     assert core.handle(answered(B, 0)) == [Confirmed(LedgerId(5), EntryId(0)), closing(metadata, 0)]
 
@@ -450,10 +460,10 @@ def test_close_that_is_not_ok_loses_the_managed_ledger(status: WriteStatus) -> N
     core = managed_ledger()
     opened(core)
     sealed(core)
-    (lost,) = core.handle(LedgerCloseAnswered(LOG, LedgerId(5), status))
+    (lost,) = core.handle(core.closed(5, status))
     assert isinstance(lost, ManagedLedgerLost)
     assert core.state is ManagedLedgerState.LOST
-    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == []
+    assert core.handle(core.closed(5)) == []
 
 
 # --- late -------------------------------------------------------------------------------------------------------------
@@ -464,15 +474,14 @@ def test_late_completions_are_recognised_by_their_ledger() -> None:
     core = managed_ledger()
     opened(core)
     sealed(core)
-    core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
+    core.handle(core.closed(5))
     core.open_next()
     core.linked()
     append(core)
     for event in (
         LedgerIdClaimed(LOG, LedgerId(9)),
-        LedgerCreated(LOG, LedgerId(6), OK),
-        LedgerCloseAnswered(LOG, LedgerId(5), OK),
-        LedgerCloseAnswered(LOG, LedgerId(6), OK),
+        core.created(6),
+        core.closed(5),
         answered(A, 0),
         answered(B, 0),
         answered(B, 0, status=AppendStatus.FENCED),

@@ -6,7 +6,7 @@ from typing import get_args, get_origin
 import pytest
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
-from oncelog.core.chain.next_ledger import CreateLedger, DeleteLedgers
+from oncelog.core.chain.next_ledger import DeleteLedgers
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
@@ -185,18 +185,18 @@ def test_next_ledger_is_prepared_during_the_takeover() -> None:
     listed = [link.ledger_id for link in world.record.ledgers]
     second = Owner(world, "o2").take_over(ReadEntries)
     assert second.core.phase is Phase.RECOVERING
-    (made,) = [effect.metadata.ledger_id for effect in second.emitted(CreateLedger)]
+    (made,) = second.created_ledgers()
     assert [link.ledger_id for link in world.record.ledgers] == listed
     second.run()
     assert [link.ledger_id for link in world.record.ledgers] == [*listed, made]
-    assert len(second.emitted(CreateLedger)) == 1
+    assert len(second.created_ledgers()) == 1
 
 
 def test_next_ledger_of_a_takeover_that_ends_is_deleted() -> None:
     """Another owner has the topic by now, so no list will ever name this ledger."""
     world, _ = history()
     second = Owner(world, "o2").take_over(ReadEntries)
-    (made,) = [effect.metadata.ledger_id for effect in second.emitted(CreateLedger)]
+    (made,) = second.created_ledgers()
     world.place(Incarnation("o3"))
     second.handle(TopicAssigned())
     second.run(ReadEntries)
@@ -211,7 +211,7 @@ def test_next_ledger_of_a_roll_that_ends_with_the_topic_is_deleted() -> None:
     world.silent = {A, B, C}
     owner.send(granted.session, received(1, [0]))
     owner.roll()
-    (made,) = [effect.metadata.ledger_id for effect in owner.emitted(CreateLedger)[1:]]
+    (made,) = owner.created_ledgers()[1:]
     world.place(Incarnation("o2"))
     owner.handle(HigherEpochReported())
     owner.run()
@@ -225,10 +225,10 @@ def test_next_ledger_waits_for_storage_nodes_during_the_takeover() -> None:
     second = Owner(world, "o2")
     second.handle(StorageNodesUpdated((A,), (B, C)))
     second.take_over(ReadEntries)
-    assert second.emitted(CreateLedger) == []
+    assert second.created_ledgers() == []
     second.handle(StorageNodesUpdated((A, B, C)))
     second.run(ReadEntries)
-    assert len(second.emitted(CreateLedger)) == 1
+    assert len(second.created_ledgers()) == 1
     second.run()
     assert second.core.phase is Phase.SERVING
 

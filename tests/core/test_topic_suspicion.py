@@ -2,12 +2,11 @@
 
 import pytest
 
-from oncelog.core.chain.managed_ledger import LedgerCloseAnswered
-from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import NotOwner, ProducerBusy, SessionEnded
 from oncelog.core.formats.opening import Granted, OnConflict
-from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
-from oncelog.core.records.records import ReadRecord, RecordRead, TopicKey
+from oncelog.core.ids import BEFORE_ALL, NO_ENTRY, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
+from oncelog.core.ledger.metadata import LedgerKey
+from oncelog.core.records.records import ReadRecord, RecordRead, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import AllocateProducerId, EndSession, TopicDeposed
@@ -141,10 +140,11 @@ def test_takeover_ignores_late_completions_of_the_time_before() -> None:
     while owner.core.attempt is None:
         owner.step(AllocateProducerId)
     header, deltas = parts([0, 2])
+    close = WriteRecord(LedgerKey(LedgerId(1)), owner.world.ledgers[LedgerId(1)][0].closed(end=NO_ENTRY, length=0), 0)
     for event in (
         ProducerIdAllocated(1, ProducerId(7)),
         EntryIdsRead(Position(LedgerId(1), EntryId(0)), header, deltas),
-        LedgerCloseAnswered(LedgerPurpose.LOG, LedgerId(1), WriteStatus.OK),
+        close.answered(WriteStatus.OK, 1),
         TrimRequested(BEFORE_ALL),
     ):
         assert owner.handle(event) == []

@@ -11,8 +11,8 @@ from itertools import count
 from typing import Any, TypeVar
 
 from oncelog.core.acks.ack_state import SubscriptionsState
-from oncelog.core.chain.managed_ledger import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
-from oncelog.core.chain.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
+from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
+from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.delivery.events import MessagesRead, ReadMessages, StoredEntry
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -35,6 +35,7 @@ from oncelog.core.ledger.recovery import (
 )
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import (
+    ABSENT_VERSION,
     CursorKey,
     Kind,
     ReadRecord,
@@ -87,7 +88,8 @@ SETTINGS = TopicSettings()
 T = TypeVar("T")
 #: Effects that a test holds back: see `Owner.run`.
 READ_TOPIC, WRITE_TOPIC = (ReadRecord, TopicKey), (WriteRecord, TopicKey)
-WRITE_CURSOR, READ_LEDGER = (WriteRecord, CursorKey), (ReadRecord, LedgerKey)
+WRITE_CURSOR = (WriteRecord, CursorKey)
+READ_LEDGER, WRITE_LEDGER = (ReadRecord, LedgerKey), (WriteRecord, LedgerKey)
 
 
 @dataclass
@@ -302,6 +304,10 @@ class Owner:
         among = self.effects if effects is None else effects
         return [effect for effect in among if isinstance(effect, WriteRecord) and isinstance(effect.key, key)]
 
+    def created_ledgers(self) -> list[LedgerId]:
+        """The ledgers whose records this owner has begun to create."""
+        return [write.key.ledger_id for write in self.writes(LedgerKey) if write.version == ABSENT_VERSION]
+
     # --- the environment ----------------------------------------------------------------------------------------------
 
     def _perform(self, effect: TopicEffect) -> list[TopicEvent]:
@@ -318,12 +324,6 @@ class Owner:
                 return [LedgerIdClaimed(effect.purpose, LedgerId(next(world.ledger_ids)))]
             case AllocateProducerId():
                 return [ProducerIdAllocated(effect.allocation, ProducerId(next(world.producer_ids)))]
-            case CreateLedger():
-                world.ledgers[effect.metadata.ledger_id] = (effect.metadata, 0)
-                return [LedgerCreated(effect.purpose, effect.metadata.ledger_id, WriteStatus.OK)]
-            case CloseLedger():
-                status = self._write_ledger(effect.metadata, effect.version)
-                return [LedgerCloseAnswered(effect.purpose, effect.metadata.ledger_id, status)]
             case DeleteLedgers():
                 for ledger_id in effect.ledger_ids:
                     assert ledger_id not in world.listed or world.proves_deletion_of(ledger_id), "no proof of its end"
@@ -340,16 +340,6 @@ class Owner:
                 return []
             case _:
                 return self._storage(effect)
-
-    @staticmethod
-    def _compare(found: int, expected: int) -> WriteStatus:
-        return WriteStatus.OK if found == expected else WriteStatus.CONFLICT
-
-    def _write_ledger(self, metadata: LedgerMetadata, version: int) -> WriteStatus:
-        status = self._compare(self.world.ledgers[metadata.ledger_id][1], version)
-        if status is WriteStatus.OK:
-            self.world.ledgers[metadata.ledger_id] = (metadata, version + 1)
-        return status
 
     def _storage(self, effect: TopicEffect) -> list[TopicEvent]:
         world = self.world

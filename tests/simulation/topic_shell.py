@@ -6,8 +6,8 @@ frame that is lost breaks the stream to its member.
 
 from typing import TYPE_CHECKING, Any, get_args
 
-from oncelog.core.chain.managed_ledger import AckQuorumLost, CloseLedger, LedgerCloseAnswered, SendAdds
-from oncelog.core.chain.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
+from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
+from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -15,7 +15,7 @@ from oncelog.core.formats.entry import ProducerOpened, body_of
 from oncelog.core.formats.ledger_page import decode_page
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
 from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.topic.takeover import TakeoverState
@@ -235,7 +235,7 @@ class TopicShell:
                 self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TopicTimerFired(key)))
             case ReadRecord():
                 read_record(self.owner.parts.store, self.owner, effect, self.handle)
-            case WriteRecord() | CreateLedger() | CloseLedger():
+            case WriteRecord():
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
                 self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
@@ -343,21 +343,8 @@ class TopicShell:
                 ends.append(EndOfLedger(ledger_id, metadata.end, metadata.length, self.owner.world.now))
         self.handle(LedgerEndsRead(tuple(ends)))
 
-    def _write(self, effect: WriteRecord[Any, Any] | CreateLedger | CloseLedger) -> None:
-        store, owner = self.owner.parts.store, self.owner
-        match effect:
-            case WriteRecord():
-                write_record(store, owner, effect, self.handle)
-            case CreateLedger(purpose, metadata):
-                store.write(
-                    owner, f"ledgers/{metadata.ledger_id}", encode_ledger(metadata), -1,
-                    lambda status, _: self.handle(LedgerCreated(purpose, metadata.ledger_id, status)),
-                )  # fmt: skip
-            case CloseLedger(purpose, metadata, version):
-                store.write(
-                    owner, f"ledgers/{metadata.ledger_id}", encode_ledger(metadata), version,
-                    lambda status, _: self.handle(LedgerCloseAnswered(purpose, metadata.ledger_id, status)),
-                )  # fmt: skip
+    def _write(self, effect: WriteRecord[Any, Any]) -> None:
+        write_record(self.owner.parts.store, self.owner, effect, self.handle)
 
     def _read_ids(self, position: Position) -> None:
         """The ids of a stored batch: its ledger's record names the members that hold the entry."""

@@ -12,6 +12,7 @@ from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.node.node_ledger import LedgerOrigin
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.reviewer import LedgerReviewer
 from oncelog.metadata_store.records.cluster_store import ClusterStore
@@ -95,7 +96,7 @@ async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(t
         assert held(world) == before
         for record in records.values():
             assert record is not None
-            await ledgers.create(record.value)
+            await ledgers.write(record.value, version=ABSENT_VERSION)
         await reviewing.review()
         assert held(world) == before
         assert not counts.orphaned

@@ -63,7 +63,7 @@ class World:
 
     async def ledger(self, ledger_id: int, *, closed: bool = True) -> None:
         record = LedgerMetadata(LedgerId(ledger_id), TOPIC, (A, B, C), 2)
-        await self.ledgers.create(record.closed(end=EntryId(9), length=1) if closed else record)
+        await self.ledgers.write(record.closed(end=EntryId(9), length=1) if closed else record, version=ABSENT_VERSION)
 
     async def change(self, ledger_id: int, record: LedgerMetadata) -> None:
         stored = await self.ledgers.read(LedgerId(ledger_id))
@@ -254,6 +254,6 @@ async def test_node_does_not_wait_for_empty_ledgers_in_limbo() -> None:
     """Nothing of them can be lost."""
     async with running() as world:
         record = LedgerMetadata(LedgerId(1), TOPIC, (A, B, C), 2)
-        await world.ledgers.create(record.closed(end=NO_ENTRY, length=0))
+        await world.ledgers.write(record.closed(end=NO_ENTRY, length=0), version=ABSENT_VERSION)
         world.limbo.begin(LedgerId(5))
         assert await world.reason() is None

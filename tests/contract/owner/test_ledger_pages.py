@@ -14,6 +14,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.retention_rules import RetentionPolicy
 from oncelog.core.process_version import PAGES_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
@@ -119,11 +120,11 @@ async def test_many_ledger_records_are_deleted_together(backend: Backend) -> Non
     ledgers = LedgerStore(session)
     ids = [LedgerId(i) for i in range(DELETIONS_MAX + 20)]
     for ledger_id in ids[::2]:
-        await ledgers.create(LedgerMetadata(ledger_id, TopicId("t"), (OWNER,), 1))
+        await ledgers.write(LedgerMetadata(ledger_id, TopicId("t"), (OWNER,), 1), version=ABSENT_VERSION)
     assert await ledgers.delete_all(ids) == len(ids[::2])
     assert await ledgers.ids() == []
     backend.lose_next_reply(session)
-    await ledgers.create(LedgerMetadata(LedgerId(1), TopicId("t"), (OWNER,), 1))
+    await ledgers.write(LedgerMetadata(LedgerId(1), TopicId("t"), (OWNER,), 1), version=ABSENT_VERSION)
     await ledgers.delete_all([LedgerId(1)])
     assert await ledgers.ids() == []
 

@@ -16,6 +16,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Session
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryReadAnswered
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -91,7 +92,7 @@ async def test_failed_takeovers_leave_no_requests_behind() -> None:
     session = await session_with_a_cluster()
     record = TopicRecord(TOPIC_ID, "public/default/t", ME, OwnerEpoch(1), (LedgerLink(LedgerId(1), 0),))
     await session.create(paths.topic(TOPIC_ID), encode_topic(record))
-    await LedgerStore(session).create(LedgerMetadata(LedgerId(1), TOPIC_ID, (A, B, C), 2))
+    await LedgerStore(session).write(LedgerMetadata(LedgerId(1), TOPIC_ID, (A, B, C), 2), version=ABSENT_VERSION)
     links = OneMemberHangs()
     runner = TopicRunner(
         TOPIC_ID, ME, TopicSettings(retry_ms=1), crc32c, owner_parts(session, links),

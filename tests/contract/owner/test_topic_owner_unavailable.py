@@ -10,6 +10,7 @@ from oncelog.core.formats.entry import GIVEN_UP_INDEXES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.topic import Phase
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.storage_client.reader import read_entries
@@ -90,7 +91,9 @@ async def test_producers_are_refused_where_an_open_ledger_cannot_be_closed(tmp_p
         world.topics.update_nodes(StorageNodesUpdated((world.node.incarnation,), absent=tuple(away)))
         topic_id = await world.new_topic(TOPIC)
         ledger_id = LedgerId(1 << 40)
-        await world.parts.ledgers.create(LedgerMetadata(ledger_id, topic_id, (world.node.incarnation, *away), 2))
+        await world.parts.ledgers.write(
+            LedgerMetadata(ledger_id, topic_id, (world.node.incarnation, *away), 2), version=ABSENT_VERSION
+        )
         await world.list_ledger(topic_id, ledger_id)
         world.topics.assign(topic_id)
         runner = world.topics.find(topic_id)
@@ -110,7 +113,7 @@ async def test_topic_goes_on_behind_a_ledger_that_was_given_up(tmp_path: Path) -
         topic_id = await world.new_topic(TOPIC)
         ledger_id = LedgerId(1)
         record = LedgerMetadata(ledger_id, topic_id, (world.node.incarnation, *gone), 2)
-        await world.parts.ledgers.create(record.give_up(gone, by="ann"))
+        await world.parts.ledgers.write(record.give_up(gone, by="ann"), version=ABSENT_VERSION)
         await world.list_ledger(topic_id, ledger_id)
         world.parts.ledger_ids._claim._free.clear()
         await world.parts.ledger_ids.next_id()  # that was its id

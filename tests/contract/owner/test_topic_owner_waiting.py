@@ -13,6 +13,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.records.id_claim import ID_MAX, CounterRecord
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.topic import Phase
 from oncelog.metadata_store.records.counter_store import Counter, CounterStore
 from oncelog.rpc.channel import Channel
@@ -107,7 +108,7 @@ async def lost_ledger(world: OwnerWorld) -> TopicRunner:
     """A topic whose list names a closed ledger of six entries, of which the only node has none."""
     topic_id = await world.new_topic(TOPIC)
     metadata = LedgerMetadata(LOST, topic_id, (world.node.incarnation,), 1).in_recovery()
-    await world.parts.ledgers.create(metadata.closed(end=EntryId(5), length=600))
+    await world.parts.ledgers.write(metadata.closed(end=EntryId(5), length=600), version=ABSENT_VERSION)
     await world.list_ledger(topic_id, LOST)
     world.topics.assign(topic_id)
     runner = world.topics.find(topic_id)

@@ -93,7 +93,7 @@ class World:
         metadata = LedgerMetadata(LedgerId(ledger_id), self.topic_id, members, 2)
         adds = bytes_of(adds_of(writer_of(metadata), ENTRIES))
         closed = metadata.closed(end=EntryId(ENTRIES - 1), length=1)
-        assert await LedgerStore(self.session).create(closed) is WriteStatus.OK
+        assert (await LedgerStore(self.session).write(closed, version=ABSENT_VERSION)).status is WriteStatus.OK
         for number in holders:
             self.nodes[number].copies[LedgerId(ledger_id)] = dict(adds)
         if listed:

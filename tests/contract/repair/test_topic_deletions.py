@@ -75,7 +75,7 @@ async def used(
     cursor = CursorRecord(OwnerEpoch(1), (CursorLink(LedgerId(first_ledger + 3), None),))
     await CursorStore(session).write(topic_id, DEDUP_CURSOR, cursor, version=ABSENT_VERSION)
     for ledger_id in range(first_ledger, first_ledger + 4):
-        await ledgers.create(LedgerMetadata(LedgerId(ledger_id), topic_id, (), 1))
+        await ledgers.write(LedgerMetadata(LedgerId(ledger_id), topic_id, (), 1), version=ABSENT_VERSION)
     return topic_id
 
 
@@ -242,7 +242,9 @@ async def test_last_ledgers_are_fenced_before_a_deletion_is_answered(tmp_path: P
         record = stored.value.placed_on(Incarnation("e" * 32)).with_ledger(LedgerLink(LedgerId(7), 0))
         await TopicStore(replica.session).write(record.with_ack_ledger(LedgerId(8)), version=stored.version)
         for ledger_id in (LedgerId(7), LedgerId(8)):
-            await LedgerStore(replica.session).create(LedgerMetadata(ledger_id, topic_id, members, 2))
+            await LedgerStore(replica.session).write(
+                LedgerMetadata(ledger_id, topic_id, members, 2), version=ABSENT_VERSION
+            )
 
         def fenced(count: int) -> bool:
             """Whether so many members of each ledger are fenced."""

@@ -37,7 +37,9 @@ class World:
     async def ledger(self, *ledger_ids: int, closed: bool = True, topic_id: TopicId | None = None) -> None:
         for ledger_id in ledger_ids:
             record = LedgerMetadata(LedgerId(ledger_id), topic_id or self.topic_id, (A, B, C), 2)
-            await self.ledgers.create(record.closed(end=EntryId(1), length=1) if closed else record)
+            await self.ledgers.write(
+                record.closed(end=EntryId(1), length=1) if closed else record, version=ABSENT_VERSION
+            )
 
     async def lists(self, log: list[int], floor: int, dedup: list[int], dedup_floor: int) -> None:
         stored = await self.topics.read(self.topic_id)

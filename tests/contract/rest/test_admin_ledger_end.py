@@ -9,6 +9,7 @@ from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_topic
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.wire import owner_pb2
@@ -26,7 +27,7 @@ async def stuck_topic(admin: Admin, *registered: Incarnation) -> LedgerMetadata:
     created = await topics.create(parse_topic("public/default/flights"))
     topic_id: TopicId = created.name.value.topic_id
     record = LedgerMetadata(LEDGER, topic_id, (A, B, C), 2)
-    assert await ledgers.create(record) is WriteStatus.OK
+    assert (await ledgers.write(record, version=ABSENT_VERSION)).status is WriteStatus.OK
     stored = await topics.read(topic_id)
     assert stored is not None
     await topics.write(replace(stored.value, ledgers=(LedgerLink(LEDGER, 0),)), version=stored.version)
@@ -77,7 +78,7 @@ async def test_other_ledgers_are_refused() -> None:
         record = await stuck_topic(admin)
         ledgers = admin.replica.coordination.ledgers
         unlisted = replace(record, ledger_id=LedgerId(8))
-        assert await ledgers.create(unlisted) is WriteStatus.OK
+        assert (await ledgers.write(unlisted, version=ABSENT_VERSION)).status is WriteStatus.OK
         path = "/admin/v2/storage/ledgers/8/end"
         problem = await admin.refused("POST", path, 409, "conflict", params={"confirm": "true"})
         assert "not the last ledger" in problem["detail"]

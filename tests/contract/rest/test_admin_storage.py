@@ -84,7 +84,9 @@ async def _fill(nodes: list[FakeStorageNode]) -> None:
         for node in nodes:
             node.copies[LedgerId(number)] = dict(adds)
         closed = metadata.closed(end=EntryId(ENTRIES - 1), length=1).mark_whole()
-        assert await ledgers.create(metadata if number == 5 else closed) is WriteStatus.OK
+        assert (
+            await ledgers.write(metadata if number == 5 else closed, version=ABSENT_VERSION)
+        ).status is WriteStatus.OK
     stored = await topics.read(topic_id)
     assert stored is not None
     links = tuple(LedgerLink(LedgerId(number), 0) for number in range(1, 6))

@@ -11,6 +11,7 @@ from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.rpc.server import Server, ServerStream
@@ -168,7 +169,7 @@ async def test_request_waits_for_a_member_without_an_address() -> None:
 async def _written(members: list[Node], ledgers: LedgerStore) -> tuple[LedgerMetadata, dict[EntryId, bytes]]:
     """A ledger of 100 acknowledged entries on the first two members; then its writer is gone."""
     metadata = ledger(1, [node.incarnation for node in members])
-    assert await ledgers.create(metadata) is WriteStatus.OK
+    assert (await ledgers.write(metadata, version=ABSENT_VERSION)).status is WriteStatus.OK
     for node in members:
         node.records[metadata.ledger_id] = metadata
     async with linked(addresses_of(members[:2])) as (links, heard):

@@ -78,8 +78,8 @@ async def test_ledger_is_created_once_and_changed_by_version(backend: Backend) -
     ledgers = LedgerStore(session)
     ledger = LedgerMetadata(LedgerId(7), TopicId("t"), (OWNER, OTHER_OWNER), 1)
     assert await ledgers.read(LedgerId(7)) is None
-    assert await ledgers.create(ledger) is OK
-    assert await ledgers.create(ledger) is CONFLICT
+    assert (await ledgers.write(ledger, version=ABSENT_VERSION)).status is OK
+    assert (await ledgers.write(ledger, version=ABSENT_VERSION)).status is CONFLICT
     assert await ledgers.read(LedgerId(7)) == (ledger, 0)
     closed = ledger.closed(end=EntryId(4), length=99)
     assert await ledgers.write(closed, version=0) == (OK, 1)

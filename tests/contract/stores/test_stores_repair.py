@@ -6,6 +6,7 @@ import pytest
 
 from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.ledger_listing import READS_MIN, TURNS, LedgerListing
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -26,7 +27,7 @@ def closed(ledger_id: int, *, whole: bool) -> LedgerMetadata:
 
 async def create(session: StoreSession, *ledgers: LedgerMetadata) -> None:
     for metadata in ledgers:
-        assert await LedgerStore(session).create(metadata) is WriteStatus.OK
+        assert (await LedgerStore(session).write(metadata, version=ABSENT_VERSION)).status is WriteStatus.OK
 
 
 async def test_listing_shows_new_changed_and_deleted_ledgers(backend: Backend) -> None:

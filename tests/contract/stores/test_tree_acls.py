@@ -16,6 +16,7 @@ from oncelog.core.errors import InvalidArgument, PermissionDenied
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import NamespaceName, parse_topic
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -91,7 +92,7 @@ async def use(session: ZooKeeperSession, number: int) -> None:
     await registry.register_metadata(LiveMetadata("host", {"grpc": 1})).establish()
     await topics.create(parse_topic(f"flights-{number}"))
     ledger = LedgerMetadata(LedgerId(number), TopicId("ab" * 16), (incarnation,), ack_quorum=1)
-    assert await LedgerStore(session).create(ledger) is WriteStatus.OK
+    assert (await LedgerStore(session).write(ledger, version=ABSENT_VERSION)).status is WriteStatus.OK
     await PolicyStore(session).change(CLUSTER, lambda _: Policies(deduplication=number % 2 == 0))
     await PolicyStore(session).change(NamespaceName("public", "default"), lambda _: Policies(auto_create_topics=True))
 

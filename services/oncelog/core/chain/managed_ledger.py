@@ -27,15 +27,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from oncelog.core.chain.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextEffect, NextLedger
+from oncelog.core.chain.next_ledger import LedgerIdClaimed, LedgerPurpose, NextEffect, NextLedger
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader, EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.ledger.writer import Add, LedgerWriter, WriterState
+from oncelog.core.records.records import RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
 #: The version of a record that was just created.
@@ -43,15 +44,6 @@ CREATED_VERSION = 0
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerCloseAnswered:
-    """The response to CloseLedger."""
-
-    purpose: LedgerPurpose
-    ledger_id: LedgerId
-    status: WriteStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +68,6 @@ class MemberLost:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseLedger:
-    """Compare-and-set of the writer's own ledger, from `version`."""
-
-    purpose: LedgerPurpose
-    metadata: LedgerMetadata
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class SendAdds:
     """Send the same entries in one frame to each of `members`."""
 
@@ -102,8 +85,8 @@ class AckQuorumLost:
     ledger_id: LedgerId
 
 
-LedgerEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
-LedgerEffect = NextEffect | CloseLedger | SendAdds | AckQuorumLost
+LedgerEvent = LedgerIdClaimed | EntriesAnswered | MemberLost | RecordWritten[LedgerKey, LedgerMetadata]
+LedgerEffect = NextEffect | SendAdds | AckQuorumLost
 
 
 class LedgerStep(Protocol):
@@ -159,6 +142,8 @@ class ManagedLedger:
         self._user = user
         self._step, self._emit = step, step.emit
         self._linking: LedgerMetadata | None = None
+        #: the record that closes the ledger of the writer, once it is being written
+        self._closing: LedgerMetadata | None = None
         self._failed = False
         #: what was appended and not sent yet
         self._appended: list[Add] = []
@@ -199,9 +184,13 @@ class ManagedLedger:
         self.next.id_claimed(event)
         self._next_changed()
 
-    def created(self, event: LedgerCreated) -> None:
-        self.next.created(event)
-        self._next_changed()
+    def record_written(self, event: RecordWritten[LedgerKey, LedgerMetadata]) -> None:
+        """Take the answer to a write of a ledger's record, of this managed ledger or of another one."""
+        if self.state is ManagedLedgerState.CLOSING and event.value == self._closing:
+            self._close_answered(event.status)
+        else:
+            self.next.record_written(event)
+            self._next_changed()
 
     def _next_changed(self) -> None:
         if self._finishing:
@@ -364,16 +353,15 @@ class ManagedLedger:
         self.state = ManagedLedgerState.CLOSING
         self.rolling = False
         self._appended.clear()
-        self._emit(CloseLedger(self.settings.purpose, self.writer.close(), CREATED_VERSION))
+        self._closing = self.writer.close()
+        self._emit(WriteRecord(LedgerKey(self.writer.ledger_id), self._closing, CREATED_VERSION))
 
-    def close_answered(self, event: LedgerCloseAnswered) -> None:
-        writer = self.writer
-        if self.state is not ManagedLedgerState.CLOSING or writer is None or event.ledger_id != writer.ledger_id:
-            return
-        if event.status is not WriteStatus.OK:
+    def _close_answered(self, status: WriteStatus) -> None:
+        assert self.writer is not None
+        if status is not WriteStatus.OK:
             self.lose()
             return
-        writer.closed()
+        self.writer.closed()
         self.state = ManagedLedgerState.IDLE
         self._user.ledger_closed(failed=self._failed)
 

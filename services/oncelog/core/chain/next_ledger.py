@@ -20,7 +20,8 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated, pick_members
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.records.records import ABSENT_VERSION, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
 #: A limit that no ledger reaches.
@@ -84,13 +85,6 @@ class LedgerIdClaimed:
     ledger_id: LedgerId
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerCreated:
-    purpose: LedgerPurpose
-    ledger_id: LedgerId
-    status: WriteStatus
-
-
 # --- effects ----------------------------------------------------------------------------------------------------------
 
 
@@ -100,19 +94,13 @@ class ClaimLedgerId:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateLedger:
-    purpose: LedgerPurpose
-    metadata: LedgerMetadata
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteLedgers:
     """Delete the records of these ledgers, because no list names them."""
 
     ledger_ids: tuple[LedgerId, ...]
 
 
-NextEffect = ClaimLedgerId | CreateLedger | DeleteLedgers
+NextEffect = ClaimLedgerId | WriteRecord[LedgerKey, LedgerMetadata] | DeleteLedgers
 
 
 class NextState(Enum):
@@ -187,9 +175,9 @@ class NextLedger:
         self._claimed = event.ledger_id
         self._create()
 
-    def created(self, event: LedgerCreated) -> None:
-        """Take the answer to CreateLedger; late ones are recognised by their ledger id."""
-        if self.state is not NextState.CREATING or event.ledger_id != self._claimed:
+    def record_written(self, event: RecordWritten[LedgerKey, LedgerMetadata]) -> None:
+        """Take the answer to the creation of its record, among those of other ledgers' records."""
+        if self.state is not NextState.CREATING or event.value != self._created:
             return
         if event.status is WriteStatus.OK:
             self.state = NextState.READY
@@ -217,7 +205,7 @@ class NextLedger:
             return
         self.state = NextState.CREATING
         self._created = LedgerMetadata(self._claimed, self.settings.topic_id, members, self.settings.ack_quorum)
-        self._emit(CreateLedger(self.settings.purpose, self._created))
+        self._emit(WriteRecord(LedgerKey(self._claimed), self._created, ABSENT_VERSION))
 
     def _pick(self, ledger_id: LedgerId, live: Sequence[Incarnation]) -> tuple[Incarnation, ...] | None:
         nodes, s = self.nodes, self.settings

@@ -198,6 +198,8 @@ class LedgerRecovery:
         #: the record as last read or written, with its version
         self._metadata: LedgerMetadata | None = None
         self._version = -1
+        #: the record that is being written
+        self._writing: LedgerMetadata | None = None
         #: whether this recovery goes on without the members that are gone
         self._gives_up = False
         #: {durably fenced member: its last_add_confirmed}
@@ -255,7 +257,7 @@ class LedgerRecovery:
         if metadata.state is LedgerState.IN_RECOVERY:
             return self._fence()
         self.phase = RecoveryPhase.MARKING
-        return [WriteRecord(self._key, metadata.in_recovery(), event.version)]
+        return self._write(metadata.in_recovery())
 
     def _read_again(self, event: RecordRead[LedgerKey, LedgerMetadata]) -> list[RecoveryEffect]:
         """The response to a read beside the requests to members. CLOSED is final, whenever it was read."""
@@ -275,23 +277,28 @@ class LedgerRecovery:
         return [ReadRecord(self._key)] if self.phase in _ASKING else []
 
     def _ledger_written(self, event: RecordWritten[LedgerKey, LedgerMetadata]) -> list[RecoveryEffect]:
+        """Take the answer to the present write. The ledger's writer in this process, if it has lost the topic and taken
+        it over again, may still get the answer to its own: it would look as if this recovery had closed the ledger."""
+        if event.value != self._writing:
+            return []
         marking = self.phase is RecoveryPhase.MARKING
         if event.status is not WriteStatus.OK:
             return self._look(RecoveryPhase.LOOKING if marking else RecoveryPhase.REREADING)
-        if event.version <= self._version:
-            return []  # the response to an earlier write: that version is already known
         self._version = event.version
-        metadata = self._known()
         if not marking:
-            return self._recovered(self._closed(metadata))
-        self._metadata = metadata.in_recovery()
+            return self._recovered(event.value)
+        self._metadata = event.value
         return self._fence()
+
+    def _write(self, metadata: LedgerMetadata) -> list[RecoveryEffect]:
+        self._writing = metadata
+        return [WriteRecord(self._key, metadata, self._version)]
 
     def _close(self, metadata: LedgerMetadata) -> list[RecoveryEffect]:
         self.phase = RecoveryPhase.CLOSING
         self._metadata = metadata
         self._range = None
-        return [WriteRecord(self._key, self._closed(metadata), self._version)]
+        return self._write(self._closed(metadata))
 
     def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata:
         end, length = self._tail

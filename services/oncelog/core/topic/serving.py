@@ -20,20 +20,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from oncelog.core.acks.ack_log import AckLog
-from oncelog.core.chain.managed_ledger import (
-    EntriesAnswered,
-    LedgerCloseAnswered,
-    ManagedLedger,
-    MemberLost,
-)
-from oncelog.core.chain.next_ledger import (
-    DeleteLedgers,
-    LedgerCreated,
-    LedgerIdClaimed,
-    LedgerPurpose,
-    NextLedger,
-    RollRule,
-)
+from oncelog.core.chain.managed_ledger import EntriesAnswered, ManagedLedger, MemberLost
+from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerIdClaimed, LedgerPurpose, NextLedger, RollRule
 from oncelog.core.chain.ownership import Ownership
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
@@ -41,12 +29,14 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.log import TopicLog
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
+from oncelog.core.records.records import RecordWritten
 from oncelog.core.retention.paging import PageSettings
 from oncelog.core.retention.topic_retention import TopicSpace
 from oncelog.core.snapshots.snapshot_writer import CursorState, DedupCursor, SnapshotSettings, TakenOver
@@ -327,11 +317,9 @@ class Serving:
     def ledger_id_claimed(self, event: LedgerIdClaimed) -> None:
         self._chains[event.purpose].id_claimed(event)
 
-    def ledger_created(self, event: LedgerCreated) -> None:
-        self._chains[event.purpose].created(event)
-
-    def close_answered(self, event: LedgerCloseAnswered) -> None:
-        self._chains[event.purpose].close_answered(event)
+    def ledger_written(self, event: RecordWritten[LedgerKey, LedgerMetadata]) -> None:
+        for chain in self._chains.values():
+            chain.record_written(event)
 
     def update_nodes(self, nodes: StorageNodesUpdated) -> None:
         """A newer view of the storage nodes, for all managed ledgers."""

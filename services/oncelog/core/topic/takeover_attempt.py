@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from oncelog.core.chain.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
-from oncelog.core.ledger.metadata import LedgerKey
+from oncelog.core.chain.next_ledger import LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.core.records.records import CursorKey, Kind, RecordRead, RecordWritten
 from oncelog.core.topic.takeover import Takeover
@@ -22,13 +22,13 @@ class TakeoverAttempt:
         self.next_ledger = next_ledger
         self.handlers: Handlers = {
             LedgerIdClaimed: self._id_claimed,
-            LedgerCreated: self._created,
+            (RecordWritten, LedgerKey): self._ledger_written,
             (RecordRead, CursorKey): takeover.cursor_read,
             (RecordWritten, CursorKey): takeover.cursor_written,
         }
         of_ledgers: tuple[Kind, ...] = (
             EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerPageRead, (RecordRead, LedgerKey),
-            (RecordWritten, LedgerKey), MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
+            MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
         )  # fmt: skip
         self.handlers |= dict.fromkeys(of_ledgers, takeover.handle)
 
@@ -36,6 +36,6 @@ class TakeoverAttempt:
         if event.purpose is LedgerPurpose.LOG:
             self.next_ledger.id_claimed(event)
 
-    def _created(self, event: LedgerCreated) -> None:
-        if event.purpose is LedgerPurpose.LOG:
-            self.next_ledger.created(event)
+    def _ledger_written(self, event: RecordWritten[LedgerKey, LedgerMetadata]) -> None:
+        self.next_ledger.record_written(event)
+        self.takeover.handle(event)

@@ -15,10 +15,9 @@ topic; `now_ms` is that event's time. All parts emit their effects into one list
 from enum import Enum
 from typing import get_args
 
-from oncelog.core.chain.managed_ledger import EntriesAnswered, LedgerCloseAnswered, MemberLost
+from oncelog.core.chain.managed_ledger import EntriesAnswered, MemberLost
 from oncelog.core.chain.next_ledger import (
     DeleteLedgers,
-    LedgerCreated,
     LedgerIdClaimed,
     LedgerPurpose,
     ManagedLedgerSettings,
@@ -49,7 +48,7 @@ from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES, TopicRecord
 from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
@@ -130,8 +129,7 @@ def _handlers_of(serving: Serving) -> Handlers:
         EntriesAnswered: serving.entries_answered,
         MemberLost: serving.member_lost,
         LedgerIdClaimed: serving.ledger_id_claimed,
-        LedgerCreated: serving.ledger_created,
-        LedgerCloseAnswered: serving.close_answered,
+        (RecordWritten, LedgerKey): serving.ledger_written,
         (RecordWritten, CursorKey): serving.cursor.record_written,
         TrimRequested: serving.space.trim,
         TruncateRequested: serving.space.truncate,

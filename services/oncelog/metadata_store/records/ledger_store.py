@@ -16,7 +16,14 @@ from oncelog.metadata_store.records.json_records import decoded
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import DeleteStep, StoreSession, Versioned, WriteResult, Znode
+from oncelog.metadata_store.session.store_session import (
+    DeleteStep,
+    StoreSession,
+    Versioned,
+    WriteResult,
+    Znode,
+    create_or_write,
+)
 
 #: Records that are deleted in one transaction.
 DELETIONS_MAX = 100
@@ -32,10 +39,6 @@ class LedgerStore:
         """The registered processes that do not know ledgers of an ack chain (hazard 50). Raises StoreUnavailable."""
         return await Registry(self._session).older_than(ACKS_VERSION)
 
-    async def create(self, metadata: LedgerMetadata) -> WriteStatus:
-        """CONFLICT: the ledger exists. Its topic and members tell the caller whether it is its own."""
-        return await self._session.create(paths.ledger(metadata.ledger_id), encode_ledger(metadata))
-
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         return _stored(await self._session.read(paths.ledger(ledger_id), timeout_ms=timeout_ms))
@@ -50,7 +53,9 @@ class LedgerStore:
         return _stored(await self._session.read_unsynced(paths.ledger(ledger_id)))
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
-        return await self._session.write(paths.ledger(metadata.ledger_id), encode_ledger(metadata), version=version)
+        """One compare-and-set from `version`; ABSENT_VERSION creates."""
+        path = paths.ledger(metadata.ledger_id)
+        return await create_or_write(self._session, path, encode_ledger(metadata), version=version)
 
     async def ids(self) -> list[LedgerId]:
         """Every ledger that has a record, after a sync. Raises StoreUnavailable."""

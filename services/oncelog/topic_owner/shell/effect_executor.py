@@ -12,14 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from oncelog.core.access import Grants
-from oncelog.core.chain.managed_ledger import CloseLedger, LedgerCloseAnswered
-from oncelog.core.chain.next_ledger import (
-    ClaimLedgerId,
-    CreateLedger,
-    DeleteLedgers,
-    LedgerCreated,
-    LedgerIdClaimed,
-)
+from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
@@ -35,7 +28,7 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
-from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.ack_state_limit import PausePolicy
@@ -135,8 +128,6 @@ class EffectExecutor:
             ReadRecord: partial(self._begin, self._read_record),
             WriteRecord: partial(self._begin, self._write_record),
             ClaimLedgerId: partial(self._begin, self._claim_ledger_id),
-            CreateLedger: partial(self._begin, self._create_ledger),
-            CloseLedger: partial(self._begin, self._close_ledger),
             DeleteLedgers: partial(self._begin, self._delete_ledgers),
             ReadLedgerPage: partial(self._begin, self._read_page),
             CheckPageSupport: partial(self._begin, self._check_page_support),
@@ -331,16 +322,6 @@ class EffectExecutor:
                 ledger = await self._until_answered(_ledger(ledger_id), lambda: parts.ledgers.read(ledger_id))
                 self._post(RecordRead(key, *(ledger or _ABSENT)))
 
-    async def _create_ledger(self, effect: CreateLedger) -> None:
-        created = await _attempt(_created(self.parts.ledgers.create(effect.metadata)))
-        self._post(LedgerCreated(effect.purpose, effect.metadata.ledger_id, created.status))
-
-    async def _close_ledger(self, effect: CloseLedger) -> None:
-        written = await _attempt(self.parts.ledgers.write(effect.metadata, version=effect.version))
-        self._post(LedgerCloseAnswered(effect.purpose, effect.metadata.ledger_id, written.status))
-        if written.status is WriteStatus.OK:
-            self.parts.routes.forget(effect.metadata.ledger_id)
-
     async def _write_record(self, effect: WriteRecord[Any, Any]) -> None:
         parts, record, version = self.parts, effect.value, effect.version
         match effect.key:
@@ -350,7 +331,11 @@ class EffectExecutor:
                 write = parts.cursors.write(topic_id, DEDUP_CURSOR, record, version=version)
             case _:
                 write = parts.ledgers.write(record, version=version)
-        self._post(effect.answered(*await _attempt(write)))
+        written = await _attempt(write)
+        self._post(effect.answered(*written))
+        closed = isinstance(record, LedgerMetadata) and record.state is LedgerState.CLOSED
+        if closed and written.status is WriteStatus.OK:
+            parts.routes.forget(record.ledger_id)
 
     async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
         """Delete the records of ledgers that no list names any more."""
@@ -374,10 +359,6 @@ def _of_topic(policies: EffectivePolicies) -> TopicPolicies:
             policies.ack_state_bytes_max.value,
         ),
     )
-
-
-async def _created(create: Awaitable[WriteStatus]) -> WriteResult:
-    return WriteResult(await create)
 
 
 def _in_steps(entries: list[tuple[EntryId, Buffer]]) -> Iterator[list[tuple[EntryId, Buffer]]]:
