@@ -107,7 +107,7 @@ async def taken_over(world: OwnerWorld, runner: TopicRunner) -> TopicRunner:
 
 async def reads(runner: TopicRunner, count: int) -> None:
     """Each by a reader of its own, with its first entry."""
-    view = LogView(runner)
+    view = LogView(runner.log)
     starts: dict[str, tuple[StartAt, int]] = {
         "the start": (StartEdge.EARLIEST, 0), "message in the middle": (StartIndex(count // 2), count // 2),
         "message in the middle again": (StartIndex(count // 2), count // 2),

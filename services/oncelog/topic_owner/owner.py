@@ -45,7 +45,7 @@ from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
 from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
-from oncelog.topic_owner.shell.ownership_proofs import OwnershipWatch
+from oncelog.topic_owner.shell.ownership_watch import OwnershipWatch
 from oncelog.topic_owner.shell.store_clock import StoreClock
 from oncelog.topic_owner.shell.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner

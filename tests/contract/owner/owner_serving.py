@@ -3,12 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import cast
 
 from crc32c import crc32c
 
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.opening import Granted, ProducerInstance, ProducerOpening
-from oncelog.core.ids import Generation, Incarnation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
+from oncelog.core.ids import (
+    Generation,
+    Incarnation,
+    LedgerId,
+    OwnerEpoch,
+    ProducerId,
+    SequenceId,
+    SessionNumber,
+    TopicId,
+)
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
@@ -33,8 +44,12 @@ TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
 class Current:
     """Stands for the proofs of an owner that is the current one."""
 
-    async def prove(self) -> None:
+    async def until_current(self, _owner_epoch_seen: OwnerEpoch) -> None:
         return None
+
+
+async def _no_page(_name: LedgerId) -> ListPage | None:
+    return None
 
 
 class HeldTopic:
@@ -54,7 +69,8 @@ class HeldTopic:
         self.openings: asyncio.Queue[tuple[ProducerOpening, SessionSink]] = asyncio.Queue()
         self.posted: list[object] = []
         self.ownership_proofs = Current()
-        self.ledger_list = LedgerList(self)  # type: ignore[arg-type]  # it asks for the core alone
+        ledgers = LedgerList(self.core.ownership, _no_page)
+        self.log = SimpleNamespace(core=self.core, progress=self.progress, ledgers=ledgers)
         #: calls that nobody waits for any more
         self.abandoned: list[int] = []
 

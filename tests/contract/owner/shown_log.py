@@ -30,17 +30,19 @@ from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
+from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import ReadRequest
 from oncelog.storage_client.read_watch import ReadWatch
+from oncelog.storage_client.storage_links import StorageLinks
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList
-from oncelog.topic_owner.shell.log_view import LogView
+from oncelog.topic_owner.shell.log_view import LogView, ReadableLog
+from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.shell.progress import TopicProgress
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
-from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.read_service import ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
 
@@ -52,6 +54,21 @@ ReadingStream = Stream[ReadControl, ReceivedEntries]
 
 def at(ledger_id: int, entry_id: int) -> Position:
     return Position(LedgerId(ledger_id), EntryId(entry_id))
+
+
+class Current(OwnershipProofs):
+    """The proofs of an owner of a shown log: nobody else serves the topic."""
+
+    def __init__(self, log: "ShownLog") -> None:
+        links, topics = cast("StorageLinks", log), cast("TopicStore", log)
+        super().__init__(log.core, log.progress, topics=topics, links=links, post=log.post)
+        self._log = log
+
+    async def _record_shows_higher_epoch(self) -> bool:
+        return self._log.newer_recorded
+
+    async def prove(self) -> None:
+        return None
 
 
 class ShownLog:
@@ -67,10 +84,14 @@ class ShownLog:
             nodes=StorageNodesUpdated(()),
         )  # fmt: skip
         self.core.phase = Phase.SERVING
-        self.core.ownership.record = TopicRecord(TOPIC_ID, TOPIC)
+        self.core.ownership.record = TopicRecord(TOPIC_ID, TOPIC, owner_epoch=self.owner_epoch)
         self.progress = TopicProgress(self.core)
         self.cache = EntryCache(CacheBudget(1 << 20))
-        self.ledger_list = LedgerList(cast("TopicRunner", self))
+        self.log = ReadableLog(
+            self.core, self.progress, self.cache, LedgerList(self.core.ownership, self.page),
+            cast("StorageLinks", self), self.ledger, self.record,
+        )  # fmt: skip
+        self.ownership_proofs = Current(self)
         self.page_reads: list[LedgerId] = []
         self.pages: dict[LedgerId, ListPage] = {}
         self.records: dict[LedgerId, LedgerMetadata] = {}
@@ -94,35 +115,21 @@ class ShownLog:
     def links(self) -> "ShownLog":
         return self
 
-    @property
-    def ledgers(self) -> "ShownLog":
-        return self
-
     async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         return self.records.get(ledger_id)
-
-    @property
-    def ownership_proofs(self) -> "ShownLog":
-        return self
 
     async def why(self, error: OncelogError) -> OncelogError:
         return error
 
-    async def prove(self) -> None:
-        """Nobody else serves this topic."""
-
     @property
     def view(self) -> LogView:
-        return LogView(cast("TopicRunner", self))
+        return LogView(self.log)
 
     def runner(self, _topic_id: TopicId, _topic: str) -> "ShownLog":
         return self
 
     def post(self, event: object) -> None:
         self.posted.append(event)
-
-    async def record_shows_higher_epoch(self) -> bool:
-        return self.newer_recorded
 
     @property
     def next_index(self) -> int:

@@ -192,7 +192,7 @@ async def test_few_pages_stay_in_memory() -> None:
     for _ in range(2 * PAGES_MAX):
         log.move_to_page(1)
     assert len(await walk(log, StartEdge.EARLIEST)) == 2 * PAGES_MAX + 4
-    assert len(log.ledger_list._pages) == PAGES_MAX
+    assert len(log.log.ledgers._pages) == PAGES_MAX
 
 
 async def test_page_that_was_trimmed_while_it_was_read_is_passed_over_and_a_lost_one_is_an_error() -> None:

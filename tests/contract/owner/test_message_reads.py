@@ -11,7 +11,6 @@ from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
 from oncelog.core.ledger.metadata import EntryRange
 from oncelog.rpc.reader_codec import StartIndex, StartTime
 from oncelog.topic_owner.shell.message_reads import MessageReads
-from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from tests.contract.owner.shown_log import ShownLog, at
 
 pytestmark = pytest.mark.asyncio
@@ -32,7 +31,7 @@ class Reads:
         log.core.serving = cast(
             "Any", SimpleNamespace(log=SimpleNamespace(ledgers=SimpleNamespace(writer=None), table=table))
         )
-        self._reads = MessageReads(cast("TopicRunner", log))
+        self._reads = MessageReads(log.log)
 
     async def at(self, index: int) -> list[int]:
         """The first indexes of the entries that a read gives."""

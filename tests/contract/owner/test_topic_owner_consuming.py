@@ -47,7 +47,7 @@ from oncelog.rpc.reader_codec import (
     StartTime,
     start_to_wire,
 )
-from oncelog.topic_owner.shell.ownership_proofs import OwnershipWatch
+from oncelog.topic_owner.shell.ownership_watch import OwnershipWatch
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
 from tests.cluster.until import until

@@ -17,7 +17,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
 from oncelog.rpc.storage_codec import FENCE_STATES
-from oncelog.topic_owner.shell.ownership_proofs import OwnershipWatch
+from oncelog.topic_owner.shell.ownership_watch import OwnershipWatch
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from oncelog.wire.storage_pb2 import FenceState, FenceStatesRequest

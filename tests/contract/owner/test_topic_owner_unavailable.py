@@ -131,7 +131,7 @@ async def test_topic_goes_on_behind_a_ledger_that_was_given_up(tmp_path: Path) -
         [message] = map(peek_header, frame.entries)
         assert (message.base_index, message.count) == (GIVEN_UP_INDEXES, 2)
         assert message.entry_id == 2, "behind GivenUp and the grant"
-        last = await LogView(runner).last_message()
+        last = await LogView(runner.log).last_message()
         assert last is not None
         assert last[0] == message.position
         serving = runner.core.serving

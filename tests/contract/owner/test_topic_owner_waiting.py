@@ -19,7 +19,6 @@ from oncelog.metadata_store.records.counter_store import Counter, CounterStore
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
 from oncelog.topic_owner.metrics_export import waiting_topics
-from oncelog.topic_owner.shell.ownership_proofs import until_current
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 from tests.cluster.until import until
@@ -184,7 +183,7 @@ async def test_waiting_clients_get_the_cause(tmp_path: Path) -> None:
         with pytest.raises(TopicLoading, match="unreadable_entry"):
             runner.progress.require_serving()
         with pytest.raises(TopicLoading, match="unreadable_entry"):
-            await until_current(runner, runner.owner_epoch, serving_timeout_ms=100)
+            await runner.ownership_proofs.until_current(runner.owner_epoch, serving_timeout_ms=100)
 
 
 async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ the log no more, or cannot be decoded, is left out of its letter.
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
@@ -34,13 +33,13 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated, OncelogError, S
 from oncelog.core.formats.single_message import batch_index_of, single_message
 from oncelog.core.ids import SubscriptionNumber, TopicId
 from oncelog.core.names import DEAD_LETTERS
+from oncelog.core.topic.topic import Topic
+from oncelog.core.topic_events.events import TopicEvent
 from oncelog.rpc.metadata_codec import DEAD_LETTERS_BYTES_MAX, PUBLISH_DEAD_LETTERS, RESOLVE_DEAD_LETTER_TOPIC
 from oncelog.runtime.backoff import Backoff
 from oncelog.topic_owner.shell.message_reads import MessageReads
+from oncelog.topic_owner.shell.metadata_calls import MetadataCalls
 from oncelog.wire import metadata_pb2 as pb
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +56,28 @@ _Pair = tuple[SubscriptionNumber, TopicId]
 class DeadLetterShell:
     """The dead letters of one topic."""
 
-    def __init__(self, runner: "TopicRunner", start: Callable[[Coroutine[None, None, None]], None]) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        core: Topic,
+        reads: MessageReads,
+        metadata: MetadataCalls,
+        *,
+        post: Callable[[TopicEvent], None],
+        start: Callable[[Coroutine[None, None, None]], None],
+    ) -> None:
+        self._core = core
+        self._reads = reads
+        self._metadata = metadata
+        self._post = post
         self._start = start
-        self._reads = MessageReads(runner)
         #: {subscription: name of its dead-letter topic}, as its consumers gave it
         self._names: dict[SubscriptionNumber, str] = {}
         #: {pair: letters in order}; a pair has a task as long as it is here
         self._waiting: dict[_Pair, deque[PublishDeadLetter]] = {}
+
+    @property
+    def _topic(self) -> str:
+        return self._core.ownership.record.name
 
     def resolve(self, effect: ResolveDeadLetterTopic) -> None:
         self._names[effect.number] = effect.topic
@@ -81,19 +94,17 @@ class DeadLetterShell:
 
     async def _resolve(self, effect: ResolveDeadLetterTopic) -> None:
         topic_id = await self._find(effect.topic)
-        self._runner.post(DeadLetterTopicResolved(effect.number, effect.topic, topic_id))
+        self._post(DeadLetterTopicResolved(effect.number, effect.topic, topic_id))
 
     async def _find(self, topic: str) -> TopicId | None:
         """The id of the topic, created if it is missing. None: not known now; the core asks again."""
         request = pb.ResolveDeadLetterTopicRequest(topic=topic)
         try:
-            answer = await self._runner.parts.metadata.call(
-                RESOLVE_DEAD_LETTER_TOPIC, request, timeout_ms=RESOLVE_TIMEOUT_MS
-            )
+            answer = await self._metadata.call(RESOLVE_DEAD_LETTER_TOPIC, request, timeout_ms=RESOLVE_TIMEOUT_MS)
         except InvariantViolated:
             raise
         except OncelogError as error:
-            logger.warning("dead letters of %s wait for their topic %s: %s", self._runner.name, topic, error.message)
+            logger.warning("dead letters of %s wait for their topic %s: %s", self._topic, topic, error.message)
             return None
         return TopicId(answer.topic_id)
 
@@ -107,8 +118,8 @@ class DeadLetterShell:
                 except InvariantViolated:
                     raise
                 except OncelogError as error:
-                    logger.warning("dead letters of topic %s wait: %s", self._runner.name, error.message)
-                    self._runner.post(DeadLettersWaiting(pair[0], error.message))
+                    logger.warning("dead letters of topic %s wait: %s", self._topic, error.message)
+                    self._post(DeadLettersWaiting(pair[0], error.message))
                     count_max = LETTERS_MAX if error.retriable else 1
                     await backoff.pause()
                 else:
@@ -122,8 +133,8 @@ class DeadLetterShell:
         number, topic_id = pair
         subscription = self._subscription_name(number)
         request = pb.PublishDeadLettersRequest(
-            topic_id=topic_id, origin_topic=self._runner.name, subscription=subscription,
-            producer_name=f"{DEAD_LETTERS}{self._runner.topic_id}/{number}",
+            topic_id=topic_id, origin_topic=self._topic, subscription=subscription,
+            producer_name=f"{DEAD_LETTERS}{self._core.ownership.topic_id}/{number}",
         )  # fmt: skip
         size = 0
         for letter in list(waiting)[:count_max]:
@@ -132,14 +143,14 @@ class DeadLetterShell:
             if request.letters and size > DEAD_LETTERS_BYTES_MAX:
                 break
             request.letters.append(wire)
-        answer = await self._runner.parts.metadata.call(PUBLISH_DEAD_LETTERS, request, timeout_ms=PUBLISH_TIMEOUT_MS)
+        answer = await self._metadata.call(PUBLISH_DEAD_LETTERS, request, timeout_ms=PUBLISH_TIMEOUT_MS)
         if answer.topic_deleted:
             await self._replace(pair, subscription)
             waiting.clear()
             return False
         for _ in request.letters:
             waiting.popleft()
-        self._runner.post(DeadLetterStored(number, topic_id, request.letters[-1].sequence))
+        self._post(DeadLetterStored(number, topic_id, request.letters[-1].sequence))
         return True
 
     async def _replace(self, pair: _Pair, subscription: str) -> None:
@@ -152,11 +163,11 @@ class DeadLetterShell:
         found = await self._find(name)
         if found is None or found == topic_id:
             raise ServiceUnavailable(f"dead-letter topic {name} was deleted and is not there again yet")
-        self._runner.post(DeadLetterTopicReplaced(number, topic_id, found))
+        self._post(DeadLetterTopicReplaced(number, topic_id, found))
 
     def _subscription_name(self, number: SubscriptionNumber) -> str:
         """Empty if the subscription was deleted: its pending letters are published all the same."""
-        serving = self._runner.core.serving
+        serving = self._core.serving
         state = None if serving is None else serving.acks.state.subscriptions.get(number)
         return "" if state is None else state.name
 
@@ -165,7 +176,7 @@ class DeadLetterShell:
         wire = pb.DeadLetter(message_index=letter.index, sequence=letter.sequence)
         read = await self._reads.read(ReadMessages(letter.number, letter.index, bytes_max=1))
         if not read.entries:
-            raise ServiceUnavailable(f"message {letter.index} of {self._runner.name} cannot be read now")
+            raise ServiceUnavailable(f"message {letter.index} of {self._topic} cannot be read now")
         data = bytes(read.entries[0].data)
         try:
             wire.batch_index = batch_index_of(data, letter.index)

@@ -19,25 +19,23 @@ Rules
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
+from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 
 ReportT = TypeVar("ReportT")
 
 PROOF_AGE_MAX_MS = SESSION_TIMEOUT_MS // 2
 
 
-class DeliveryLease(Generic[ReportT]):
-    """The lease of one topic, for all its consumers."""
+class DeliveryGate(Generic[ReportT]):
+    """The gate of one topic, for all its consumers."""
 
     def __init__(
         self,
-        proofs: "OwnershipProofs",
+        proofs: OwnershipProofs,
         *,
         start: Callable[[Coroutine[None, None, None]], None],
         send: Callable[[ReportT], None],

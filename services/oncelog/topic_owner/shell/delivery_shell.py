@@ -4,10 +4,10 @@ Calls are numbered for each topic, because its core does not distinguish streams
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from oncelog.core.acks.index_ranges import count_of
 from oncelog.core.delivery.events import (
@@ -33,39 +33,52 @@ from oncelog.core.delivery.events import (
     SubscriptionSought,
 )
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
+from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
+from oncelog.core.topic_events.events import TopicEvent
 from oncelog.rpc.consumer_codec import ReportedEvent
 from oncelog.topic_owner.shell.dead_letter_shell import DeadLetterShell
-from oncelog.topic_owner.shell.delivery_gate import DeliveryLease
+from oncelog.topic_owner.shell.delivery_gate import DeliveryGate
+from oncelog.topic_owner.shell.log_view import ReadableLog
 from oncelog.topic_owner.shell.message_reads import MessageReads
+from oncelog.topic_owner.shell.metadata_calls import MetadataCalls
+from oncelog.topic_owner.shell.owner_metrics import OwnerCounts
+from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
-
-#: What a connected consumer is told, beside the answers to its calls.
+#: What a connected consumer gets, besides the answers to its calls.
 Report = DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
 
 
 class ConsumerSink(Protocol):
-    """The stream of one client's consumers."""
+    """The stream of one client's consumers. topic: which of its topics answers."""
 
-    def subscribed(self, answer: AnswerSubscribe, runner: "TopicRunner") -> None: ...
-    def sought(self, answer: AnswerSeek, runner: "TopicRunner") -> None: ...
+    def subscribed(self, answer: AnswerSubscribe, topic: "DeliveryShell") -> None: ...
+    def sought(self, answer: AnswerSeek, topic: "DeliveryShell") -> None: ...
     def reported(self, event: ReportedEvent) -> None: ...
-    def ended(self, event: EndConsumer, runner: "TopicRunner") -> None: ...
+    def ended(self, event: EndConsumer) -> None: ...
 
 
-class ConsumerEffects:
+class DeliveryShell:
     """The consumers of one topic, as its shell knows them."""
 
-    def __init__(self, runner: "TopicRunner", start: Callable[[Coroutine[None, None, None]], None]) -> None:
-        """start: begins work that ends with the topic."""
-        self._runner = runner
+    def __init__(
+        self,
+        log: ReadableLog,
+        proofs: OwnershipProofs,
+        *,
+        metadata: MetadataCalls,
+        counts: OwnerCounts,
+        why: Callable[[OncelogError], Awaitable[OncelogError]],
+        post: Callable[[TopicEvent], None],
+        start: Callable[[Coroutine[None, None, None]], None],
+    ) -> None:
+        """why: the reason behind a read that failed. start: begins work that ends with the topic."""
+        self._ownership = log.core.ownership
+        self._counts = counts
+        self._why = why
+        self._post = post
         self._start = start
-        self._reads = MessageReads(runner)
-        self._lease = DeliveryLease[Report | AnswerSeek](
-            runner.ownership_proofs, start=start, send=self._send, refused=self._end_all
-        )
+        self._reads = MessageReads(log)
+        self._gate = DeliveryGate[Report | AnswerSeek](proofs, start=start, send=self._send, refused=self._end_all)
         self._numbers = count(1)
         #: {call: where its answer goes}
         self._calls: dict[int, ConsumerSink] = {}
@@ -73,7 +86,7 @@ class ConsumerEffects:
         self._administering: dict[int, asyncio.Future[OncelogError | None]] = {}
         #: {consumer: (where its reports go, its subscription)}
         self._consumers: dict[ConsumerNumber, tuple[ConsumerSink, SubscriptionNumber]] = {}
-        dead_letters = DeadLetterShell(runner, start)
+        dead_letters = DeadLetterShell(log.core, MessageReads(log), metadata, post=post, start=start)
         #: {type of an effect: what performs it}
         self.performers: dict[type, Callable[[Any], None]] = {
             AnswerSubscribe: self._answer_subscribe,
@@ -91,6 +104,10 @@ class ConsumerEffects:
     def any_attached(self) -> bool:
         return bool(self._consumers)
 
+    @property
+    def owner_epoch(self) -> OwnerEpoch:
+        return self._ownership.epoch
+
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def new_call(self) -> int:
@@ -102,16 +119,16 @@ class ConsumerEffects:
         self._calls[call] = sink
 
     def open(self, opening: ConsumerOpening) -> None:
-        self._runner.post(opening)
+        self._post(opening)
 
     def seek(self, request: SeekRequested) -> None:
-        self._runner.post(request)
+        self._post(request)
 
     async def administer(self, request: AdminRequest) -> None:
         """Return when the change is durable. Raises the error that the topic answers with."""
         call = next(self._numbers)
         answer = self._administering[call] = asyncio.get_running_loop().create_future()
-        self._runner.post(replace(request, call=call))
+        self._post(replace(request, call=call))
         try:
             error = await answer
         finally:
@@ -122,16 +139,16 @@ class ConsumerEffects:
     def abandon(self, call: int) -> None:
         """The stream of this request is gone."""
         if self._calls.pop(call, None) is not None:
-            self._runner.post(ConsumerOpeningAbandoned(call))
+            self._post(ConsumerOpeningAbandoned(call))
 
     def close(self) -> None:
         """The topic has ended here."""
-        for report in self._lease.close():
+        for report in self._gate.close():
             self._drop(report)
 
     def detach(self, consumer: ConsumerNumber, *, lost: bool) -> None:
         if self._consumers.pop(consumer, None) is not None:
-            self._runner.post(ConsumerDetached(consumer, lost))
+            self._post(ConsumerDetached(consumer, lost))
 
     # --- effects ------------------------------------------------------------------------------------------------------
 
@@ -139,14 +156,14 @@ class ConsumerEffects:
         sink, result = self._calls.pop(effect.call, None), effect.result
         if sink is None:
             if isinstance(result, Subscribed):  # its stream ended while this answer was on its way
-                self._runner.post(ConsumerDetached(result.consumer, lost=True))
+                self._post(ConsumerDetached(result.consumer, lost=True))
             return
         if isinstance(result, Subscribed):
             self._consumers[result.consumer] = sink, result.number
-        sink.subscribed(effect, self._runner)
+        sink.subscribed(effect, self)
 
     def _report(self, effect: Report | AnswerSeek) -> None:
-        self._lease.report(effect, delivers=isinstance(effect, DeliverMessages))
+        self._gate.report(effect, delivers=isinstance(effect, DeliverMessages))
 
     def _send(self, effect: Report | AnswerSeek) -> None:
         if isinstance(effect, AnswerSeek):
@@ -156,7 +173,7 @@ class ConsumerEffects:
         if known is not None:
             if isinstance(effect, DeliverMessages):
                 self._count(effect)
-            known[0].reported(ReportedEvent(self._runner.owner_epoch, effect))
+            known[0].reported(ReportedEvent(self.owner_epoch, effect))
         else:
             self._drop(effect)
 
@@ -166,17 +183,17 @@ class ConsumerEffects:
             effect.outbox.give_back(effect.cost_bytes)
 
     def _count(self, effect: DeliverMessages) -> None:
-        delivered, again = self._runner.parts.metrics.counts.delivered, len(effect.delivery_counts)
+        delivered, again = self._counts.delivered, len(effect.delivery_counts)
         delivered["first"] += sum(count_of(each.ranges) for each in effect.entries) - again
         delivered["again"] += again
 
     def _count_evicted(self, effect: MessagesEvicted) -> None:
-        self._runner.parts.metrics.counts.evicted[effect.reason.name.lower()] += effect.count
+        self._counts.evicted[effect.reason.name.lower()] += effect.count
 
     def _answer_seek(self, effect: AnswerSeek) -> None:
         sink = self._calls.pop(effect.call, None)
         if sink is not None:
-            sink.sought(effect, self._runner)
+            sink.sought(effect, self)
         else:
             result = effect.result
             self._answer_admin(AnswerAdmin(effect.call, result if isinstance(result, OncelogError) else None))
@@ -189,7 +206,7 @@ class ConsumerEffects:
     def _end(self, effect: EndConsumer) -> None:
         known = self._consumers.pop(effect.consumer, None)
         if known is not None:
-            known[0].ended(effect, self._runner)
+            known[0].ended(effect)
 
     def _read(self, effect: ReadMessages) -> None:
         self._start(self._read_messages(effect))
@@ -203,9 +220,9 @@ class ConsumerEffects:
             raise
         except OncelogError as error:
             # Send the error to the consumers. Without it, they cannot distinguish this from the end of the log.
-            self._fail(effect.number, await self._runner.why(error))
+            self._fail(effect.number, await self._why(error))
             found = MessagesRead(effect.number, effect.first_index, ())
-        self._runner.post(found)
+        self._post(found)
 
     def _fail(self, number: SubscriptionNumber, error: OncelogError) -> None:
         """End the consumers of a subscription whose next message cannot be read. A new one makes the next attempt."""
@@ -218,4 +235,4 @@ class ConsumerEffects:
     def _lose(self, consumers: Sequence[ConsumerNumber], error: OncelogError) -> None:
         for consumer in consumers:
             self._end(EndConsumer(consumer, error))
-            self._runner.post(ConsumerDetached(consumer, lost=True))
+            self._post(ConsumerDetached(consumer, lost=True))

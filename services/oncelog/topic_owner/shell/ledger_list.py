@@ -4,16 +4,14 @@ Pages never change, so the few that were used last are kept, for all readers of 
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from oncelog.core.chain.ownership import Ownership
 from oncelog.core.errors import LogHole
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Pages in memory for each topic: some megabytes.
 PAGES_MAX = 4
@@ -22,14 +20,16 @@ PAGES_MAX = 4
 class LedgerList:
     """Of one topic. It follows the topic record as the owner has it."""
 
-    def __init__(self, runner: "TopicRunner") -> None:
-        self._runner = runner
+    def __init__(self, ownership: Ownership, read: Callable[[LedgerId], Awaitable[ListPage | None]]) -> None:
+        """read: reads a page; None: it has no record."""
+        self._ownership = ownership
+        self._read = read
         #: least recently used first
         self._pages: dict[LedgerId, ListPage] = {}
 
     @property
     def _record(self) -> TopicRecord:
-        return self._runner.core.ownership.record
+        return self._ownership.record
 
     @property
     def first(self) -> LedgerLink | None:
@@ -87,7 +87,7 @@ class LedgerList:
         """The ledgers of a page; None: it was trimmed meanwhile. Raises LogHole if the page has no record."""
         page = self._pages.pop(link.name, None)
         if page is None:
-            page = await self._runner.page(link.name)
+            page = await self._read(link.name)
         if page is not None:
             self._pages[link.name] = page
             while len(self._pages) > PAGES_MAX:

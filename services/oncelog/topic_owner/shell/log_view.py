@@ -4,22 +4,22 @@ A CLOSED ledger ends where its record says, the open one at last_add_confirmed. 
 begins behind it.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from oncelog.core.errors import EntriesLost, LogHole, TopicLoading, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.topic.topic import Topic
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, find_entry, read_entry, side_of_index
+from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.topic_owner.shell.entry_cache import EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
-
+from oncelog.topic_owner.shell.progress import TopicProgress
 
 #: Entries in a row that a search passes because no storage node can give them.
 PASSED_MAX = 100
@@ -34,36 +34,49 @@ class ReadableRange:
     last: EntryId
 
 
+@dataclass(frozen=True, slots=True)
+class ReadableLog:
+    """One topic's log: its state at this owner, and where its entries and records are read.
+
+    ledger: reads the record of a ledger, raises LogHole. record: the same after a sync, None: there is none.
+    """
+
+    core: Topic
+    progress: TopicProgress
+    cache: EntryCache
+    ledgers: LedgerList
+    links: StorageLinks
+    ledger: Callable[[LedgerId], Awaitable[LedgerMetadata]]
+    record: Callable[[LedgerId], Awaitable[LedgerMetadata | None]]
+
+
 class LogView:
     """The view of one reader. It caches the records of CLOSED ledgers: their end never changes, and `record` replaces
     the copy when a member that was swapped out does not give an entry."""
 
-    def __init__(self, runner: "TopicRunner", *, timeout_ms: int = UNAVAILABLE_AFTER_MS) -> None:
+    def __init__(self, log: ReadableLog, *, timeout_ms: int = UNAVAILABLE_AFTER_MS) -> None:
         """timeout_ms: how long an entry is waited for that no storage node gives."""
-        self._runner = runner
+        self._log = log
+        self._list = log.ledgers
         self._timeout_ms = timeout_ms
         self._closed: dict[LedgerId, LedgerMetadata] = {}
 
-    @property
-    def _list(self) -> LedgerList:
-        return self._runner.ledger_list
-
     async def _metadata(self, ledger_id: LedgerId) -> LedgerMetadata:
-        serving = self._runner.core.serving
+        serving = self._log.core.serving
         writer = serving.log.ledgers.writer if serving is not None else None
         if writer is not None and writer.ledger_id == ledger_id:
             # Otherwise each reader at the end would ask ZooKeeper for every entry, and stop while ZooKeeper is away.
             return writer.metadata
         known = self._closed.get(ledger_id)
         if known is None:
-            known = await self._runner.ledger(ledger_id)
+            known = await self._log.ledger(ledger_id)
             if known.state is LedgerState.CLOSED:
                 self._closed[ledger_id] = known
         return known
 
     async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         """The ledger's record after a sync, for reads of entries; None: there is none. Raises StoreUnavailable."""
-        found = await self._runner.parts.ledgers.record(ledger_id)
+        found = await self._log.record(ledger_id)
         if found is not None and found.state is LedgerState.CLOSED:
             self._closed[ledger_id] = found
         return found
@@ -89,7 +102,7 @@ class LogView:
 
     async def _last(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, EntryId]:
         """The last entry of a ledger that may be read now; -1: none."""
-        confirmed = self._runner.progress.confirmed
+        confirmed = self._log.progress.confirmed
         metadata = await self._metadata(ledger_id)
         if metadata.state is LedgerState.CLOSED:
             return metadata, metadata.end
@@ -101,7 +114,7 @@ class LogView:
         while (link := await self._list.at_or_behind(begin)) is not None:
             ledger_id = link.ledger_id
             first = at.entry_id if ledger_id == at.ledger_id else EntryId(0)
-            if ledger_id > self._runner.progress.confirmed.ledger_id:
+            if ledger_id > self._log.progress.confirmed.ledger_id:
                 return Position(ledger_id, first), None
             try:
                 metadata, last = await self._last(ledger_id)
@@ -120,7 +133,7 @@ class LogView:
             case StartEdge.EARLIEST:
                 return Position(LedgerId(-1), EntryId(0)), 0
             case StartEdge.LATEST:
-                confirmed = self._runner.progress.confirmed
+                confirmed = self._log.progress.confirmed
                 return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 1)), 0
             case StartMessage(position, batch_index, inclusive):
                 return position, batch_index + (0 if inclusive else 1)
@@ -156,7 +169,7 @@ class LogView:
         paged = await self._list.ended_since(time_ms)
         if paged is not None:
             return paged
-        ledgers = [link.ledger_id for link in self._runner.core.ownership.record.ledgers]
+        ledgers = [link.ledger_id for link in self._log.core.ownership.record.ledgers]
         low, high = 0, len(ledgers) - 1
         while low < high:
             middle = (low + high) // 2
@@ -183,7 +196,7 @@ class LogView:
     @property
     def _next_index(self) -> int:
         """Raises TopicLoading."""
-        serving = self._runner.core.serving
+        serving = self._log.core.serving
         if serving is None:
             raise TopicLoading("the topic is moving to another owner: try again")
         return serving.log.table.state.next_index
@@ -253,17 +266,17 @@ class LogView:
 
     async def entry(self, metadata: LedgerMetadata, entry_id: EntryId, *, headers_only: bool) -> Buffer:
         """One entry, from the cache or a storage node. Raises the errors of `ledgers.reader`."""
-        cached = self._runner.cache.get(metadata.ledger_id, entry_id)
+        cached = self._log.cache.get(metadata.ledger_id, entry_id)
         if cached is not None:
             return b"".join(cached)
         return await read_entry(
-            self._runner.parts.links, self.known(metadata), entry_id, headers_only=headers_only,
+            self._log.links, self.known(metadata), entry_id, headers_only=headers_only,
             timeout_ms=self._timeout_ms, record=self.record,
         )  # fmt: skip
 
     async def last_message(self) -> tuple[Position, EntryHeader] | None:
         """The last entry that holds a message; None: the log is empty."""
-        below = LedgerId(self._runner.progress.confirmed.ledger_id + 1)
+        below = LedgerId(self._log.progress.confirmed.ledger_id + 1)
         while (link := await self._list.before(below)) is not None:
             below = link.ledger_id
             metadata, last = await self._last(link.ledger_id)

@@ -8,7 +8,6 @@ entry that no storage node can give any more; if that is the first, the error sa
 """
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from oncelog.core.delivery.events import MessagesRead, ReadMessages, StoredEntry
 from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, UnreadableEntry
@@ -16,10 +15,7 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
 from oncelog.storage_client.reader import read_entries
-from oncelog.topic_owner.shell.log_view import LogView, ReadableRange
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.shell.log_view import LogView, ReadableLog, ReadableRange
 
 #: Subscriptions whose last read is remembered, the newest ones; another one searches the log for its place.
 ENDS_MAX = 1_000
@@ -28,9 +24,9 @@ ENDS_MAX = 1_000
 class MessageReads:
     """The reads of one topic's subscriptions."""
 
-    def __init__(self, runner: "TopicRunner") -> None:
-        self._runner = runner
-        self._view = LogView(runner)
+    def __init__(self, log: ReadableLog) -> None:
+        self._log = log
+        self._view = LogView(log)
         #: {subscription: (the index after its last read, the position at which that read ended)}
         self._ends: dict[SubscriptionNumber, tuple[int, Position]] = {}
 
@@ -57,7 +53,7 @@ class MessageReads:
                     if size >= effect.bytes_max:
                         break
             except LedgerUnavailable as error:
-                self._runner.progress.unavailable.failed(error)
+                self._log.progress.unavailable.failed(error)
                 raise
             except (EntriesLost, UnreadableEntry) as error:
                 if found:
@@ -68,7 +64,7 @@ class MessageReads:
                     raise
                 at = Position(LedgerId(ledger_id + 1), EntryId(0))  # trimmed meanwhile
             else:
-                self._runner.progress.unavailable.answered(ledger_id)
+                self._log.progress.unavailable.answered(ledger_id)
         if found:
             self._ends.pop(effect.number, None)
             self._ends[effect.number] = found[-1].base_index + found[-1].count, at
@@ -101,13 +97,13 @@ class MessageReads:
     async def _pages(self, entries: ReadableRange, bytes_max: int) -> AsyncIterator[list[Buffer]]:
         """The entries of a range in order, from the cache as long as it has them."""
         ledger_id, first = entries.metadata.ledger_id, entries.first
-        cached = self._runner.cache.consecutive(ledger_id, first, entries.last, bytes_max=bytes_max)
+        cached = self._log.cache.consecutive(ledger_id, first, entries.last, bytes_max=bytes_max)
         if cached:
             yield [b"".join(parts) for parts in cached]
             return
         metadata, view = self._view.known(entries.metadata), self._view
         pages = read_entries(
-            self._runner.parts.links, metadata, first, entries.last, record=view.record, call_bytes_max=bytes_max
+            self._log.links, metadata, first, entries.last, record=view.record, call_bytes_max=bytes_max
         )
         async for page in pages:
             yield [data for _, data in page]

@@ -1,22 +1,22 @@
-"""Performs what a topic's space asks for: the ends of former owners' ledgers, comparisons of clocks, truncations."""
+"""Performs what a topic's retention needs: the ends of former owners' ledgers, comparisons of clocks, truncations."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, StoreUnavailable, UnreadableEntry
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic_events.effects import AnswerTruncate, CheckClock, LogTrimmed, ReadLedgerEnds
-from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, TruncateRequested
+from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, TopicEvent, TruncateRequested
 from oncelog.storage_client.reader import read_entry
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.shell.log_view import ReadableLog
+from oncelog.topic_owner.shell.owner_metrics import OwnerCounts
+from oncelog.topic_owner.shell.store_clock import StoreClock
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +25,23 @@ ENDS_AT_ONCE = 64
 RETRY_S = 1.0
 
 
-class SpaceEffects:
-    """The space of one topic, as its shell knows it."""
+class RetentionShell:
+    """The retention of one topic."""
 
-    def __init__(self, runner: "TopicRunner", start: Callable[[Coroutine[None, None, None]], None]) -> None:
+    def __init__(
+        self,
+        log: ReadableLog,
+        *,
+        clock: StoreClock,
+        counts: OwnerCounts,
+        post: Callable[[TopicEvent], None],
+        start: Callable[[Coroutine[None, None, None]], None],
+    ) -> None:
         """start: begins work that ends with the topic."""
-        self._runner = runner
+        self._log = log
+        self._clock = clock
+        self._counts = counts
+        self._post = post
         self._start = start
         self._numbers = count(1)
         #: {call: where its answer goes}
@@ -49,7 +60,7 @@ class SpaceEffects:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._truncations[call] = answer
         try:
-            self._runner.post(TruncateRequested(call))
+            self._post(TruncateRequested(call))
             return await answer
         finally:
             self._truncations.pop(call, None)
@@ -64,10 +75,9 @@ class SpaceEffects:
             answer.set_exception(effect.error)
 
     def _count_trimmed(self, effect: LogTrimmed) -> None:
-        counts = self._runner.parts.metrics.counts
-        counts.trimmed_ledgers += effect.ledgers
-        counts.trimmed_messages += effect.messages
-        counts.trimmed_bytes += effect.message_bytes
+        self._counts.trimmed_ledgers += effect.ledgers
+        self._counts.trimmed_messages += effect.messages
+        self._counts.trimmed_bytes += effect.message_bytes
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
@@ -76,7 +86,7 @@ class SpaceEffects:
 
     async def _compare_clocks(self) -> None:
         try:
-            self._runner.post(await self._runner.parts.clock.compare())
+            self._post(await self._clock.compare())
         except StoreUnavailable as error:
             logger.warning("the clock cannot be compared with ZooKeeper's; will retry: %s", error.message)
 
@@ -92,15 +102,15 @@ class SpaceEffects:
             if end is not None:
                 found.append(end)
             if len(found) >= ENDS_AT_ONCE:
-                self._runner.post(LedgerEndsRead(tuple(found)))
+                self._post(LedgerEndsRead(tuple(found)))
                 found = []
-        self._runner.post(LedgerEndsRead(tuple(found)))
+        self._post(LedgerEndsRead(tuple(found)))
 
     async def _end_of(self, ledger_id: LedgerId) -> EndOfLedger | None:
         """Waits for members that are away. None: the ledger was deleted meanwhile."""
         while True:
             try:
-                metadata = await self._runner.ledger(ledger_id)
+                metadata = await self._log.ledger(ledger_id)
                 appended_ms = 0 if metadata.end < 0 else await self._appended_ms(metadata)
             except LedgerUnavailable as error:
                 logger.info("the age of ledger %d is not known yet: %s", ledger_id, error.message)
@@ -111,9 +121,9 @@ class SpaceEffects:
                 return EndOfLedger(ledger_id, metadata.end, metadata.length, appended_ms)
 
     async def _appended_ms(self, metadata: LedgerMetadata) -> int:
-        parts = self._runner.parts
+        log = self._log
         try:
-            data = await read_entry(parts.links, metadata, metadata.end, headers_only=True, record=parts.ledgers.record)
+            data = await read_entry(log.links, metadata, metadata.end, headers_only=True, record=log.record)
         except (EntriesLost, UnreadableEntry) as error:
             # Its age is not known any more. It counts from now on, so that nothing goes too early.
             logger.warning("the age of ledger %d counts from now: %s", metadata.ledger_id, error.message)

@@ -88,7 +88,7 @@ class TopicRegistry:
             first = SessionNumber(next(self._slots) % SLOTS_MAX << SESSIONS_PER_SLOT_BITS)
             runner = self._new_runner(topic_id, self._nodes, first, self._left)
             self._runners[topic_id] = runner
-            runner.settled = partial(self._settled, topic_id)
+            runner.takeover_ended = partial(self._takeover_ended, topic_id)
             runner.turn_wanted = partial(self._turn_wanted, topic_id)
             self._turn_wanted(topic_id)
         elif not self._admission.waits(topic_id):
@@ -121,7 +121,7 @@ class TopicRegistry:
         self._overdue = None
         self._take(self._admission.due(_now_ms()))
 
-    def _settled(self, topic_id: TopicId) -> None:
+    def _takeover_ended(self, topic_id: TopicId) -> None:
         # In a step of its own: this comes from the runner of a topic, in the middle of its effects.
         asyncio.get_running_loop().call_soon(self._take, self._admission.ended(topic_id, _now_ms()))
 

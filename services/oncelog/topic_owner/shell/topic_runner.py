@@ -28,11 +28,9 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import Checksum, decode_ids, deltas_of, peek_batch
 from oncelog.core.formats.entry import body_of
-from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.opening import Granted, ProducerOpening
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
+from oncelog.core.ids import Incarnation, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import RETRY_TIMER, Topic
 from oncelog.core.topic_events.effects import (
@@ -64,13 +62,14 @@ from oncelog.core.topic_events.events import (
     TopicTimerFired,
 )
 from oncelog.storage_client.reader import read_entry
-from oncelog.topic_owner.shell.delivery_shell import ConsumerEffects
+from oncelog.topic_owner.shell.delivery_shell import DeliveryShell
 from oncelog.topic_owner.shell.effect_executor import EffectExecutor, OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList
+from oncelog.topic_owner.shell.log_view import ReadableLog
 from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.shell.progress import TopicProgress
-from oncelog.topic_owner.shell.retention_shell import SpaceEffects
+from oncelog.topic_owner.shell.retention_shell import RetentionShell
 from oncelog.topic_owner.shell.takeover_trace import TakeoverTrace
 from oncelog.topic_owner.shell.wait_reasons import WaitReason
 
@@ -118,10 +117,19 @@ class TopicRunner:
         self.parts = parts
         self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.wait_reasons)
         #: proofs that this owner is the current one
-        self.ownership_proofs = OwnershipProofs(self)
-        self.consumers = ConsumerEffects(self, self._executor.start)
-        self.space = SpaceEffects(self, self._executor.start)
-        self.ledger_list = LedgerList(self)
+        self.ownership_proofs = OwnershipProofs(
+            self.core, self.progress, topics=parts.topics, links=parts.links, post=self.post
+        )
+        self.log = ReadableLog(
+            self.core, self.progress, self.cache, LedgerList(self.core.ownership, self._executor.page), parts.links,
+            self._executor.ledger, parts.ledgers.record,
+        )  # fmt: skip
+        counts, start = parts.metrics.counts, self._executor.start
+        self.consumers = DeliveryShell(
+            self.log, self.ownership_proofs, metadata=parts.metadata, counts=counts, why=self.why, post=self.post,
+            start=start,
+        )  # fmt: skip
+        self.retention = RetentionShell(self.log, clock=parts.clock, counts=counts, post=self.post, start=start)
         #: {type of an effect: what performs it}
         self._performers: dict[type, Callable[[Any], None]] = {
             **self._executor.performers,
@@ -143,12 +151,12 @@ class TopicRunner:
             TopicDeposed: self._deposed,
             TopicClosed: self._closed,
             **self.consumers.performers,
-            **self.space.performers,
+            **self.retention.performers,
         }
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
-        #: called when a takeover is over: the topic serves, the takeover failed, or the topic has left
-        self.settled: Callable[[], None] = lambda: None
+        #: called when a takeover has ended: the topic serves, the takeover failed, or the topic has left
+        self.takeover_ended: Callable[[], None] = lambda: None
         #: called when a failed takeover is due again
         self.turn_wanted: Callable[[], None] = self.retry
 
@@ -181,11 +189,6 @@ class TopicRunner:
         if self._calls.pop(call, None) is not None:
             self.post(OpeningAbandoned(call))
 
-    async def record_shows_higher_epoch(self) -> bool:
-        """Read the topic record. Returns whether it has a newer epoch than this runner, or does not exist."""
-        stored = await self.parts.topics.read(self.topic_id)
-        return stored is None or stored.value.owner_epoch > self.owner_epoch
-
     async def why(self, error: OncelogError) -> OncelogError:
         """The error for a reader that met `error`: TopicNotFound if a hole in the log is due to a deletion."""
         if not isinstance(error, LogHole | UnreadableEntry):
@@ -197,14 +200,6 @@ class TopicRunner:
         if stored is not None:
             return error
         return TopicNotFound(f"topic {self.name or self.topic_id} was deleted", topic_id=self.topic_id)
-
-    async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
-        """Read the record of one of the topic's ledgers. Raises LogHole."""
-        return await self._executor.ledger(ledger_id)
-
-    async def page(self, name: LedgerId) -> ListPage | None:
-        """Read a page of the topic's list of ledgers; None: it has no record."""
-        return await self._executor.page(name)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -296,7 +291,7 @@ class TopicRunner:
         self.trace.ended(TakeoverPhase.OPEN, handled=0)
         self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
         self.progress.moved(effect.log_end)
-        self.settled()
+        self.takeover_ended()
 
     def _cursor_recovery_timed_out(self, effect: CursorRecoveryTimedOut) -> None:
         message = "topic %s: ledger %d of its dedup cursor was not recovered in time; an older snapshot is used"
@@ -318,7 +313,7 @@ class TopicRunner:
         self.progress.wait_reasons.failure = effect.failure
         name = self.name or self.topic_id
         logger.error("topic %s cannot be taken over, will retry: %s", name, effect.failure.reason)
-        self.settled()
+        self.takeover_ended()
 
     def _deposed(self, effect: TopicDeposed) -> None:
         self.parts.metrics.counts.event("deposed")
@@ -352,7 +347,7 @@ class TopicRunner:
         self.parts.routes.remove(self.post)
         self.progress.changed()
         self._finished(self, closed)
-        self.settled()
+        self.takeover_ended()
 
     def assigned(self, given_up: OwnerEpoch = OwnerEpoch(0)) -> None:
         """The topic record may name this owner.

@@ -1,17 +1,13 @@
 """Whether a topic may get its first subscription: all processes must know the ack chain that it begins (hazard 50)."""
 
-from typing import TYPE_CHECKING
-
 from oncelog.core.errors import ServiceUnavailable
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Named in the error; the rest is counted.
 NAMED_MAX = 5
 
 
-async def until_acks_are_known(runner: "TopicRunner") -> None:
+async def until_acks_are_known(runner: TopicRunner) -> None:
     """Return once the topic has an ack chain, or all registered processes know what one is.
 
     An older owner could not serve the topic again, and an older storage node would erase ledgers of the chain.

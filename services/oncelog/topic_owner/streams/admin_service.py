@@ -20,7 +20,6 @@ from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.subscription_states import ack_state
 from oncelog.topic_owner.observe.topic_listing import list_topics
 from oncelog.topic_owner.shell.log_view import LogView
-from oncelog.topic_owner.shell.ownership_proofs import until_current
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize
@@ -55,9 +54,9 @@ class AdminService:
     async def last_message(self, request: pb.LastMessageRequest, caller: Caller) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.CONSUME)
-        await until_current(runner, OwnerEpoch(request.owner_epoch_seen))
+        await runner.ownership_proofs.until_current(OwnerEpoch(request.owner_epoch_seen))
         try:
-            last = await LogView(runner, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).last_message()
+            last = await LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).last_message()
         except LedgerUnavailable as error:
             runner.progress.unavailable.failed(error)
             raise
@@ -82,8 +81,8 @@ class AdminService:
         start = start_from_wire(request.start)
         runner = self._topics.runner(start.topic_id, start.topic)
         await authorize(runner, caller, Right.CONSUME)
-        await until_current(runner, start.owner_epoch_seen)
-        view = LogView(runner, timeout_ms=LAST_MESSAGE_TIMEOUT_MS)
+        await runner.ownership_proofs.until_current(start.owner_epoch_seen)
+        view = LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS)
         try:
             index = await view.index_of(start.at)
         except LedgerUnavailable as error:
@@ -112,7 +111,7 @@ class AdminService:
         if answer is None or len(answer.names) < len({*request.producer_ids}) or seen > runner.owner_epoch:
             # A known name stays right, because an id is given once: consumers need not wait for a proof of ownership.
             # That a name is missing needs one.
-            await until_current(runner, seen)
+            await runner.ownership_proofs.until_current(seen)
             answer = _names_known(runner, request.producer_ids)
         if answer is None:
             # Without a name a message would look as if it had been stored without deduplication.
@@ -136,7 +135,7 @@ class AdminService:
     async def truncate(self, request: pb.TruncateRequest) -> pb.TruncateAnswer:
         self._require(request.target)
         runner = self._topics.runner(TopicId(request.topic_id))
-        return pb.TruncateAnswer(first_index=await runner.space.truncate())
+        return pb.TruncateAnswer(first_index=await runner.retention.truncate())
 
     async def cached_entries(self, request: pb.CachedEntriesRequest) -> pb.CachedEntriesAnswer:
         """What this owner has in memory of these ids, without reading any storage node."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.delivery.events import (
@@ -48,16 +48,14 @@ from oncelog.rpc.consumer_codec import (
 from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.server import ServerStream
-from oncelog.topic_owner.shell.ownership_proofs import until_current
+from oncelog.topic_owner.shell.delivery_shell import DeliveryShell
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known
 from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
-
-if TYPE_CHECKING:
-    from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Openings of one stream whose rights and owner are being looked up.
 CHECKS_MAX = 1_024
@@ -91,7 +89,7 @@ class ConsumeService:
 class _Attached:
     """A consumer of this stream. unanswered: its requests without an answer."""
 
-    runner: "TopicRunner"
+    runner: TopicRunner
     number: SubscriptionNumber
     unanswered: int = 0
 
@@ -179,9 +177,10 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         super().__init__(stream, self._out.take)
         self._topics = topics
         self._consumers: dict[ConsumerNumber, _Attached] = {}
-        #: {(topic, its call): the client's call}, of openings and of seeks
-        self._openings: dict[tuple[TopicRunner, int], int] = {}
-        self._seeks: dict[tuple[TopicRunner, int], int] = {}
+        #: {(topic, its call): (the same topic, the client's call)}, of openings
+        self._openings: dict[tuple[DeliveryShell, int], tuple[TopicRunner, int]] = {}
+        #: {(topic, its call): the client's call}, of seeks
+        self._seeks: dict[tuple[DeliveryShell, int], int] = {}
         self._trace = ConsumeTrace()
         self._unanswered = 0
 
@@ -232,7 +231,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         consumers = attached.runner.consumers
         call = consumers.new_call()
         consumers.expect(call, self)
-        self._seeks[attached.runner, call] = request.call
+        self._seeks[consumers, call] = request.call
         consumers.seek(replace(request, call=call))
 
     # --- openings -----------------------------------------------------------------------------------------------------
@@ -258,28 +257,28 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
             refused=lambda error: self._put(ReportedEvent(runner.owner_epoch, AnswerSubscribe(client_call, error))),
         )
 
-    async def _open_checked(self, runner: "TopicRunner", opening: ConsumerOpening, call: int) -> None:
+    async def _open_checked(self, runner: TopicRunner, opening: ConsumerOpening, call: int) -> None:
         caller, client_call = self.stream.caller, opening.call
         await authorize(runner, caller, Right.CONSUME)
-        await until_current(runner, opening.owner_epoch_seen)
+        await runner.ownership_proofs.until_current(opening.owner_epoch_seen)
         await until_acks_are_known(runner)
         if opening.max_deliveries:
             opening = await with_dead_letter_topic(runner, caller, opening)
         runner.consumers.expect(call, self)
-        self._openings[runner, call] = client_call
+        self._openings[runner.consumers, call] = runner, client_call
         runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
 
     # --- from the topics (ConsumerSink) -------------------------------------------------------------------------------
 
-    def subscribed(self, answer: AnswerSubscribe, runner: "TopicRunner") -> None:
-        client_call = self._openings.pop((runner, answer.call))
+    def subscribed(self, answer: AnswerSubscribe, topic: DeliveryShell) -> None:
+        runner, client_call = self._openings.pop((topic, answer.call))
         if isinstance(answer.result, Subscribed):
             self._consumers[answer.result.consumer] = _Attached(runner, answer.result.number)
         self._put(ReportedEvent(runner.owner_epoch, replace(answer, call=client_call)))
 
-    def sought(self, answer: AnswerSeek, runner: "TopicRunner") -> None:
-        client_call = self._seeks.pop((runner, answer.call))
-        self._put(ReportedEvent(runner.owner_epoch, replace(answer, call=client_call)))
+    def sought(self, answer: AnswerSeek, topic: DeliveryShell) -> None:
+        client_call = self._seeks.pop((topic, answer.call))
+        self._put(ReportedEvent(topic.owner_epoch, replace(answer, call=client_call)))
 
     def reported(self, event: ReportedEvent) -> None:
         report = event.report
@@ -293,9 +292,10 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                 self.give_room()
         self._put(event)
 
-    def ended(self, event: EndConsumer, runner: "TopicRunner") -> None:
-        if self._forget(event.consumer) is not None:
-            self._put(ReportedEvent(runner.owner_epoch, event))
+    def ended(self, event: EndConsumer) -> None:
+        attached = self._forget(event.consumer)
+        if attached is not None:
+            self._put(ReportedEvent(attached.runner.owner_epoch, event))
 
     def _forget(self, consumer: ConsumerNumber) -> _Attached | None:
         attached = self._consumers.pop(consumer, None)
@@ -323,8 +323,8 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
 
     def close(self) -> None:
         """The consumers may come back on another stream."""
-        for runner, call in list(self._openings):
-            runner.consumers.abandon(call)
+        for topic, call in list(self._openings):
+            topic.abandon(call)
         for consumer, attached in list(self._consumers.items()):
             self._forget(consumer)
             attached.runner.consumers.detach(consumer, lost=True)
@@ -334,7 +334,7 @@ def _not_attached() -> ConsumerClosed:
     return ConsumerClosed("no such consumer is attached on this stream")
 
 
-async def with_dead_letter_topic(runner: "TopicRunner", caller: Caller, opening: ConsumerOpening) -> ConsumerOpening:
+async def with_dead_letter_topic(runner: TopicRunner, caller: Caller, opening: ConsumerOpening) -> ConsumerOpening:
     """With the full name of the dead-letter topic, to which the caller may produce (hazard 38).
 
     The default is that of Pulsar: the partitions of a topic share it. Raises InvalidName, InvalidArgument,

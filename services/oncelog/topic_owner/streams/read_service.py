@@ -31,7 +31,6 @@ from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, Star
 from oncelog.rpc.server import ServerStream
 from oncelog.storage_client.reader import read_entries
 from oncelog.topic_owner.shell.log_view import LogView, ReadableRange
-from oncelog.topic_owner.shell.ownership_proofs import until_current
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
@@ -95,7 +94,7 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
         self._stored_bytes = self._stored_entries = 0
         self._resumed: asyncio.Queue[StorageResume] = asyncio.Queue()
         self._read_room = room
-        self._view = LogView(runner)
+        self._view = LogView(runner.log)
         self._permit_bytes = permit_bytes
         self._permitted = asyncio.Event()
         self._names: set[ProducerId] = set()
@@ -123,7 +122,7 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
 
     async def _follow(self, start: ReaderStart) -> None:
         runner = self._runner
-        await until_current(runner, start.owner_epoch_seen)
+        await runner.ownership_proofs.until_current(start.owner_epoch_seen)
         wanted, self._first_index = await self._view.start_of(start.at)
         at, _ = await self._view.next_range(wanted)
         if at != wanted:

@@ -34,7 +34,6 @@ from oncelog.rpc.reader_codec import StartAt, StartIndex, StartTime, start_from_
 from oncelog.topic_owner.observe.subscription_states import subscription_of
 from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads
-from oncelog.topic_owner.shell.ownership_proofs import until_current
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known
@@ -83,7 +82,7 @@ class SubscriptionService:
     async def _serving(self, topic: str, topic_id: str) -> tuple[TopicRunner, Serving]:
         """The topic, once this owner has proved that it is the current one."""
         runner = self._topics.runner(TopicId(topic_id), topic)
-        await until_current(runner, OwnerEpoch(0), serving_timeout_ms=READ_TIMEOUT_MS)
+        await runner.ownership_proofs.until_current(OwnerEpoch(0), serving_timeout_ms=READ_TIMEOUT_MS)
         serving = runner.core.serving
         if serving is None:
             raise TopicLoading("the topic is moving to another owner: try again")
@@ -156,7 +155,7 @@ async def _trusted_now_ms(runner: TopicRunner) -> int:
 async def _index_of(runner: TopicRunner, at: StartAt) -> int:
     """Raises the errors of a read."""
     try:
-        return await LogView(runner, timeout_ms=READ_TIMEOUT_MS).index_of(at)
+        return await LogView(runner.log, timeout_ms=READ_TIMEOUT_MS).index_of(at)
     except LedgerUnavailable as error:
         runner.progress.unavailable.failed(error)
         raise
@@ -167,7 +166,7 @@ async def _index_of(runner: TopicRunner, at: StartAt) -> int:
 async def _peeked(
     runner: TopicRunner, serving: Serving, number: SubscriptionNumber, index: int
 ) -> pb.PeekMessageAnswer:
-    read = await MessageReads(runner).read(ReadMessages(number, index, bytes_max=1))
+    read = await MessageReads(runner.log).read(ReadMessages(number, index, bytes_max=1))
     entry = read.entries[0] if read.entries else None
     if entry is None or not entry.base_index <= index < entry.base_index + entry.count:
         raise NotFound(f"message {index} was given up with a lost ledger")

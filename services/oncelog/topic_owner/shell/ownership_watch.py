@@ -1,0 +1,106 @@
+"""Checks whether this owner is still the current one, for clients that send no question.
+
+Topics with waiting readers or consumers are checked together, with one call for each storage node. The streams of
+waiting readers end when a member is fenced, or when no quorum of members has responded for longer than a ZooKeeper
+session lasts, by this process's clock. For consumers a check is a proof (`delivery_gate`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oncelog.core.chain import ownership_proof
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ledger.member_status import FenceState
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.topic.topic import open_ledger
+from oncelog.core.topic_events.events import HigherEpochReported
+from oncelog.rpc.storage_codec import FENCE_STATES_MAX
+from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.topic_owner.shell.ownership_proofs import states_of
+from oncelog.topic_owner.shell.topic_registry import TopicRegistry
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+
+logger = logging.getLogger(__name__)
+
+#: Between two checks.
+CHECK_INTERVAL_MS = 1_000
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A topic with waiting readers: its open ledger, and the fence states of its members."""
+
+    runner: TopicRunner
+    ledger: LedgerMetadata
+    states: list[FenceState] = field(default_factory=list)
+
+
+class OwnershipWatch:
+    """Checks the topics of one owner that have consumers, or readers that wait at the end of the log."""
+
+    def __init__(self, topics: TopicRegistry, links: StorageLinks, *, doubt_after_ms: int) -> None:
+        self._topics = topics
+        self._links = links
+        self._doubt_after_ms = doubt_after_ms
+        #: {topic: since when no quorum has responded, on the monotonic clock}
+        self._unanswered_since: dict[TopicRunner, float] = {}
+
+    async def run(self) -> None:
+        """Check at intervals, forever."""
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_MS / 1000)
+            await self.check()
+
+    async def check(self) -> None:
+        """Check every topic with waiting readers or with consumers once."""
+        began = time.monotonic()
+        runners = [runner for runner in self._topics if runner.progress.waiting_count or runner.consumers.any_attached]
+        self._unanswered_since = {r: since for r, since in self._unanswered_since.items() if r in runners}
+        waiting: dict[LedgerId, _Waiting] = {}
+        by_member: dict[Incarnation, list[LedgerId]] = {}
+        for runner in runners:
+            ledger = open_ledger(runner.core)
+            if ledger is None:
+                self._unanswered(runner)
+                continue
+            waiting[ledger.ledger_id] = _Waiting(runner, ledger)
+            for member in ledger.members:
+                by_member.setdefault(member, []).append(ledger.ledger_id)
+        await asyncio.gather(*(self._ask(member, ids, waiting) for member, ids in by_member.items()))
+        for one in waiting.values():
+            self._judge(one, began)
+
+    async def _ask(
+        self, member: Incarnation, ledger_ids: Sequence[LedgerId], waiting: dict[LedgerId, _Waiting]
+    ) -> None:
+        for first in range(0, len(ledger_ids), FENCE_STATES_MAX):
+            some = ledger_ids[first : first + FENCE_STATES_MAX]
+            for ledger_id, state in zip(some, await states_of(self._links, member, some), strict=False):
+                waiting[ledger_id].states.append(state)
+
+    def _judge(self, one: _Waiting, began: float) -> None:
+        """began: when the members were asked."""
+        runner = one.runner
+        verdict = ownership_proof.assess(one.states, ack_quorum=one.ledger.ack_quorum)
+        if verdict is ownership_proof.OwnershipProof.PROVED and open_ledger(runner.core) is one.ledger:
+            runner.ownership_proofs.proved_at = began
+        if ownership_proof.may_wait(one.states, ack_quorum=one.ledger.ack_quorum):
+            self._unanswered_since.pop(runner, None)
+        elif FenceState.FENCED not in one.states:
+            self._unanswered(runner)
+        elif open_ledger(runner.core) is one.ledger:
+            logger.warning("topic %s: a newer owner has fenced ledger %d", runner.name, one.ledger.ledger_id)
+            runner.progress.doubt(NotOwner("a newer owner has fenced the topic's ledger: look the topic up again"))
+            runner.post(HigherEpochReported())
+
+    def _unanswered(self, runner: TopicRunner) -> None:
+        now = time.monotonic()
+        since = self._unanswered_since.setdefault(runner, now)
+        if now - since > self._doubt_after_ms / 1000:
+            runner.progress.doubt(
+                NotOwner("no quorum of storage nodes responds to this owner: look the topic up again")
+            )
