@@ -170,7 +170,7 @@ async def storage_of(credentials: Credentials, members: Members) -> AsyncIterato
 def closed_ledger(
     ledger_id: LedgerId, topic_id: TopicId, members: Iterable[Incarnation], last: EntryId
 ) -> LedgerMetadata:
-    """A ledger as `ledgers.reader` takes it, with this last entry."""
+    """A ledger as `storage_client.reader` takes it, with this last entry."""
     return LedgerMetadata(ledger_id, topic_id, tuple(members), 1, LedgerState.CLOSED, last)
 
 
@@ -207,7 +207,7 @@ class PresentLedgers:
         return None
 
     def record_of(self, metadata: LedgerMetadata) -> ReadRecord:
-        """Reads the record of this ledger again, for `ledgers.reader`; its end stays."""
+        """Reads the record of this ledger again, for `storage_client.reader`; its end stays."""
 
         async def read(ledger_id: LedgerId) -> LedgerMetadata | None:
             ledger = await self.members(ledger_id)

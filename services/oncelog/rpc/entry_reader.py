@@ -4,9 +4,9 @@
     reader.reading                            # how far it came, and why no member gives the next entry
 
 The policy says how a member is asked (`ask`), how long it may be silent (`patience_s`), when a second one is asked
-beside it (`hedge_after_s`), and what follows when no member is left to ask (`exhausted`). Four policies: wait for the
-members (`ledgers.reader`), every member once and then the owner (`client.storage_reads`), one member only (the source
-of a repair), and each copy for itself (the audit).
+beside it (`hedge_after_s`), and what follows when no member is left to ask (`exhausted`). There are four policies: wait
+for the members (`storage_client.reader`), every member once and then the owner (`client.network.storage_reads`), one
+member only (the source of a repair), and each copy for itself (the audit).
 
 A page is one frame of the node; there is no call per entry.
 """

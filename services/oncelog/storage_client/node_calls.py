@@ -13,9 +13,9 @@ Rules
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
-from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.entry_reading import ReceivedRead
@@ -141,21 +141,9 @@ class NodeCalls:
 
         Raises OncelogError.
         """
-        stream = self.channel(member).stream(APPEND)
-        statuses: dict[EntryId, AppendStatus] = {}
-        try:
-            async with asyncio.timeout(DISK_TIMEOUT_MS / 1000):
-                await stream.write(AppendFrame(member, False, entries, repair=True))
-                await stream.finish()
-                async for answers in stream:
-                    for answer in answers:
-                        statuses |= dict.fromkeys(answer.entry_ids, answer.status)
-        except TimeoutError as error:
-            message = f"storage node {member} did not answer {len(entries)} copies in {DISK_TIMEOUT_MS / 1000:g} s"
-            raise ServiceUnavailable(message) from error
-        finally:
-            stream.cancel()
-        return statuses
+        frame = AppendFrame(member, False, entries, repair=True)
+        statuses = await add_once(self.channel(member), [frame], timeout_ms=DISK_TIMEOUT_MS)
+        return {entry_id: status for (_, entry_id), status in statuses.items()}
 
     def _start_review(self, member: Incarnation, ledger_id: LedgerId) -> None:
         """Ask a node to look at its copy of a ledger. Attempted once: the node scrubs its disk by itself, too."""
@@ -181,6 +169,30 @@ class NodeCalls:
         if self._reviews:
             await asyncio.wait(self._reviews)
         await self._channels.close()
+
+
+async def add_once(
+    channel: Channel, frames: Iterable[AppendFrame], *, timeout_ms: int
+) -> dict[tuple[LedgerId, EntryId], AppendStatus]:
+    """Add entries by a stream of their own. Returns the status of each entry, as far as the node answered before it
+    ended the stream. Raises OncelogError.
+    """
+    stream = channel.stream(APPEND)
+    statuses: dict[tuple[LedgerId, EntryId], AppendStatus] = {}
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            for frame in frames:
+                await stream.write(frame)
+            await stream.finish()
+            async for answers in stream:
+                for ledger_id, entry_ids, status in answers:
+                    statuses |= {(ledger_id, entry_id): status for entry_id in entry_ids}
+    except TimeoutError as error:
+        message = f"{channel.address}: the storage node did not answer all adds within {timeout_ms / 1000:g} s"
+        raise DeadlineExceeded(message, address=channel.address) from error
+    finally:
+        stream.cancel()
+    return statuses
 
 
 def _require_ok(member: Incarnation, status: int) -> None:

@@ -12,7 +12,7 @@ Rules
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError
@@ -31,8 +31,9 @@ from oncelog.rpc.recovery_codec import (
     RecoverRequest,
     ShortRead,
 )
-from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest, read_status
+from oncelog.rpc.storage_codec import FENCE, READ, AppendFrame, ReadRequest, read_status
 from oncelog.runtime.backoff import Backoff
+from oncelog.storage_client.node_calls import add_once
 from oncelog.storage_client.recovery_batches import Batches
 from oncelog.wire import storage_pb2 as pb
 
@@ -164,14 +165,11 @@ class RecoveryRequests:
     async def _add_many(self, adds: Sequence[Sequence[bytes]]) -> Sequence[_Statuses]:
         """The statuses of all, for each."""
         entries = [data for add in adds for data in add]
-        return [await self._timed(self._range_times, lambda ms: self._add_within(entries, ms))] * len(adds)
 
-    async def _add_within(self, entries: Sequence[bytes], timeout_ms: int) -> _Statuses:
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await _add_once(self._channel_of(), self._member, entries)
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"storage node {self._member} did not answer recovery adds in time") from error
+        async def attempt(timeout_ms: int) -> _Statuses:
+            return await add_once(self._channel_of(), _append_frames(self._member, entries), timeout_ms=timeout_ms)
+
+        return [await self._timed(self._range_times, attempt)] * len(adds)
 
     async def _frames(self, request: ReadRequest, timeout_ms: int) -> list[ReceivedRead]:
         return [frame async for frame in self._channel_of().read(READ, request, timeout_ms=timeout_ms)]
@@ -189,28 +187,17 @@ class RecoveryRequests:
         return answer
 
 
-async def _add_once(channel: Channel, member: Incarnation, entries: Sequence[bytes]) -> _Statuses:
-    """The status of each entry, as far as the node answered before it ended the stream."""
-    stream = channel.stream(APPEND)
-    statuses: _Statuses = {}
-    try:
-        frame: list[bytes] = []
-        size = 0
-        for data in entries:
-            frame.append(data)
-            size += len(data)
-            if size >= FRAME_BYTES_TARGET:
-                await stream.write(AppendFrame(member, True, frame))
-                frame, size = [], 0
-        if frame:
-            await stream.write(AppendFrame(member, True, frame))
-        await stream.finish()
-        async for answers in stream:
-            for ledger_id, entry_ids, status in answers:
-                statuses |= {(ledger_id, entry_id): status for entry_id in entry_ids}
-    finally:
-        stream.cancel()
-    return statuses
+def _append_frames(member: Incarnation, entries: Sequence[bytes]) -> Iterator[AppendFrame]:
+    frame: list[bytes] = []
+    size = 0
+    for data in entries:
+        frame.append(data)
+        size += len(data)
+        if size >= FRAME_BYTES_TARGET:
+            yield AppendFrame(member, True, frame)
+            frame, size = [], 0
+    if frame:
+        yield AppendFrame(member, True, frame)
 
 
 async def _until_answered(what: str, member: Incarnation, attempt: Callable[[bool], Awaitable[T | None]]) -> T:

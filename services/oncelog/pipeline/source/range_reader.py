@@ -6,7 +6,7 @@ Rules
 - The members of a ledger are those of the plan until one does not give an entry; then the metadata service names the
   present ones.
 - Without a ticket storage nodes serve superusers only. For other callers, and while none of a ledger's members is
-  reached, the topic owner gives the same entries, or tickets for them (`client.storage_reads`).
+  reached, the topic owner gives the same entries, or tickets for them (`client.network.storage_reads`).
 - Entries of storage nodes carry the ids of producers, not their names; the owner is asked for each name once.
 """
 

@@ -265,7 +265,7 @@ class LogView:
         return peek_header(await self.entry(metadata, entry_id, headers_only=True))
 
     async def entry(self, metadata: LedgerMetadata, entry_id: EntryId, *, headers_only: bool) -> Buffer:
-        """One entry, from the cache or a storage node. Raises the errors of `ledgers.reader`."""
+        """One entry, from the cache or a storage node. Raises the errors of `storage_client.reader`."""
         cached = self._log.cache.get(metadata.ledger_id, entry_id)
         if cached is not None:
             return b"".join(cached)

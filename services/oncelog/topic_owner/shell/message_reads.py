@@ -31,8 +31,8 @@ class MessageReads:
         self._ends: dict[SubscriptionNumber, tuple[int, Position]] = {}
 
     async def read(self, effect: ReadMessages) -> MessagesRead:
-        """Raises the errors of `ledgers.reader`; UnreadableEntry and EntriesLost also with first_index and count, the
-        messages from effect.first_index on that cannot be read."""
+        """Raises the errors of `storage_client.reader`; UnreadableEntry and EntriesLost also with first_index and
+        count, the messages from effect.first_index on that cannot be read."""
         at = await self._start(effect)
         found: list[StoredEntry] = []
         size = 0

@@ -59,7 +59,7 @@ async def storage_offer(links: StorageLinks, entries: ReadableRange, role: str) 
             return None
         return OfferedMember(member, address, ticket)
 
-    # As in `ledgers.reader`, the readers of different ledgers begin with different members.
+    # As in `storage_client.reader`, the readers of different ledgers begin with different members.
     at = metadata.ledger_id % len(metadata.members)
     members = (*metadata.members[at:], *metadata.members[:at])
     found = await asyncio.gather(*map(member_with_ticket, members))
