@@ -12,17 +12,9 @@ from uuid import uuid4
 import typer
 from rich.console import Console
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    Output,
-    OutputOption,
-    PlaintextTokenOption,
-    TimeoutOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
+from oncelog.cli.options import Output, OutputOption, TimeoutOption
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
@@ -43,27 +35,18 @@ duplicate), copies (of the message in the log), seconds, ok.
 {EXIT_CODES}"""
 
 
+@takes_connection
 def check(
     topic: Annotated[str, typer.Option(help="Topic to publish to.")] = "public/default/oncelog-check",
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
-        from oncelog.client.client import connect
-
-        async with await connect(
-            url,
-            token=token_file,
-            tls_ca_file=tls_ca_file,
-            allow_plaintext_token=allow_plaintext_token,
-            operation_timeout=timeout,
-        ) as client:
+        async with await connection.connect(timeout) as client:
             return report(await publish_twice(client, topic, timeout), output)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))

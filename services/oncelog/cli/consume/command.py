@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    PlaintextTokenOption,
-    TimeoutOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
+from oncelog.cli.options import TimeoutOption
 from oncelog.cli.read.command import CorruptChoice, Form
 from oncelog.cli.running import Interrupt, run_command
 
@@ -56,6 +50,7 @@ if it was delivered before.
 {EXIT_CODES}"""
 
 
+@takes_connection
 def consume(
     topic: Annotated[str, typer.Argument(help="Topic: name, or tenant/namespace/name.")],
     subscription: Annotated[str, typer.Option("--subscription", "-s", help="Name of the subscription.")],
@@ -98,10 +93,8 @@ def consume(
     on_corrupt: Annotated[
         CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be decoded: raise an error, or skip it.")
     ] = CorruptChoice.RAISE,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     timeout: TimeoutOption = 30.0,
 ) -> None:
     if from_index is not None and start != "latest":
@@ -110,17 +103,10 @@ def consume(
 
     async def run(interrupt: Interrupt) -> Exit:
         from oncelog.cli.read.start import parse_start
-        from oncelog.client.client import connect
         from oncelog.core.formats.message_id import Index
 
         begin = parse_start(start) if from_index is None else Index(from_index)
-        async with await connect(
-            url,
-            token=token_file,
-            tls_ca_file=tls_ca_file,
-            allow_plaintext_token=allow_plaintext_token,
-            operation_timeout=timeout,
-        ) as client:
+        async with await connection.connect(timeout) as client:
             consumer = await client.subscribe(
                 topic,
                 subscription=subscription,

@@ -9,25 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    Output,
-    OutputOption,
-    PlaintextTokenOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
+from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.pipeline.audit_table import show_report
-from oncelog.cli.pipeline.options import (
-    ConfOption,
-    MasterOption,
-    PatternOption,
-    TopicsArgument,
-    connection_given,
-    topics_given,
-)
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument, given, topics_given
 from oncelog.cli.pipeline.output import TaskProgress, table_console
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
@@ -84,16 +70,15 @@ Exit codes: 0 good; 1 violations, incomplete, or failed; 2 wrong usage; 4 cluste
 interrupted."""
 
 
+@takes_connection
 def audit(
     topics: TopicsArgument = None,
     pattern: PatternOption = None,
     picture: PictureOption = None,
     entries_per_task: EntriesOption = 10_000,
     all_copies: CopiesOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     master: MasterOption = None,
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
@@ -106,7 +91,7 @@ def audit(
 
         if picture is not None and not picture.absolute().parent.is_dir():
             raise InvalidArgument(f"--picture {picture}: the directory does not exist", field="picture")
-        link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
+        link = given(**connection.as_job_options())
         return source_options(link | topics_given(topics, pattern), {}, streaming=False)
 
     def work(spark: "SparkSession") -> Exit:

@@ -6,17 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    Output,
-    OutputOption,
-    PlaintextTokenOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
-from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
+from oncelog.cli.options import Output, OutputOption
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, given
 from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
 from oncelog.cli.pipeline.running import run_job
 
@@ -46,6 +39,7 @@ topic is deleted at the end.
 {EXIT_CODES}"""
 
 
+@takes_connection
 def compact(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to compact, with all its partitions.")],
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The new topic to publish to.")],
@@ -71,15 +65,13 @@ def compact(
             envvar="ONCELOG_ADMIN_URL", help="REST address, to delete the staging topic; without it the topic stays."
         ),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     master: MasterOption = None,
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
+    link = given(**connection.as_job_options())
     own = given(
         topic=topic,
         target=to,

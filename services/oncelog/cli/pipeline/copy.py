@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import DEFAULT_URL, PlaintextTokenOption, TlsCaFileOption, TokenFileOption, UrlOption
-from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, given
 from oncelog.cli.pipeline.running import run_job
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ SkipLostOption = Annotated[
 ]
 
 
+@takes_connection
 def copy(
     target: TargetOption,
     producer_prefix: PrefixOption,
@@ -109,14 +110,12 @@ def copy(
     closed_ledgers: LedgersOption = None,
     on_new_checkpoint: NewCheckpointOption = None,
     skip_lost: SkipLostOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
-    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
+    link = given(**connection.as_job_options())
     reading = given(
         topics=source,
         topicsPattern=pattern,

@@ -6,24 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    Output,
-    OutputOption,
-    PlaintextTokenOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
-from oncelog.cli.pipeline.options import (
-    ConfOption,
-    MasterOption,
-    PatternOption,
-    TopicsArgument,
-    connection_given,
-    given,
-)
+from oncelog.cli.options import Output, OutputOption
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument, given
 from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
@@ -66,6 +52,7 @@ run= but do not belong to this export; they are kept).
 {EXIT_CODES}"""
 
 
+@takes_connection
 def export(
     topics: TopicsArgument = None,
     to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="The directory of the export.")] = None,
@@ -88,10 +75,8 @@ def export(
             help="Read closed ledgers from storage, or from owner if executors cannot reach storage nodes [storage]."
         ),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     master: MasterOption = None,
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
@@ -110,7 +95,7 @@ def export(
         raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _verify(spark, place, output)))
     if clean:
         raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _clean(spark, place, output)))
-    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
+    link = given(**connection.as_job_options())
     options = checked(lambda: _options(own | link | given(directory=to)))
     raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _export(spark, options, output)))
 

@@ -6,17 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    Output,
-    OutputOption,
-    PlaintextTokenOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
-from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
+from oncelog.cli.options import Output, OutputOption
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, given
 from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
 from oncelog.cli.pipeline.running import run_job
 
@@ -46,6 +39,7 @@ row that cannot be a message is an error that names file and row, and nothing of
 {EXIT_CODES}"""
 
 
+@takes_connection
 def import_files(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A directory, or one file; all executors must be able to read it.")
@@ -76,15 +70,13 @@ def import_files(
         typer.Option("--checksum", help="Read known files again, to find changed content with the same size and time."),
     ] = False,
     send_timeout: Annotated[str | None, typer.Option(help="Timeout of each step, in seconds [120].")] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     master: MasterOption = None,
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
+    link = given(**connection.as_job_options())
     own = given(
         source=source,
         topic=topic,

@@ -53,7 +53,7 @@ def spark_options(master: str | None, conf: Iterable[str] | None) -> SparkOption
     return SparkOptions(master, settings)
 
 
-def given(**options: str | int | Path | None) -> dict[str, str]:
+def given(**options: str | int | Path | bool | None) -> dict[str, str]:
     """Options of a job, by name, as strings. None and "": not set. Paths are made absolute, because executors may have
     another working directory."""
     return {name: _text(value) for name, value in options.items() if value not in (None, "")}
@@ -63,13 +63,6 @@ def _text(value: str | int | Path | None) -> str:
     if isinstance(value, Path):
         return str(value.absolute())
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def connection_given(
-    url: str, token_file: Path | None, tls_ca_file: Path | None, allow_plaintext_token: bool
-) -> dict[str, str]:
-    """Address and credentials of the cluster, as options of a job."""
-    return given(serviceUrl=url, tokenFile=token_file, tlsCaFile=tls_ca_file, allowPlaintextToken=allow_plaintext_token)
 
 
 def topics_given(topics: list[str] | None, pattern: str | None) -> dict[str, str]:

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    Output,
-    OutputOption,
-    PlaintextTokenOption,
-    TimeoutOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
+from oncelog.cli.options import Output, OutputOption, TimeoutOption
 from oncelog.cli.produce.progress import ProgressKind, progress_view
 from oncelog.cli.running import Interrupt, run_command
 
@@ -54,10 +46,7 @@ class Job:
     replay_lines: int | None
     on_conflict: ConflictChoice
     on_unverified: UnverifiedChoice
-    url: str
-    token_file: Path | None
-    tls_ca_file: Path | None
-    allow_plaintext_token: bool
+    connection: Connection
     timeout_s: float
     progress: ProgressKind
     output: Output
@@ -97,6 +86,7 @@ stored), incomplete (null, or offset and bytes of an unpublished last line witho
 {EXIT_CODES}"""
 
 
+@takes_connection
 def produce(
     topic: Annotated[str, typer.Argument(help="Topic: name, or tenant/namespace/name.")],
     from_file: Annotated[
@@ -141,10 +131,8 @@ def produce(
             help="Progress display: auto (a bar on a terminal), bar, json (a line per acknowledged batch), or none."
         ),
     ] = ProgressKind.AUTO,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -165,10 +153,7 @@ def produce(
         None if from_start else replay,
         on_conflict,
         on_unverified,
-        url,
-        token_file,
-        tls_ca_file,
-        allow_plaintext_token,
+        connection,
         timeout,
         progress,
         output,
@@ -184,19 +169,12 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
     from oncelog.cli.produce.line_file import LineFile
     from oncelog.cli.produce.publishing import Publishing
     from oncelog.cli.produce.stdin_lines import lines_of_descriptor
-    from oncelog.client.client import connect
 
     with ExitStack() as stack:
         file = None if job.path is None else stack.enter_context(LineFile(job.path, final=job.final))
         view = progress_view(job.progress, None if file is None else file.size_bytes, errors)
         stack.callback(view.ended)
-        async with await connect(
-            job.url,
-            token=job.token_file,
-            tls_ca_file=job.tls_ca_file,
-            allow_plaintext_token=job.allow_plaintext_token,
-            operation_timeout=job.timeout_s,
-        ) as client:
+        async with await job.connection.connect(job.timeout_s) as client:
             producer = await client.create_producer(
                 job.topic,
                 producer_name=job.producer_name,

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import (
-    DEFAULT_URL,
-    PlaintextTokenOption,
-    TimeoutOption,
-    TlsCaFileOption,
-    TokenFileOption,
-    UrlOption,
-)
+from oncelog.cli.options import TimeoutOption
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
@@ -60,6 +54,7 @@ with -o json also as an object with the only field gap (first_index, last_index,
 {EXIT_CODES}"""
 
 
+@takes_connection
 def read(
     topic: Annotated[str, typer.Argument(help="Topic: name, or tenant/namespace/name.")],
     start: Annotated[
@@ -85,10 +80,8 @@ def read(
     on_corrupt: Annotated[
         CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be read: raise an error, or skip it.")
     ] = CorruptChoice.RAISE,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    tls_ca_file: TlsCaFileOption = None,
-    allow_plaintext_token: PlaintextTokenOption = False,
+    *,
+    connection: Connection,
     timeout: TimeoutOption = 30.0,
 ) -> None:
     if from_index is not None and start != "earliest":
@@ -98,17 +91,10 @@ def read(
     async def run() -> Exit:
         from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport
         from oncelog.cli.read.start import parse_start
-        from oncelog.client.client import connect
         from oncelog.core.formats.message_id import Index
 
         begin = parse_start(start) if from_index is None else Index(from_index)
-        async with await connect(
-            url,
-            token=token_file,
-            tls_ca_file=tls_ca_file,
-            allow_plaintext_token=allow_plaintext_token,
-            operation_timeout=timeout,
-        ) as client:
+        async with await connection.connect(timeout) as client:
             if not follow:
                 await client.last_message_id(topic)  # raises TopicNotFound for a missing topic
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)
