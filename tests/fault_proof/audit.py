@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oncelog.cli.pipeline.options import connection_given
+from oncelog.cli.connection import Connection
+from oncelog.cli.pipeline.options import given
 from oncelog.pipeline.audit.job import check_plan, plan_topics
 from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.cluster import ClusterConnection
@@ -16,8 +17,8 @@ _ENTRIES_MAX = 100_000
 
 async def violations_of(cluster: Cluster, topics: Sequence[str]) -> list[str]:
     """Every finding, as text: of the fold of the log, the chain of ledgers, the live map, the snapshot, the copies."""
-    given = connection_given(cluster.url, None, None, False) | {"topics": ",".join(topics)}
-    options = source_options(given, {}, streaming=False)
+    about = given(**Connection(cluster.url).as_job_options(), topics=",".join(topics))
+    options = source_options(about, {}, streaming=False)
     found: list[str] = []
     async with ClusterConnection(options.connection) as connection:
         for plan in await plan_topics(connection, options=options, entries_max=_ENTRIES_MAX, all_copies=True):

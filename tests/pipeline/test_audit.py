@@ -12,8 +12,9 @@ from crc32c import crc32c
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from oncelog.cli.connection import Connection
 from oncelog.cli.pipeline.audit_table import show_report
-from oncelog.cli.pipeline.options import connection_given, topics_given
+from oncelog.cli.pipeline.options import given, topics_given
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Incarnation, LedgerId, Position, ProducerId, SequenceId
@@ -66,7 +67,7 @@ def test_a_topic_with_duplicates_and_takeovers_is_good(spark: SparkSession, clus
     run(cluster.change("PUT", f"{rest_path('audited-parts')}/partitions", json=2))
     run(publish(cluster.url, "audited-parts-partition-1", "p", 0, 1))
     options = source_options(
-        connection_given(cluster.url, None, None, False) | topics_given(None, "audited.*"), {}, streaming=False
+        given(**Connection(cluster.url).as_job_options()) | topics_given(None, "audited.*"), {}, streaming=False
     )
     told: list[tuple[str, int, int]] = []
     audits = audit_topics(

@@ -56,6 +56,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+#: What applications may catch: `oncelog.errors` exports these names.
+__all__ = [
+    "BacklogQuotaExceeded", "ClientClosed", "Conflict", "ConsumerBusy", "ConsumerClosed", "ConsumerFenced",
+    "CorruptEntry", "DeadlineExceeded", "EntriesLost", "Fatal", "IdempotencyKeyRequired", "IdempotencyKeyReused",
+    "IdempotencyUnavailable", "IdsExhausted", "InvalidArgument", "InvalidBatch", "InvalidName", "InvalidSequenceId",
+    "InvariantViolated", "JournalFailed", "LedgerFenced", "LedgerNotFound", "LedgerUnavailable", "LimitReached",
+    "LogHole", "MessageTooLarge", "ModeMismatch", "NamespaceNotFound", "NotEnoughStorageNodes", "NotFound",
+    "NotOwner", "OncelogError", "PermissionDenied", "PreconditionFailed", "ProducerBusy", "ProducerClosed",
+    "ProducerExpired", "ProducerFenced", "PublishInProgress", "ReaderClosed", "Retriable", "SequenceGap",
+    "SequenceIdRequired", "ServiceUnavailable", "SessionEnded", "StaleSeekEpoch", "StaleSequence",
+    "StorageDirectoryRefused", "StoreUnavailable", "SubscriptionGone", "SubscriptionNotFound",
+    "SubscriptionTypeMismatch", "TooManyRequests", "TopicLoading", "TopicNotFound", "Unauthenticated",
+    "UnknownProducer", "UnreadableEntry", "UnverifiedSequence", "WrongCluster",
+]  # fmt: skip
 _NOT_STORED = "this send stored nothing and never will"
 _UNKNOWN = (
     "it is unknown whether the message is stored: compare last_sequence_id, or send it again under the same producer "
