@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from oncelog.core.chain.ownership import Deposed, Owned, Ownership
-from oncelog.core.chain.ownership_proof import OwnershipProof, assess, may_wait
+from oncelog.core.chain.ownership_proof import OwnershipProof, WaitVerdict, assess, assess_wait
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
@@ -50,10 +50,11 @@ def test_no_proof_after_a_newer_owner_has_fenced_enough_members(write_quorum: in
 
 def test_readers_wait_at_an_empty_ledger_until_it_is_fenced() -> None:
     """No member holds a ledger without entries, but an ack quorum must answer."""
-    assert may_wait((UNKNOWN, UNKNOWN), ack_quorum=2)
-    assert may_wait((HELD, UNKNOWN, HELD), ack_quorum=2)
-    assert not may_wait((UNKNOWN,), ack_quorum=2)
-    assert not may_wait((HELD, HELD, FENCED), ack_quorum=2)
+    assert assess_wait((UNKNOWN, UNKNOWN), ack_quorum=2) is WaitVerdict.MAY_WAIT
+    assert assess_wait((HELD, UNKNOWN, HELD), ack_quorum=2) is WaitVerdict.MAY_WAIT
+    assert assess_wait((UNKNOWN,), ack_quorum=2) is WaitVerdict.UNANSWERED
+    assert assess_wait((HELD, HELD, FENCED), ack_quorum=2) is WaitVerdict.FENCED
+    assert assess_wait((FENCED,), ack_quorum=2) is WaitVerdict.FENCED
 
 
 def _record(epoch: int) -> RecordRead[TopicKey, TopicRecord]:

@@ -94,7 +94,7 @@ def waiting_topics(topics: TopicRegistry) -> list[Reading]:
     """By the error code behind the wait; topic_loading: a takeover is running and needs no help."""
     reasons: dict[str, int] = {}
     for runner in topics:
-        waiting = runner.progress.wait_reasons.current(runner.parts.links.reachability.unreachable)
+        waiting = runner.wait_reason()
         if waiting is not None:
             reasons[waiting.code] = reasons.get(waiting.code, 0) + 1
     return _by(reasons, "reason")

@@ -69,7 +69,7 @@ async def test_replay_without_a_live_copy_names_the_range_and_goes_on_later(tmp_
         runner = await lost_ledger(world)
 
         def reason() -> str | None:
-            found = runner.progress.wait_reasons.current()
+            found = runner.wait_reason()
             return None if found is None else found.code
 
         await until(lambda: reason() == "ledger_unavailable", DEADLINE_S, waiting_for="the reason")

@@ -154,7 +154,7 @@ async def test_topic_with_lost_entries_goes_on_when_they_are_given_up(tmp_path: 
         await world.parts.ledgers.write(lost, version=stored.version)
 
         def reason() -> str | None:
-            found = runner.progress.wait_reasons.current()
+            found = runner.wait_reason()
             return None if found is None else found.code
 
         await until(lambda: reason() == "entries_lost", DEADLINE_S, waiting_for="the reason")

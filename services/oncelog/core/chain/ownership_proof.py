@@ -36,11 +36,23 @@ def assess(states: Iterable[FenceState], *, ack_quorum: int) -> OwnershipProof:
     return OwnershipProof.REFUTED if FenceState.FENCED in answers else OwnershipProof.UNPROVED
 
 
-def may_wait(states: Iterable[FenceState], *, ack_quorum: int) -> bool:
-    """Whether readers at the end of the log may keep waiting at this owner: an ack quorum answered, none of it fenced.
+class WaitVerdict(Enum):
+    """Whether readers at the end of the log may keep waiting at this owner.
 
-    This is weaker than a proof. An owner that opened a ledger and wrote nothing to it finds no member that holds the
-    ledger, and its readers miss nothing until another process fences it.
+    MAY_WAIT: an ack quorum answered, none of it fenced. UNANSWERED: too few answered, so they may wait for as long as a
+    ZooKeeper session lasts. FENCED: another process recovers the ledger.
+    """
+
+    MAY_WAIT = "may_wait"
+    UNANSWERED = "unanswered"
+    FENCED = "fenced"
+
+
+def assess_wait(states: Iterable[FenceState], *, ack_quorum: int) -> WaitVerdict:
+    """MAY_WAIT is weaker than a proof. An owner that opened a ledger and wrote nothing to it finds no member that holds
+    the ledger, and its readers miss nothing until another process fences it.
     """
     answers = tuple(states)
-    return FenceState.FENCED not in answers and len(answers) >= ack_quorum
+    if FenceState.FENCED in answers:
+        return WaitVerdict.FENCED
+    return WaitVerdict.MAY_WAIT if len(answers) >= ack_quorum else WaitVerdict.UNANSWERED

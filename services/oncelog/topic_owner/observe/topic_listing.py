@@ -20,7 +20,6 @@ from oncelog.topic_owner.observe.subscription_states import (
 )
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.shell.wait_reasons import WaitReason
 from oncelog.wire import owner_pb2 as pb
 
 Json = Mapping[str, object]
@@ -67,7 +66,7 @@ def _rank(runner: TopicRunner, state: ListedState) -> int | None:
     serving = runner.core.serving
     match state:
         case ListedState.WAITING:
-            waiting = _waiting(runner)
+            waiting = runner.wait_reason()
             return None if waiting is None else waiting.since_ms
         case ListedState.HELD:
             held = None if serving is None else serving.space.held
@@ -77,10 +76,6 @@ def _rank(runner: TopicRunner, state: ListedState) -> int | None:
         case ListedState.BACKLOG:
             largest = None if serving is None else largest_backlog(serving)
             return None if serving is None or largest is None else -backlog_of(largest, serving)
-
-
-def _waiting(runner: TopicRunner) -> WaitReason | None:
-    return runner.progress.wait_reasons.current(runner.parts.links.reachability.unreachable)
 
 
 def _listed(found: _Found) -> pb.ListedTopic:
@@ -95,7 +90,7 @@ def _listed(found: _Found) -> pb.ListedTopic:
 
 def _summary(runner: TopicRunner) -> Json:
     """Beside the fields of a ListedTopic."""
-    waiting, serving = _waiting(runner), runner.core.serving
+    waiting, serving = runner.wait_reason(), runner.core.serving
     shown: dict[str, object] = {
         "phase": runner.core.phase.value,
         "states": [state.value for state in ListedState if _rank(runner, state) is not None],

@@ -17,7 +17,7 @@ PRODUCERS_SHOWN_MAX = 1000
 def stats(runner: TopicRunner) -> Json:
     """The statistics of one topic. Counters start at the takeover by this process."""
     serving = runner.core.serving
-    waiting = runner.progress.wait_reasons.current(runner.parts.links.reachability.unreachable)
+    waiting = runner.wait_reason()
     shown: dict[str, object] = {
         "topic": runner.name,
         "topic_id": runner.topic_id,

@@ -4,12 +4,14 @@ Calls are numbered for each topic, because its core does not distinguish streams
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol
 
 from oncelog.core.acks.index_ranges import count_of
+from oncelog.core.delivery.delivery_gate import DeliveryGate, GateVerdict
 from oncelog.core.delivery.events import (
     AdminRequest,
     AnswerAck,
@@ -35,9 +37,9 @@ from oncelog.core.delivery.events import (
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.topic_events.events import TopicEvent
+from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.rpc.consumer_codec import ReportedEvent
 from oncelog.topic_owner.shell.dead_letter_shell import DeadLetterShell
-from oncelog.topic_owner.shell.delivery_gate import DeliveryGate
 from oncelog.topic_owner.shell.log_view import ReadableLog
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.metadata_calls import MetadataCalls
@@ -78,7 +80,8 @@ class DeliveryShell:
         self._post = post
         self._start = start
         self._reads = MessageReads(log)
-        self._gate = DeliveryGate[Report | AnswerSeek](proofs, start=start, send=self._send, refused=self._end_all)
+        self._proofs = proofs
+        self._gate = DeliveryGate[Report | AnswerSeek](session_timeout_ms=SESSION_TIMEOUT_MS)
         self._numbers = count(1)
         #: {call: where its answer goes}
         self._calls: dict[int, ConsumerSink] = {}
@@ -143,7 +146,7 @@ class DeliveryShell:
 
     def close(self) -> None:
         """The topic has ended here."""
-        for report in self._gate.close():
+        for report in self._gate.release():
             self._drop(report)
 
     def detach(self, consumer: ConsumerNumber, *, lost: bool) -> None:
@@ -163,7 +166,24 @@ class DeliveryShell:
         sink.subscribed(effect, self)
 
     def _report(self, effect: Report | AnswerSeek) -> None:
-        self._gate.report(effect, delivers=isinstance(effect, DeliverMessages))
+        proof_age_ms = (time.monotonic() - self._proofs.proved_at) * 1000
+        match self._gate.report(effect, delivers=isinstance(effect, DeliverMessages), proof_age_ms=proof_age_ms):
+            case GateVerdict.SEND:
+                self._send(effect)
+            case GateVerdict.PROVE:
+                self._start(self._prove())
+            case GateVerdict.WAIT:
+                pass
+
+    async def _prove(self) -> None:
+        try:
+            await self._proofs.prove()
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            self._end_all(error)
+        for report in self._gate.release():
+            self._send(report)
 
     def _send(self, effect: Report | AnswerSeek) -> None:
         if isinstance(effect, AnswerSeek):

@@ -42,6 +42,7 @@ from oncelog.core.records.records import (
     WriteRecord,
 )
 from oncelog.core.records.status import WriteStatus
+from oncelog.core.topic.wait_reasons import WaitReasons
 from oncelog.core.topic_events.effects import (
     AllocateProducerId,
     CheckPageSupport,
@@ -76,7 +77,6 @@ from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.shell.metadata_calls import MetadataCalls
 from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.store_clock import StoreClock
-from oncelog.topic_owner.shell.wait_reasons import WaitReasons
 
 logger = logging.getLogger(__name__)
 

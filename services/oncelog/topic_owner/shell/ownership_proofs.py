@@ -8,7 +8,9 @@ Rules
   the open ledger unfenced (`core.chain.ownership_proof`), or the topic record, read after a sync, names this owner and
   epoch. No proof needs a clock, and the first kind works without ZooKeeper. Questions that arrive during a proof share
   the next one.
-- Readers that wait at the end of the log: see `ownership_watch`. Consumers: see `delivery_gate`.
+- This module decides in which order is asked, because answers arrive one by one. What they mean is decided by
+  `core.chain.ownership_proof` and by the topic, which reads its record again when it is in doubt.
+- Readers that wait at the end of the log: see `ownership_watch`. Consumers: see `core.delivery.delivery_gate`.
 """
 
 import asyncio
@@ -75,7 +77,7 @@ class OwnershipProofs:
             async with asyncio.timeout(serving_timeout_ms / 1000):
                 await progress.until_serving()
         except TimeoutError as error:
-            raise progress.wait_reasons.error() from error
+            raise progress.not_served() from error
         if owner_epoch_seen > ownership.epoch:
             raise NotOwner("a newer owner exists: look the topic up again", owner_epoch=ownership.epoch)
         await self.prove()

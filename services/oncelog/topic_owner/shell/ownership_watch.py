@@ -2,7 +2,7 @@
 
 Topics with waiting readers or consumers are checked together, with one call for each storage node. The streams of
 waiting readers end when a member is fenced, or when no quorum of members has responded for longer than a ZooKeeper
-session lasts, by this process's clock. For consumers a check is a proof (`delivery_gate`).
+session lasts, by this process's clock. For consumers a check is a proof (`core.delivery.delivery_gate`).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oncelog.core.chain import ownership_proof
+from oncelog.core.chain.ownership_proof import OwnershipProof, WaitVerdict, assess, assess_wait
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import FenceState
@@ -72,7 +72,7 @@ class OwnershipWatch:
                 by_member.setdefault(member, []).append(ledger.ledger_id)
         await asyncio.gather(*(self._ask(member, ids, waiting) for member, ids in by_member.items()))
         for one in waiting.values():
-            self._judge(one, began)
+            self._answered(one, began)
 
     async def _ask(
         self, member: Incarnation, ledger_ids: Sequence[LedgerId], waiting: dict[LedgerId, _Waiting]
@@ -82,20 +82,23 @@ class OwnershipWatch:
             for ledger_id, state in zip(some, await states_of(self._links, member, some), strict=False):
                 waiting[ledger_id].states.append(state)
 
-    def _judge(self, one: _Waiting, began: float) -> None:
+    def _answered(self, one: _Waiting, began: float) -> None:
         """began: when the members were asked."""
         runner = one.runner
-        verdict = ownership_proof.assess(one.states, ack_quorum=one.ledger.ack_quorum)
-        if verdict is ownership_proof.OwnershipProof.PROVED and open_ledger(runner.core) is one.ledger:
+        is_open, ack_quorum = open_ledger(runner.core) is one.ledger, one.ledger.ack_quorum
+        if is_open and assess(one.states, ack_quorum=ack_quorum) is OwnershipProof.PROVED:
             runner.ownership_proofs.proved_at = began
-        if ownership_proof.may_wait(one.states, ack_quorum=one.ledger.ack_quorum):
-            self._unanswered_since.pop(runner, None)
-        elif FenceState.FENCED not in one.states:
-            self._unanswered(runner)
-        elif open_ledger(runner.core) is one.ledger:
-            logger.warning("topic %s: a newer owner has fenced ledger %d", runner.name, one.ledger.ledger_id)
-            runner.progress.doubt(NotOwner("a newer owner has fenced the topic's ledger: look the topic up again"))
-            runner.post(HigherEpochReported())
+        match assess_wait(one.states, ack_quorum=ack_quorum):
+            case WaitVerdict.MAY_WAIT:
+                self._unanswered_since.pop(runner, None)
+            case WaitVerdict.UNANSWERED:
+                self._unanswered(runner)
+            case WaitVerdict.FENCED if is_open:
+                logger.warning("topic %s: a newer owner has fenced ledger %d", runner.name, one.ledger.ledger_id)
+                runner.progress.doubt(NotOwner("a newer owner has fenced the topic's ledger: look the topic up again"))
+                runner.post(HigherEpochReported())
+            case WaitVerdict.FENCED:
+                pass  # this owner has closed the ledger meanwhile
 
     def _unanswered(self, runner: TopicRunner) -> None:
         now = time.monotonic()

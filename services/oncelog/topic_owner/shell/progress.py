@@ -3,11 +3,11 @@
 import asyncio
 import time
 
-from oncelog.core.errors import NotOwner
+from oncelog.core.errors import NotOwner, Retriable
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic.topic import Phase, Topic
+from oncelog.core.topic.wait_reasons import WaitReasons
 from oncelog.topic_owner.shell.unavailable_entries import UnavailableEntries
-from oncelog.topic_owner.shell.wait_reasons import WaitReasons
 
 _ENDED = (Phase.DEPOSED, Phase.CLOSED)
 
@@ -84,7 +84,11 @@ class TopicProgress:
         """Raises TopicLoading, NotOwner or TopicNotFound unless the topic is served here now."""
         self._require_owned()
         if self._core.phase is not Phase.SERVING:
-            raise self.wait_reasons.error()
+            raise self.not_served()
+
+    def not_served(self) -> Retriable:
+        """The error for a request that cannot be answered because the topic is not served."""
+        return self.wait_reasons.error(time.time_ns() // 1_000_000)
 
     def _require_owned(self) -> None:
         if self.ended:

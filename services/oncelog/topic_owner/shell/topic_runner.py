@@ -33,6 +33,7 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, Position, SessionNumber, T
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import RETRY_TIMER, Topic
+from oncelog.core.topic.wait_reasons import WaitReason
 from oncelog.core.topic_events.effects import (
     AnswerBatches,
     AnswerOpen,
@@ -71,7 +72,6 @@ from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.shell.progress import TopicProgress
 from oncelog.topic_owner.shell.retention_shell import RetentionShell
 from oncelog.topic_owner.shell.takeover_trace import TakeoverTrace
-from oncelog.topic_owner.shell.wait_reasons import WaitReason
 
 logger = logging.getLogger(__name__)
 
@@ -201,6 +201,11 @@ class TopicRunner:
             return error
         return TopicNotFound(f"topic {self.name or self.topic_id} was deleted", topic_id=self.topic_id)
 
+    def wait_reason(self) -> WaitReason | None:
+        """What the topic waits for now; None: it is served."""
+        now_ms = time.time_ns() // 1_000_000
+        return self.progress.wait_reasons.current(now_ms, self.parts.links.reachability.unreachable)
+
     # --- events -------------------------------------------------------------------------------------------------------
 
     def post(self, event: TopicEvent) -> None:
@@ -253,12 +258,9 @@ class TopicRunner:
             sink.ended(effect.session, effect.error, self.owner_epoch)
 
     def _explain_delay(self, _effect: ExplainDelay) -> None:
-        reason = self._wait_reason()
+        reason = self.wait_reason()
         if reason is not None:
             self.post(OpeningsDelayed(reason.error()))
-
-    def _wait_reason(self) -> WaitReason | None:
-        return self.progress.wait_reasons.current(self.parts.links.reachability.unreachable)
 
     def _notify_dedup_toggled(self, effect: NotifyDedupToggled) -> None:
         for session, sink in self.sinks.items():
@@ -334,7 +336,7 @@ class TopicRunner:
             self.turn_wanted()
         else:
             self.post(TopicTimerFired(key))
-            self._wait_reason()  # notes since when it holds
+            self.wait_reason()  # notes since when it holds
 
     def retry(self) -> None:
         """Begin a failed takeover again."""

@@ -5,10 +5,8 @@ An entry is sent while any permit is left, so the smallest permit is enough for 
 not sent. Entries are read when the reader has a permit and the budget of all streams has room for them
 (`core.stream_budget`), and they take their part of it until they are sent.
 
-A reader that goes on through older entries is offered to read them from the storage nodes itself (`storage_offers`):
-
-    entries from storage nodes, `OFFER_AFTER_BYTES` of them --> an offer: the rest of the range up to the cache
-    --the reader answers where it stands and whether it takes further offers--> go on there
+A reader that goes on through older entries is offered to read them from the storage nodes itself
+(`core.read_offers`, `storage_offers`).
 """
 
 import asyncio
@@ -26,6 +24,7 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header, producer_id_of
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
+from oncelog.core.read_offers import ReadOffers
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
 from oncelog.rpc.server import ServerStream
@@ -82,16 +81,13 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
         start: ReaderStart,
         permit_bytes: int,
         offer_after_bytes: int | None,
-        offers: OfferCounts,
+        offer_counts: OfferCounts,
     ) -> None:
         super().__init__(stream)
         self._runner = runner
         self._start = start
-        self._offers = offers
-        #: None: no offers on this stream
-        self._offer_after_bytes = offer_after_bytes
-        #: what this stream got from storage nodes since it began, or since the reader broke an offer off
-        self._stored_bytes = self._stored_entries = 0
+        self._offers = ReadOffers(offer_after_bytes)
+        self._offer_counts = offer_counts
         self._resumed: asyncio.Queue[StorageResume] = asyncio.Queue()
         self._read_room = room
         self._view = LogView(runner.log)
@@ -160,11 +156,10 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
                     self._runner.progress.unavailable.answered(ledger_id)
                     await self._send([data for _, data in page])
                     following = EntryId(page[-1][0] + 1)
-                    self._stored_entries += len(page)
-                    self._stored_bytes += sum(len(data) for _, data in page)
+                    self._offers.read([len(data) for _, data in page])
                     if self._runner.cache.get(ledger_id, following) is not None:
                         break
-                    if self._is_offer_due(entries.last - following + 1):
+                    if self._offers.is_due(entries.last - following + 1):
                         break
                     await self._until_room()
             except LedgerUnavailable as error:
@@ -185,42 +180,28 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
         metadata, view = self._view.known(entries.metadata), self._view
         return read_entries(self._runner.parts.links, metadata, first, entries.last, record=view.record)
 
-    def _is_offer_due(self, entry_count: int) -> bool:
-        """Whether so many more entries are worth an offer."""
-        least = self._offer_after_bytes
-        if least is None or self._stored_bytes < max(least, 1):
-            return False
-        return entry_count * self._stored_bytes >= least * self._stored_entries
-
     async def _offer(self, entries: ReadableRange, first: EntryId) -> EntryId | None:
         """Offer the entries from `first` on that are not cached. Returns the next entry to send; None: no offer."""
         ledger_id, runner = entries.metadata.ledger_id, self._runner
         last = runner.cache.last_uncached(ledger_id, first, entries.last)
-        if not self._is_offer_due(last - first + 1):
+        if not self._offers.is_due(last - first + 1):
             return None
         if not is_known_to_have(runner, self.stream.caller, Right.CONSUME):
             # A revoked right ends no open stream, but it ends the tickets.
-            self._offers.made["no_right"] += 1
-            self._offer_after_bytes = None
+            self._offer_counts.made["no_right"] += 1
+            self._offers.stop()
             return None
         offered = ReadableRange(self._view.known(entries.metadata), first, last)
         offer = await storage_offer(runner.parts.links, offered, self.stream.caller.role)
-        self._offers.made["no_ticket" if offer is None else "made"] += 1
+        self._offer_counts.made["no_ticket" if offer is None else "made"] += 1
         if offer is None:
-            self._stored_bytes = self._stored_entries = 0
+            self._offers.start_over()
             return None
         frame = ReaderFrame(runner.owner_epoch, runner.progress.confirmed, offer=offer)
         self._sent_end = None
         await self.stream.write(frame)
-        (resumed_ledger, following), storage_reads, _ = await self._resume()
-        if resumed_ledger != ledger_id or not first <= following <= last + 1:
-            message = f"the reader was offered entries {ledger_id}:{first} to {ledger_id}:{last}, and cannot go on at "
-            raise InvalidArgument(f"{message}{resumed_ledger}:{following}", field="resume")
-        if not storage_reads:
-            self._offer_after_bytes = None
-        if following <= last:
-            self._stored_bytes = self._stored_entries = 0
-        return following
+        at, takes_more, _ = await self._resume()
+        return self._offers.answered(at, takes_more=takes_more, ledger_id=ledger_id, first=first, last=last)
 
     async def _resume(self) -> StorageResume:
         """The reader's answer to an offer."""
@@ -230,7 +211,7 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
             end = resume.end.name.lower()
             return resume
         finally:
-            self._offers.ended[end] += 1
+            self._offer_counts.ended[end] += 1
 
     async def _send(self, entries: list[Buffer]) -> None:
         """Send the entries that hold messages, in frames, while permits last; they take the room that was reserved."""

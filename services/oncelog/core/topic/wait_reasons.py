@@ -1,11 +1,10 @@
 """Why a topic is not served: what it waits for, since when, and what helps.
 
-The core provides the state of the takeover and why the last one failed. The shell provides failed requests for records
-and ids, and the unreachable storage nodes. This module combines both for the topic's statistics, for metrics, and for
-the retriable error that waiting clients get.
+The topic knows the state of the takeover. Its shell adds why the last one failed, failed requests for records and ids,
+and the unreachable storage nodes. This module combines them for the topic's statistics, for metrics, and for the
+retriable error that waiting clients get.
 """
 
-import time
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -111,20 +110,20 @@ class WaitReasons:
         """A request for `what` was answered."""
         self._asked.pop(what, None)
 
-    def current(self, unreachable: Container[Incarnation] = ()) -> WaitReason | None:
+    def current(self, now_ms: int, unreachable: Container[Incarnation] = ()) -> WaitReason | None:
         """What the topic waits for now; None: it is served. unreachable: storage nodes that refuse connections."""
         found = self._found(unreachable)
         before = self._last
         if found is not None:
             same = before is not None and (before.code, before.ledger_id) == (found.code, found.ledger_id)
-            since_ms = before.since_ms if before is not None and same else time.time_ns() // 1_000_000
+            since_ms = before.since_ms if before is not None and same else now_ms
             found = replace(found, since_ms=since_ms)
         self._last = found
         return found
 
-    def error(self) -> Retriable:
+    def error(self, now_ms: int) -> Retriable:
         """The error for a request that cannot be answered because the topic is not served."""
-        waiting = self.current()
+        waiting = self.current(now_ms)
         return TopicLoading(f"{_MOVING}: try again") if waiting is None else waiting.error()
 
     def _found(self, unreachable: Container[Incarnation]) -> WaitReason | None:

@@ -1,0 +1,43 @@
+"""What an owner withholds from its consumers until it has proved that it is the current one."""
+
+import pytest
+
+from oncelog.core.delivery.delivery_gate import DeliveryGate, GateVerdict
+
+SESSION_MS = 3_000
+YOUNG_MS, OLD_MS = 1_499, 1_500
+
+
+def gate() -> DeliveryGate[str]:
+    return DeliveryGate(session_timeout_ms=SESSION_MS)
+
+
+def test_reports_go_out_while_the_proof_is_young() -> None:
+    """Then no process can have been given the topic."""
+    own = gate()
+    assert own.report("messages", delivers=True, proof_age_ms=YOUNG_MS) is GateVerdict.SEND
+    assert own.release() == []
+
+
+@pytest.mark.hazard(31)
+def test_delivery_with_an_old_proof_begins_one_and_waits_for_it() -> None:
+    """Half a session after the last proof another process may soon own the topic."""
+    own = gate()
+    assert own.report("messages", delivers=True, proof_age_ms=OLD_MS) is GateVerdict.PROVE
+    assert own.release() == ["messages"]
+
+
+def test_answer_needs_no_proof() -> None:
+    """The acknowledgement is durable, whoever owns the topic."""
+    assert gate().report("answer", delivers=False, proof_age_ms=float("inf")) is GateVerdict.SEND
+
+
+@pytest.mark.hazard(31)
+def test_what_follows_a_waiting_delivery_waits_behind_it() -> None:
+    """Also an answer, and also after the watch has renewed the proof: consumers get reports in their order."""
+    own = gate()
+    own.report("first", delivers=True, proof_age_ms=OLD_MS)
+    assert own.report("answer", delivers=False, proof_age_ms=OLD_MS) is GateVerdict.WAIT
+    assert own.report("second", delivers=True, proof_age_ms=0) is GateVerdict.WAIT
+    assert own.release() == ["first", "answer", "second"]
+    assert own.report("third", delivers=True, proof_age_ms=0) is GateVerdict.SEND

@@ -1,0 +1,66 @@
+"""Why a topic is not served: which reason comes first, since when it holds, and which error clients get."""
+
+from crc32c import crc32c
+
+from oncelog.core.errors import EntriesLost, IdsExhausted, StoreUnavailable, TopicLoading
+from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Phase, Topic
+from oncelog.core.topic.wait_reasons import WaitReasons
+from oncelog.core.topic_events.effects import TakeoverFailed
+
+RECORD = "the topic record"
+
+
+def reasons(phase: Phase = Phase.READING) -> WaitReasons:
+    core = Topic(
+        TopicId("a" * 32), Incarnation("b" * 32), TopicSettings(), crc32c, first_session=SessionNumber(1),
+        nodes=StorageNodesUpdated(()),
+    )  # fmt: skip
+    core.phase = phase
+    return WaitReasons(core)
+
+
+def test_reason_keeps_its_time_while_it_stays_the_same() -> None:
+    """Operators see for how long a topic has waited."""
+    own = reasons()
+    own.failed(RECORD, StoreUnavailable("no leader"))
+    first = own.current(1_000)
+    own.failed(RECORD, StoreUnavailable("no connection"))
+    again = own.current(2_000)
+    own.failed(RECORD, IdsExhausted("no id is left"))
+    other = own.current(3_000)
+    assert [each.since_ms for each in (first, again, other) if each is not None] == [1_000, 1_000, 3_000]
+
+
+def test_failed_request_counts_until_it_is_answered() -> None:
+    """Afterwards the topic waits for its takeover."""
+    own = reasons()
+    own.failed(RECORD, StoreUnavailable("no leader"))
+    failed = own.current(0)
+    own.answered(RECORD)
+    answered = own.current(0)
+    assert failed is not None
+    assert answered is not None
+    assert (failed.code, failed.message) == (StoreUnavailable.code, "the topic record: no leader")
+    assert answered.code == TopicLoading.code
+
+
+def test_client_gets_the_retriable_error_behind_the_reason_or_topic_loading() -> None:
+    """An error that is not retriable would end the client, which should wait."""
+    own = reasons()
+    own.failed(RECORD, StoreUnavailable("no leader"))
+    assert isinstance(own.error(0), StoreUnavailable)
+    own.answered(RECORD)
+    own.failure = TakeoverFailed("entries 3 to 5 are lost", EntriesLost.code, LedgerId(7))
+    error = own.error(0)
+    assert isinstance(error, TopicLoading)
+    assert error.details["reason"] == EntriesLost.code
+
+
+def test_topic_that_was_lost_waits_for_nothing() -> None:
+    """Another owner serves it."""
+    own = reasons(Phase.DEPOSED)
+    own.failed(RECORD, StoreUnavailable("no leader"))
+    assert own.current(0) is None
