@@ -24,7 +24,7 @@ from tests.jobs_proof.plan import Job, JobPlan, plans
 from tests.jobs_proof.process import JobProcess
 from tests.jobs_proof.report import Audited, as_json, as_table, proven
 from tests.jobs_proof.watching import TopicWatch
-from tests.spark_proof.arguments import proof_arguments, proof_directory
+from tests.proofs.arguments import proof_arguments, proof_directory
 from tests.spark_proof.flights import PARTITIONS, Row
 from tests.spark_proof.source_topic import Filled
 

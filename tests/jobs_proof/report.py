@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tests.jobs_proof.job_run import Outcome
-from tests.spark_proof.report import COUNTS, aligned
+from tests.proofs.report import Part, as_text, kills_of, sent_and_refused
 from tests.spark_proof.source_topic import Filled
 
 GOOD = "good"
@@ -50,9 +50,7 @@ def as_json(seed: int, filled: Filled, outcomes: Sequence[Outcome], audited: Aud
         "seed": seed,
         "source": asdict(filled),
         "jobs": {outcome.plan.job: _job(outcome) for outcome in outcomes},
-        "kills": {
-            fault: {o.plan.job: o.hits[fault] for o in outcomes if fault in o.hits} for fault in _faults(outcomes)
-        },
+        "kills": kills_of([_part(outcome) for outcome in outcomes]),
         "audit": asdict(audited) | {"good": audited.good},
     }
 
@@ -74,45 +72,26 @@ def _job(outcome: Outcome) -> dict[str, Any]:
 
 def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome], audited: Audited) -> str:
     """The matrix, the counts, and the verdict."""
-    names = [str(outcome.plan.job) for outcome in outcomes]
-    kills = [[fault, *(str(o.hits.get(fault, "")) for o in outcomes)] for fault in _faults(outcomes)]
-    counts = [[what.replace("_", " "), *(str(getattr(o.checked.verdict, what)) for o in outcomes)] for what in COUNTS]
-    own = [
-        ["added by one more run", *(str(o.checked.added) for o in outcomes)],
-        ["doubled without protection", *(_doubled(o) for o in outcomes)],
-        ["starts", *(str(o.starts) for o in outcomes)],
-        ["of them failed", *(str(o.failures) for o in outcomes)],
-        ["seconds", *(f"{o.seconds:.0f}" for o in outcomes)],
-        ["verdict", *("once" if o.good else "BAD" for o in outcomes)],
-    ]
-    said = [f"{outcome.plan.job}: {text}" for outcome in outcomes for text in _wrong(outcome)]
-    return "\n".join(
-        [
-            f"seed {seed}: {filled.sent} messages sent to the source, {filled.refused} of them refused as duplicates",
-            *aligned([["SIGKILL to", *names], *kills]),
-            "",
-            *aligned([["messages", *names], *counts, *own]),
-            *said,
-            _audit(audited),
-            "PROVEN" if proven(outcomes, audited) else "NOT PROVEN",
-        ]
-    )
-
-
-def _audit(audited: Audited) -> str:
-    return (
+    audit = (
         f"audit: {audited.verdict}, {audited.topics} topics with {audited.messages} messages and "
         f"{audited.takeovers} takeovers, {audited.violations} violations"
     )
+    parts = [_part(outcome) for outcome in outcomes]
+    return as_text(sent_and_refused(seed, filled), parts, [audit], proven=proven(outcomes, audited))
 
 
-def _doubled(outcome: Outcome) -> str:
-    return "" if outcome.checked.control is None else str(outcome.checked.control.duplicated)
-
-
-def _faults(outcomes: Sequence[Outcome]) -> list[str]:
-    """In the order of the jobs."""
-    return list(dict.fromkeys(fault.label for outcome in outcomes for fault in outcome.plan.faults))
+def _part(outcome: Outcome) -> Part:
+    checked = outcome.checked
+    rows = {
+        "added by one more run": str(checked.added),
+        "doubled without protection": "" if checked.control is None else str(checked.control.duplicated),
+        "starts": str(outcome.starts),
+        "of them failed": str(outcome.failures),
+        "seconds": f"{outcome.seconds:.0f}",
+        "verdict": "once" if outcome.good else "BAD",
+    }
+    faults = [fault.label for fault in outcome.plan.faults]
+    return Part(str(outcome.plan.job), checked.verdict, outcome.hits, faults, rows, _wrong(outcome))
 
 
 def _wrong(outcome: Outcome) -> list[str]:

@@ -26,8 +26,8 @@ from tests.jobs_proof.inputs import (
     wave_of,
     write_files,
 )
-from tests.jobs_proof.process import kill_session
 from tests.jobs_proof.watching import ExportWatch
+from tests.proofs.session_process import kill_session
 from tests.spark_proof.flights import Found, Row, Wanted, compare
 
 NAME = "landing"

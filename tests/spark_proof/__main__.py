@@ -14,7 +14,7 @@ from pathlib import Path
 
 from oncelog_lab.demo.flights import FLIGHTS, cache_directory, fetch
 from tests.cluster.cluster_fixture import Cluster
-from tests.spark_proof.arguments import proof_arguments, proof_directory
+from tests.proofs.arguments import proof_arguments, proof_directory
 from tests.spark_proof.consumption import Acknowledged, compare, consuming
 from tests.spark_proof.flights import read_rows
 from tests.spark_proof.journey_run import JourneyRun, Outcome

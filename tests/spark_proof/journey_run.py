@@ -1,21 +1,17 @@
 """Runs one journey: starts its driver, injects faults at the points it announces, restarts it, and checks the
 target."""
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.until import until
+from tests.proofs.session_process import SessionProcess
 from tests.spark_proof.driver import FAILED, DriverSpec
 from tests.spark_proof.faulty_sink import COMMITS, PLANNED, REACHED, RELEASED, WAITING
 from tests.spark_proof.flights import Row, Verdict, batch_ends, compare, partition_topic, wanted
@@ -102,42 +98,29 @@ class JourneyRun:
         try:
             return await self._follow(child)
         finally:
-            _kill_group(child)
+            child.kill()
 
-    def _start(self, spec: DriverSpec) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                guarded([sys.executable, "-m", "tests.spark_proof.driver", spec.to_json()]),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment(),
-                cwd=self._directory,
-                start_new_session=True,
-            )
-
-    def _environment(self) -> dict[str, str]:
-        """Workers import the format of this package; what Spark leaves behind stays in the journey's directory."""
+    def _start(self, spec: DriverSpec) -> SessionProcess:
+        """Workers import the format of this package."""
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("ONCELOG_", "SPARK_"))}
-        places = {name: str(self._directory) for name in ("SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS")}
-        return own | places | {"PYTHONPATH": path}
+        words = ["-m", "tests.spark_proof.driver", spec.to_json()]
+        return SessionProcess(words, self._directory, self._log, environment={"PYTHONPATH": path})
 
-    async def _follow(self, child: subprocess.Popen[bytes]) -> bool:
+    async def _follow(self, child: SessionProcess) -> bool:
         """Inject the faults whose points wait for it."""
         while True:
             waiting = await until(
-                lambda: self._waiting() or (_ENDED if child.poll() is not None else ""),
+                lambda: self._waiting() or (_ENDED if child.code is not None else ""),
                 DRIVER_S,
                 every_s=0.05,
                 waiting_for=f"{self._journey.name}, see {self._log}",
             )
             if waiting == _ENDED:
-                assert child.returncode in {0, FAILED}, self._log.read_text()[-3000:]
-                return child.returncode == 0
+                assert child.code in {0, FAILED}, self._log.read_text()[-3000:]
+                return child.code == 0
             fault = next(each for each in self._journey.faults if each.name == waiting)
             if fault.victim is Victim.DRIVER:
-                _kill_group(child)
+                child.kill()
                 self._release(fault)
                 return False
             await self._kill_owners(fault)
@@ -197,10 +180,3 @@ def recut_batches(commits: Sequence[str]) -> int:
         commit = json.loads(line)
         tasks.setdefault(commit["batch"], set()).add(commit["tasks"])
     return sum(len(counts) > 1 for counts in tasks.values())
-
-
-def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    """Kill the driver, its JVM and its executors at once; their Python workers then end by themselves."""
-    with contextlib.suppress(ProcessLookupError):  # the group has ended
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()

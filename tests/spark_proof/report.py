@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tests.proofs.report import Part, as_text, kills_of, sent_and_refused
 from tests.spark_proof.consumption import Acknowledged
 from tests.spark_proof.journey_run import Outcome
 from tests.spark_proof.source_topic import Filled
-
-COUNTS = ("wanted", "stored", "lost", "duplicated", "foreign", "out_of_order")
 
 
 def as_json(seed: int, filled: Filled, acknowledged: Acknowledged, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -19,9 +18,7 @@ def as_json(seed: int, filled: Filled, acknowledged: Acknowledged, outcomes: Seq
         "source": asdict(filled),
         "subscriptions": asdict(acknowledged),
         "journeys": {outcome.journey.name: _journey(outcome) for outcome in outcomes},
-        "kills": {
-            fault: {o.journey.name: o.hits[fault] for o in outcomes if fault in o.hits} for fault in _faults(outcomes)
-        },
+        "kills": kills_of([_part(outcome) for outcome in outcomes]),
     }
 
 
@@ -42,46 +39,22 @@ def _journey(outcome: Outcome) -> dict[str, Any]:
 
 def as_table(seed: int, filled: Filled, acknowledged: Acknowledged, outcomes: Sequence[Outcome]) -> str:
     """The matrix, the counts, and the verdict."""
-    names = [outcome.journey.name for outcome in outcomes]
-    kills = [[fault, *(str(o.hits.get(fault, "")) for o in outcomes)] for fault in _faults(outcomes)]
-    counts = [
-        [what.replace("_", " "), *(str(getattr(outcome.verdict, what)) for outcome in outcomes)] for what in COUNTS
-    ]
-    own = [
-        ["batches", *(str(outcome.batches) for outcome in outcomes)],
-        ["starts of the driver", *(str(outcome.starts) for outcome in outcomes)],
-        ["seconds", *(f"{outcome.seconds:.0f}" for outcome in outcomes)],
-        ["verdict", *(_verdict(outcome) for outcome in outcomes)],
-    ]
-    said = [f"{outcome.journey.name}: {text}" for outcome in outcomes for text in _wrong(outcome)]
-    return "\n".join(
-        [
-            f"seed {seed}: {filled.sent} messages sent to the source, {filled.refused} of them refused as duplicates",
-            *aligned([["SIGKILL to", *names], *kills]),
-            "",
-            *aligned([["messages", *names], *counts, *own]),
-            *said,
-            _acknowledged(acknowledged),
-            *acknowledged.complaints,
-            "PROVEN" if acknowledged.good and all(outcome.good for outcome in outcomes) else "NOT PROVEN",
-        ]
-    )
+    equal = f"{acknowledged.equal} of {acknowledged.subscriptions} subscriptions are the fold of their ack chain"
+    tail = (f"{acknowledged.messages} acknowledgements meanwhile: {equal}", *acknowledged.complaints)
+    proven = acknowledged.good and all(outcome.good for outcome in outcomes)
+    return as_text(sent_and_refused(seed, filled), [_part(outcome) for outcome in outcomes], tail, proven=proven)
 
 
-def _acknowledged(found: Acknowledged) -> str:
-    equal = f"{found.equal} of {found.subscriptions} subscriptions are the fold of their ack chain"
-    return f"{found.messages} acknowledgements meanwhile: {equal}"
-
-
-def _faults(outcomes: Sequence[Outcome]) -> list[str]:
-    """In the order of the journeys."""
-    return list(dict.fromkeys(fault for outcome in outcomes for fault in sorted(outcome.hits)))
-
-
-def _verdict(outcome: Outcome) -> str:
-    if not outcome.good:
-        return "BAD"
-    return "once" if outcome.journey.protected else "doubled, as expected"
+def _part(outcome: Outcome) -> Part:
+    expected = "once" if outcome.journey.protected else "doubled, as expected"
+    rows = {
+        "batches": str(outcome.batches),
+        "starts of the driver": str(outcome.starts),
+        "seconds": f"{outcome.seconds:.0f}",
+        "verdict": expected if outcome.good else "BAD",
+    }
+    name, faults = outcome.journey.name, sorted(outcome.hits)
+    return Part(name, outcome.verdict, outcome.hits, faults, rows, _wrong(outcome))
 
 
 def _wrong(outcome: Outcome) -> list[str]:
@@ -92,8 +65,3 @@ def _wrong(outcome: Outcome) -> list[str]:
     if not outcome.journey.protected and not outcome.verdict.duplicated:
         found.append("the control shows no duplicate: the faults prove nothing")
     return found
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
