@@ -14,8 +14,9 @@ CHAOS ?=
 PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# The default suite in three parts that run in parallel: the first one computes, the others mostly wait.
-COMPUTING := tests/core tests/model tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof tests/fault_proof
+# The default suite in parts, three of which run at once: the first two compute, the others mostly wait.
+SIMULATION := tests/simulation
+COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof tests/fault_proof
 CONTRACT := tests/contract tests/lab
 CLUSTER := tests/cluster
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
@@ -24,7 +25,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -56,7 +57,7 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff check --fix .
 
 test: tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-cluster test-computing lint test-contract
+	@$(BIN)/python -m tests.suite test-cluster test-computing lint test-contract test-simulation
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core
@@ -69,6 +70,9 @@ test-contract: $(STAMP)
 
 test-computing: $(STAMP)
 	$(BIN)/pytest $(COMPUTING)
+
+test-simulation: $(STAMP)
+	$(BIN)/pytest $(SIMULATION)
 
 # Programs that the tests start and that no Python package contains: Redis, and a complete Java for Spark.
 tools:
