@@ -24,9 +24,11 @@ from oncelog.cli.standalone.status import read_status
 from oncelog.core.names import parse_topic
 from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.settings import variable
+from tests.cluster.commands import environment, run_command
 from tests.cluster.until import until, until_sync
 
 START_S = 180.0
+STOP_S = 90.0
 #: Far above the duration of any step on a busy machine, and below the session timeout of the failover tests.
 DEADLINE_S = 40.0
 REQUEST_S = 10.0
@@ -49,18 +51,25 @@ class Cluster:
     @classmethod
     @contextmanager
     def running(
-        cls, directory: Path, *, storage_nodes: int = 3, owners: int = 2, metadata: int = 1, **settings: int | str
+        cls,
+        directory: Path,
+        *,
+        storage_nodes: int = 3,
+        owners: int = 2,
+        metadata: int = 1,
+        port: int = 0,
+        http_port: int = 0,
+        **settings: int | str,
     ) -> Iterator[Self]:
-        """Serve inside the block. settings: of the services, by the names of their fields.
+        """Serve inside the block. ports: 0 for free ones. settings: of the services, by the names of their fields.
 
         With TLS or authentication the requests of this class need more: `rest`.
         """
         counts = {"--storage-nodes": storage_nodes, "--owners": owners, "--metadata": metadata}
-        ports = {"--port": 0, "--http-port": 0}
+        ports = {"--port": port, "--http-port": http_port}
         arguments = [f"{name}={value}" for name, value in (counts | ports).items()]
-        own = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
         given = {variable(name): str(value) for name, value in (_SMALL | settings).items()}
-        cluster = cls(directory / "data", [*arguments, "-o", "json"], own | given)
+        cluster = cls(directory / "data", [*arguments, "-o", "json"], environment() | given)
         try:
             cluster.start()
             yield cluster
@@ -84,7 +93,7 @@ class Cluster:
 
     def _is_ready(self) -> bool:
         assert self._supervisor is not None
-        assert self._supervisor.poll() is None, self.log.read_text()[-2000:]
+        assert self._supervisor.poll() is None, self.told[-2000:]
         status = self._status()
         return status.get("pid") == self._supervisor.pid and bool(status.get("ready"))
 
@@ -100,7 +109,23 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         supervisor.wait()
-        until_sync(lambda: not any(map(_alive, children)), DEADLINE_S, waiting_for="the children to be gone")
+        until_sync(lambda: not any(map(alive, children)), DEADLINE_S, waiting_for="the children to be gone")
+
+    def stop(self) -> int:
+        """End the cluster with SIGTERM, as a user does. Returns the exit code."""
+        assert self._supervisor is not None
+        self._supervisor.terminate()
+        return self._supervisor.wait(STOP_S)
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL for the supervisor alone: the other processes end by themselves."""
+        assert self._supervisor is not None
+        self._supervisor.kill()
+
+    @property
+    def supervisor_id(self) -> int:
+        """Process id of the supervisor that uses the directory."""
+        return int(self._status()["pid"])
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -121,8 +146,17 @@ class Cluster:
             return {}
 
     @property
+    def told(self) -> str:
+        """What the supervisor has written."""
+        return self.log.read_text()
+
+    @property
     def url(self) -> str:
         return str(self._status()["url"])
+
+    @property
+    def admin_url(self) -> str:
+        return str(self._status()["admin_url"])
 
     @property
     def processes(self) -> dict[str, dict[str, Any]]:
@@ -145,7 +179,7 @@ class Cluster:
     async def kill(self, name: str) -> int:
         """SIGKILL. Returns the process id once the process has ended."""
         pid = self.signal(name, signal.SIGKILL)
-        await until(lambda: not _alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
+        await until(lambda: not alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
         return pid
 
     @contextmanager
@@ -172,13 +206,17 @@ class Cluster:
         try:
             await until(whole, START_S, waiting_for="the cluster to be whole again")
         except AssertionError as error:
-            error.add_note(f"missing: {missing}; the supervisor's last words:\n{self.log.read_text()[-4000:]}")
+            error.add_note(f"missing: {missing}; the supervisor's last words:\n{self.told[-4000:]}")
             raise
+
+    def run(self, *words: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        """A command of `oncelog` against this cluster, to its end. given: its standard input."""
+        return run_command(self.url, self.admin_url, *words, given=given)
 
     # --- REST ---------------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, path: str, *, replica: str = "metadata-1", **kwargs: Any) -> httpx.Response:
-        scheme = str(self._status()["admin_url"]).partition(":")[0]
+        scheme = self.admin_url.partition(":")[0]
         async with httpx.AsyncClient(timeout=REQUEST_S, trust_env=False, **self.rest) as client:
             return await client.request(method, f"{scheme}://{self.serving(replica, 'http')}{path}", **kwargs)
 
@@ -248,10 +286,10 @@ def rest_path(topic: str) -> str:
 
 
 def _serves(process: dict[str, Any]) -> bool:
-    return process["state"] == "serving" and _alive(process["pid"])
+    return process["state"] == "serving" and alive(process["pid"])
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     """Whether the process runs. A zombie process does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}

@@ -11,6 +11,8 @@ from oncelog.core.errors import LedgerUnavailable, OncelogError
 from tests.cluster.until import until
 
 DEADLINE_S = 30.0
+#: Between two groups of a slow load: a long run of it fits into memory.
+SLOW_PERIOD_S = 0.02
 
 #: Sends values whose first sequence id is given, and returns the message id of each.
 Send = Callable[[int, Sequence[bytes]], Awaitable[Sequence[oncelog.MessageId | None]]]
@@ -48,6 +50,24 @@ def by_thread(producer: oncelog.Producer) -> Send:
         return await asyncio.to_thread(send_each, first, values)
 
     return send
+
+
+def _slow(send: Send) -> Send:
+    """Begin at most one group in each period."""
+    next_s = 0.0
+
+    async def send_later(first: int, values: Sequence[bytes]) -> Sequence[oncelog.MessageId | None]:
+        nonlocal next_s
+        next_s = max(next_s + SLOW_PERIOD_S, time.monotonic())
+        await passed(next_s)
+        return await send(first, values)
+
+    return send_later
+
+
+async def passed(at_s: float) -> None:
+    """Return at this time of the monotonic clock."""
+    await until(lambda: time.monotonic() >= at_s, max(0.0, at_s - time.monotonic()) + DEADLINE_S)
 
 
 @dataclass(eq=False)
@@ -96,6 +116,17 @@ class Loads:
 
     def __init__(self, *loads: Load) -> None:
         self.loads = loads
+
+    @classmethod
+    async def of_two(cls, client: oncelog.AsyncClient, topic: str, *, slow: bool = False) -> "Loads":
+        """A producer of futures, and one of lists. slow: each begins a group in SLOW_PERIOD_S, after the last one."""
+        sends = {
+            "futures": by_future(await client.create_producer(topic, producer_name="futures")),
+            "lists": by_list(await client.create_producer(topic, producer_name="lists")),
+        }
+        if slow:
+            return cls(*(Load(name, _slow(send), depth=1) for name, send in sends.items()))
+        return cls(*(Load(name, send) for name, send in sends.items()))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Loads"]:

@@ -3,31 +3,24 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.standalone_process import Standalone, command, environment, standalone
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.commands import command, environment
 
 _DEADLINE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """One cluster for all tests of this file. Each test uses a separate topic."""
-    with standalone(tmp_path_factory.mktemp("cluster"), "--storage-nodes", "2", "--owners", "1") as running:
-        yield running
-
-
-def produced(cluster: Standalone, topic: str, path: Path, count: int) -> None:
+def produced(cluster: Cluster, topic: str, path: Path, count: int) -> None:
     path.write_text("".join(f"line {number}\n" for number in range(count)))
     done = cluster.run("produce", topic, "--from-file", str(path), "--producer-name", "importer")
     assert done.returncode == 0, done.stderr
 
 
-def consumed(cluster: Standalone, topic: str, *options: str) -> list[str]:
+def consumed(cluster: Cluster, topic: str, *options: str) -> list[str]:
     done = cluster.run("consume", topic, "-s", "billing", *options)
     assert done.returncode == 0, done.stderr
     return done.stdout.decode().splitlines()
@@ -37,20 +30,20 @@ def lines(first: int, last: int) -> list[str]:
     return [f"line {number}" for number in range(first, last + 1)]
 
 
-def test_subscription_goes_on_where_it_was(cluster: Standalone, tmp_path: Path) -> None:
+def test_subscription_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> None:
     """What was printed is acknowledged, with --no-ack it is not; --from counts for a new subscription only."""
-    produced(cluster, "orders", tmp_path / "lines", 10)
-    assert consumed(cluster, "orders", "--from", "earliest", "--count", "4") == lines(0, 3)
-    assert consumed(cluster, "orders", "--no-ack", "--count", "2") == lines(4, 5)
-    rows = [json.loads(row) for row in consumed(cluster, "orders", "-o", "json", "--idle", "1")]
+    produced(cluster, "printed", tmp_path / "lines", 10)
+    assert consumed(cluster, "printed", "--from", "earliest", "--count", "4") == lines(0, 3)
+    assert consumed(cluster, "printed", "--no-ack", "--count", "2") == lines(4, 5)
+    rows = [json.loads(row) for row in consumed(cluster, "printed", "-o", "json", "--idle", "1")]
     assert [row["value"] for row in rows] == lines(4, 9)
     assert [row["index"] for row in rows] == list(range(4, 10))
-    assert consumed(cluster, "orders", "--idle", "0.5") == []
-    other = cluster.run("consume", "orders", "-s", "audit", "--from-index", "8", "--count", "1")
+    assert consumed(cluster, "printed", "--idle", "0.5") == []
+    other = cluster.run("consume", "printed", "-s", "audit", "--from-index", "8", "--count", "1")
     assert other.stdout == b"line 8\n"
 
 
-def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Standalone, tmp_path: Path) -> None:
+def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Cluster, tmp_path: Path) -> None:
     """The next run begins with the first message that was not acknowledged."""
     produced(cluster, "killed", tmp_path / "lines", 3_000)
     words = command("consume", "killed", "-s", "billing", "--from", "earliest", "--url", cluster.url)
@@ -65,7 +58,7 @@ def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Standalone, tmp
     assert rest == lines(first, first + 999)
 
 
-def test_interrupted_command_acknowledges_what_it_printed(cluster: Standalone, tmp_path: Path) -> None:
+def test_interrupted_command_acknowledges_what_it_printed(cluster: Cluster, tmp_path: Path) -> None:
     """Ctrl-C ends a waiting command in order."""
     produced(cluster, "piped", tmp_path / "lines", 5)
     words = command("consume", "piped", "-s", "billing", "--from", "earliest", "--url", cluster.url)
@@ -78,7 +71,7 @@ def test_interrupted_command_acknowledges_what_it_printed(cluster: Standalone, t
     assert consumed(cluster, "piped", "--idle", "0.5") == []
 
 
-def test_administrator_moves_a_subscription(cluster: Standalone, tmp_path: Path) -> None:
+def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) -> None:
     """Create, skip, look, seek, and delete, over REST; the consumer follows."""
 
     def admin(*words: str) -> Any:
@@ -115,7 +108,7 @@ def test_administrator_moves_a_subscription(cluster: Standalone, tmp_path: Path)
         (["--dead-letter-topic", "dlq"], "max_deliveries"),
     ],
 )
-def test_bad_options_are_named(cluster: Standalone, options: list[str], sentence: str) -> None:
+def test_bad_options_are_named(cluster: Cluster, options: list[str], sentence: str) -> None:
     """Before anything is created."""
     done = cluster.run("consume", "bad", "-s", "billing", "--idle", "0.5", *options)
     assert done.returncode not in (0, 130)

@@ -1,31 +1,19 @@
 """`oncelog produce` and `oncelog read` against a real cluster, through crashes of the producer and of the cluster."""
 
 import json
-import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.cluster.standalone_process import Standalone, command, environment, standalone
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.commands import command, environment
 from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """One cluster for all tests of this file. Each test uses a separate topic."""
-    with standalone(tmp_path_factory.mktemp("cluster"), "--storage-nodes", "2", "--owners", "2") as running:
-        done = running.run("admin", "cluster", "set-deduplication", "--enable")
-        assert done.returncode == 0, done.stderr
-        yield running
-
-
-def produce(cluster: Standalone, topic: str, path: Path, *options: str) -> dict[str, Any]:
+def produce(cluster: Cluster, topic: str, path: Path, *options: str) -> dict[str, Any]:
     """The summary of a run that succeeded."""
     words = ("produce", topic, "--from-file", str(path), "--producer-name", "importer", "-o", "json", *options)
     done = cluster.run(*words)
@@ -34,13 +22,13 @@ def produce(cluster: Standalone, topic: str, path: Path, *options: str) -> dict[
     return summary
 
 
-def raw(cluster: Standalone, topic: str, *options: str) -> bytes:
+def raw(cluster: Cluster, topic: str, *options: str) -> bytes:
     done = cluster.run("read", topic, *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def rows(cluster: Standalone, topic: str, *options: str) -> list[dict[str, Any]]:
+def rows(cluster: Cluster, topic: str, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in raw(cluster, topic, "-o", "json", *options).splitlines()]
 
 
@@ -49,7 +37,7 @@ def numbered(path: Path, count: int) -> Path:
     return path
 
 
-def test_file_is_published_once_by_repeated_runs(cluster: Standalone, tmp_path: Path) -> None:
+def test_file_is_published_once_by_repeated_runs(cluster: Cluster, tmp_path: Path) -> None:
     """A second run resumes, and a replay is refused line by line."""
     path = tmp_path / "lines"
     path.write_bytes(b"a\r\n\n\xff\nlast\n")
@@ -69,7 +57,7 @@ def test_file_is_published_once_by_repeated_runs(cluster: Standalone, tmp_path: 
     assert {message["producer_name"] for message in messages} == {"importer"}
 
 
-def test_run_on_a_grown_file_continues_after_the_last_line(cluster: Standalone, tmp_path: Path) -> None:
+def test_run_on_a_grown_file_continues_after_the_last_line(cluster: Cluster, tmp_path: Path) -> None:
     """A growing log file is published by running the command again."""
     path = numbered(tmp_path / "lines", 3)
     produce(cluster, "grows", path)
@@ -79,7 +67,7 @@ def test_run_on_a_grown_file_continues_after_the_last_line(cluster: Standalone, 
     assert raw(cluster, "grows") == path.read_bytes()
 
 
-def test_incomplete_last_line_is_published_once_it_is_complete(cluster: Standalone, tmp_path: Path) -> None:
+def test_incomplete_last_line_is_published_once_it_is_complete(cluster: Cluster, tmp_path: Path) -> None:
     """An incomplete line must not use the id of the complete line, or its rest would be lost."""
     path = tmp_path / "lines"
     path.write_bytes(b"one\ntw")
@@ -101,7 +89,7 @@ def test_incomplete_last_line_is_published_once_it_is_complete(cluster: Standalo
     assert b"has no newline" in again.stderr
 
 
-def test_another_file_under_the_same_name_is_refused(cluster: Standalone, tmp_path: Path) -> None:
+def test_another_file_under_the_same_name_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     """Offsets of another file would look like a resumed run, and its first lines would be lost."""
     produce(cluster, "other", numbered(tmp_path / "lines", 3))
     other = tmp_path / "others"
@@ -113,7 +101,7 @@ def test_another_file_under_the_same_name_is_refused(cluster: Standalone, tmp_pa
     assert b"begins at that byte" in done.stderr
 
 
-def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Standalone, tmp_path: Path) -> None:
+def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """A small version of the demo: kill -9 of the producer, then of the owner. Every line is stored once."""
     path = numbered(tmp_path / "lines", 6000)
     words = ("produce", "crashes", "--from-file", str(path), "--producer-name", "importer", "--rate", "1500")
@@ -134,17 +122,15 @@ def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Standalon
             if json.loads(line).get("acked", 0) >= 1000:
                 break
         stats = json.loads(cluster.run("admin", "topics", "stats", "crashes", "-o", "json").stdout)
-        owner = next(
-            process for process in cluster.now()["processes"] if process["serving"].get("incarnation") == stats["owner"]
-        )
-        os.kill(owner["pid"], signal.SIGKILL)
+        owner = next(n for n, p in cluster.processes.items() if p["serving"].get("incarnation") == stats["owner"])
+        cluster.signal(owner, signal.SIGKILL)
         summary = json.loads(second.stdout.read().splitlines()[-1])
         assert second.wait(_DEADLINE_S) == 0
     assert summary["position"] == path.stat().st_size
     assert raw(cluster, "crashes") == path.read_bytes()
 
 
-def test_interrupted_run_reports_its_progress(cluster: Standalone, tmp_path: Path) -> None:
+def test_interrupted_run_reports_its_progress(cluster: Cluster, tmp_path: Path) -> None:
     """Ctrl-C: exit code 130 and a correct summary. The next run completes the file."""
     path = numbered(tmp_path / "lines", 3000)
     words = ("produce", "stops", "--from-file", str(path), "--producer-name", "importer", "-o", "json")
@@ -167,7 +153,7 @@ def test_interrupted_run_reports_its_progress(cluster: Standalone, tmp_path: Pat
     assert raw(cluster, "stops") == path.read_bytes()
 
 
-def test_read_starts_and_ends_at_the_given_positions(cluster: Standalone, tmp_path: Path) -> None:
+def test_read_starts_and_ends_at_the_given_positions(cluster: Cluster, tmp_path: Path) -> None:
     """--from with a message id (inclusive or exclusive) or a time, and --limit."""
     produce(cluster, "places", numbered(tmp_path / "lines", 10))
     messages = rows(cluster, "places")
@@ -186,7 +172,7 @@ def test_read_starts_and_ends_at_the_given_positions(cluster: Standalone, tmp_pa
     assert b"topic public/default/palces does not exist" in missing.stderr
 
 
-def test_follow_prints_new_messages(cluster: Standalone) -> None:
+def test_follow_prints_new_messages(cluster: Cluster) -> None:
     """--follow waits, prints each new message, and ends with Ctrl-C."""
     own = environment() | {"ONCELOG_URL": cluster.url}
     words = command("read", "tail", "--follow")
@@ -212,7 +198,7 @@ def test_unreachable_cluster_is_reported_with_advice(tmp_path: Path) -> None:
     assert b"check --url" in done.stderr
 
 
-def test_closed_output_ends_the_read(cluster: Standalone, tmp_path: Path) -> None:
+def test_closed_output_ends_the_read(cluster: Cluster, tmp_path: Path) -> None:
     """`oncelog read … | head` is not an error."""
     produce(cluster, "piped", numbered(tmp_path / "lines", 50_000))
     own = environment() | {"ONCELOG_URL": cluster.url}

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 import oncelog
-from tests.cluster.loads import Load, Loads, by_future, by_list, read_all
+from tests.cluster.loads import Loads, read_all
 from tests.cluster.until import until
 from tests.fault_proof.disk_space import CYCLE_BYTES, SETTINGS, SPARE_CYCLES, disk_bytes, write_and_delete_once
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.interposed_disk import COMPACTION_STEPS, DiskRule
-from tests.fault_proof.random_faults import paced
-from tests.fault_proof.stored_copies import CopiesReader
+from tests.fault_proof.stored_copies import CopiesReader, until_whole
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,10 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]
 async def test_kill_at_every_step_of_compaction_loses_no_message(cluster: FaultyCluster) -> None:
     """Three nodes at a time, each at another step, while a topic that stays shares the segments of one that goes."""
     async with await oncelog.connect(cluster.url, operation_timeout=STEP_DEADLINE_S) as client:
-        kept = Loads(
-            Load("futures", paced(by_future(await client.create_producer("kept", producer_name="futures"))), depth=1),
-            Load("lists", paced(by_list(await client.create_producer("kept", producer_name="lists"))), depth=1),
-        )
+        kept = await Loads.of_two(client, "kept", slow=True)
         cycles = 0
         async with kept.running():
             names = cluster.storage_names
@@ -64,7 +60,8 @@ async def test_kill_at_every_step_of_compaction_loses_no_message(cluster: Faulty
         for name in cluster.storage_names:
             with cluster.stopped(name):
                 kept.check(await read_all(client, "kept"))
-    await all_copies_are_back(cluster)
+    async with CopiesReader.connected(cluster) as reader:
+        assert (await until_whole(reader.read, STEP_DEADLINE_S)).ledgers > 0
     limit = (1 + SPARE_CYCLES) * CYCLE_BYTES
     while cycles * CYCLE_BYTES <= 2 * limit:
         cycles += 1
@@ -74,13 +71,3 @@ async def test_kill_at_every_step_of_compaction_loses_no_message(cluster: Faulty
         STEP_DEADLINE_S,
         waiting_for="the space of the deleted topics to be given back",
     )
-
-
-async def all_copies_are_back(cluster: FaultyCluster) -> None:
-    async with CopiesReader.connected(cluster) as reader:
-
-        async def whole() -> bool:
-            found = await reader.read()
-            return bool(found.ledgers) and not found.short and not found.findings
-
-        await until(whole, STEP_DEADLINE_S, every_s=0.5, waiting_for="every entry to have all its copies")

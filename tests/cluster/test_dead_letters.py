@@ -1,10 +1,8 @@
 """Dead letters on a real cluster: each message that nobody can handle is stored once in another topic."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import pytest_asyncio
 
 import oncelog
 from oncelog.core.errors import InvalidArgument
@@ -16,18 +14,6 @@ pytestmark = pytest.mark.asyncio
 DEADLINE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster.running(tmp_path_factory.mktemp("cluster"), storage_nodes=2, owners=2) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
-    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as connected:
-        yield connected
-
-
 async def backlog(cluster: Cluster, topic: str) -> int:
     found = (await cluster.stats(topic)).get("subscriptions", {}).get("billing", {})
     return int(found.get("msg_backlog", -1))
@@ -36,12 +22,12 @@ async def backlog(cluster: Cluster, topic: str) -> int:
 @pytest.mark.hazard(37)
 async def test_dead_letters_are_stored_once_in_order(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Also when the owner is killed while they are published: with key, properties, and where they come from."""
-    producer = await client.create_producer("orders", producer_name="importer")
+    producer = await client.create_producer("returns", producer_name="importer")
     values = [b"%d" % number for number in range(60)]
     await producer.send_many(values, keys=[b"k%d" % (n % 3) for n in range(60)], properties=[{"a": "b"}] * 60)
     bad = {n for n in range(60) if n % 2}
     async with await client.subscribe(
-        "orders", subscription="billing", type="shared", start=oncelog.EARLIEST, max_deliveries=2
+        "returns", subscription="billing", type="shared", start=oncelog.EARLIEST, max_deliveries=2
     ) as consumer:
         refused = 0
         while refused < len(bad):
@@ -51,7 +37,7 @@ async def test_dead_letters_are_stored_once_in_order(cluster: Cluster, client: o
                 await consumer.nack(message, delay=0)
             else:
                 await consumer.ack(message)
-        await cluster.kill(await cluster.owner_of("orders"))
+        await cluster.kill(await cluster.owner_of("returns"))
 
         async def handle() -> None:
             async for message in consumer:
@@ -60,17 +46,17 @@ async def test_dead_letters_are_stored_once_in_order(cluster: Cluster, client: o
         handling = asyncio.ensure_future(handle())
 
         async def done() -> bool:
-            return await backlog(cluster, "orders") == 0
+            return await backlog(cluster, "returns") == 0
 
         await until(done, DEADLINE_S, every_s=0.2, waiting_for="every message to be handled")
         handling.cancel()
         await asyncio.gather(handling, return_exceptions=True)
-    letters = await read_all(client, "orders-billing-DLQ")
+    letters = await read_all(client, "returns-billing-DLQ")
     assert sorted(int(letter.value) for letter in letters) == sorted(bad)
     assert [letter.sequence_id for letter in letters] == list(range(len(bad)))
     first = letters[0]
     assert first.key == b"k%d" % (int(first.value) % 3)
-    origin = {"dead_letter.topic": "public/default/orders", "dead_letter.subscription": "billing"}
+    origin = {"dead_letter.topic": "public/default/returns", "dead_letter.subscription": "billing"}
     assert dict(first.properties) | origin == dict(first.properties)
     assert first.properties["a"] == "b"
     assert first.properties["dead_letter.index"] == first.value.decode()

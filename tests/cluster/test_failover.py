@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-import pytest_asyncio
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster.running(tmp_path_factory.mktemp("failover"), metadata=2, session_timeout_ms=60_000) as own:
-        yield own
-
-
-@pytest_asyncio.fixture
-async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
-    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
         yield own
 
 

@@ -7,6 +7,7 @@ import pytest
 import oncelog
 from oncelog.core.errors import EntriesLost
 from tests.cluster.cluster_fixture import DEADLINE_S, rest_path
+from tests.cluster.loads import Load, Loads, by_list, read_all
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.random_faults import SETTINGS
@@ -21,11 +22,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]
         yield own
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard(55, 57)
 async def test_disks_replaced_in_turn_lose_no_message(cluster: FaultyCluster) -> None:
-    """Each time when the cluster says that the node may be replaced. All copies are restored in between."""
-    watch = await replace_all_disks(cluster, "three-disks")
-    print(watch.table())
+    """Each time when the cluster says that the node may be replaced. All copies are restored in between, also those of
+    a topic that is not written any more; at the end every ledger that a topic lists is whole on the three new disks."""
+    former = {cluster.serving(name, "incarnation") for name in cluster.storage_names}
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        idle = Loads(Load("idle", by_list(await client.create_producer("idle", producer_name="idle"))))
+        async with idle.running():
+            await idle.answered_more(200)
+        watch = await replace_all_disks(cluster, "three-disks")
+        print(watch.table())
+        idle.check(await read_all(client, "idle"))
+    live = {cluster.serving(name, "incarnation") for name in cluster.storage_names}
+    assert not live & former
+
+    async def whole() -> bool:
+        page = await cluster.get("/admin/v2/storage/ledgers?limit=1000")
+        assert page["next_after"] is None
+        listed = [one["ledger_id"] for one in page["ledgers"] if one["health"] != "unlisted"]
+        found = [await cluster.get(f"/admin/v2/storage/ledgers/{ledger_id}") for ledger_id in listed]
+        return all(one["health"] == "ok" and {copy["incarnation"] for copy in one["copies"]} == live for one in found)
+
+    await until(whole, 4 * DEADLINE_S, every_s=0.5, waiting_for="every ledger to be whole on the three new disks")
 
 
 @pytest.mark.hazard(78)

@@ -16,7 +16,7 @@ import pytest
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.cluster.standalone_process import command, environment
+from tests.cluster.commands import command, environment
 from tests.cluster.until import until
 from tests.contract.stores.cut_proxy import CutProxy
 

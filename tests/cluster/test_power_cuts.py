@@ -1,13 +1,12 @@
 """Storage nodes over interposed disks: unsynced writes are lost, disks fail and fill up. No acknowledged message is."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S
-from tests.cluster.loads import Load, Loads, by_future, by_list, read_all
+from tests.cluster.loads import Loads, read_all
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.interposed_disk import DiskRule
@@ -30,19 +29,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]
         yield own
 
 
-@pytest_asyncio.fixture
-async def client(cluster: FaultyCluster) -> AsyncIterator[oncelog.AsyncClient]:
-    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
-        yield own
-
-
-async def loads_of(client: oncelog.AsyncClient, topic: str) -> Loads:
-    return Loads(
-        Load("futures", by_future(await client.create_producer(topic, producer_name="futures"))),
-        Load("lists", by_list(await client.create_producer(topic, producer_name="lists"))),
-    )
-
-
 async def check_with_each_node_stopped(
     cluster: FaultyCluster, client: oncelog.AsyncClient, topic: str, loads: Loads
 ) -> None:
@@ -55,7 +41,7 @@ async def check_with_each_node_stopped(
 async def test_power_cuts_lose_no_message(cluster: FaultyCluster, client: oncelog.AsyncClient) -> None:
     """Of each node in turn, under load: all unsynced writes are lost at the first, some of them at the others."""
     topic = "power-cuts"
-    loads = await loads_of(client, topic)
+    loads = await Loads.of_two(client, topic)
     async with loads.running():
         for seed, name in enumerate(cluster.storage_names):
             await cluster.cut_power(name, seed=seed)
@@ -68,7 +54,7 @@ async def test_power_cuts_lose_no_message(cluster: FaultyCluster, client: oncelo
 async def test_power_cut_of_all_nodes_loses_no_message(cluster: FaultyCluster, client: oncelog.AsyncClient) -> None:
     """What is acknowledged was synced on two nodes, and what a replay serves again was synced before."""
     topic = "power-cut-of-all"
-    loads = await loads_of(client, topic)
+    loads = await Loads.of_two(client, topic)
     async with loads.running():
         for seed in (0, 1):
             await cluster.cut_power(*cluster.storage_names, seed=seed)
@@ -84,7 +70,7 @@ async def test_failing_disk_loses_no_message(cluster: FaultyCluster, client: onc
         DiskRule("sync-fails", "sync", "*.seg", error="EIO"),
         DiskRule("disk-is-full", "allocate", error="ENOSPC"),
     ]
-    loads = await loads_of(client, topic)
+    loads = await Loads.of_two(client, topic)
     async with loads.running():
         for rule in rules:
             await used(cluster, "storage-2", rule)
@@ -99,7 +85,7 @@ async def test_kills_at_the_steps_of_the_journal_lose_no_message(
 ) -> None:
     """Kills around the steps of a roll to the next segment, and between the write and the sync of a group."""
     topic = "killed-at-steps"
-    loads = await loads_of(client, topic)
+    loads = await Loads.of_two(client, topic)
     async with loads.running():
         for number, (step, when) in enumerate(STEPS_OF_THE_JOURNAL):
             await used(cluster, f"storage-{number % 3 + 1}", DiskRule(f"{when}-{step}", step, kill=when))

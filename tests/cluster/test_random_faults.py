@@ -1,4 +1,4 @@
-"""Each kind of storage fault twice, in a random order, under load: nothing is lost, and all copies are restored."""
+"""Each kind of storage fault in a random order under load: nothing is lost, and all copies are restored."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -12,8 +12,8 @@ from tests.fault_proof.random_faults import DEADLINE_S, SETTINGS, RandomFaults
 
 pytestmark = pytest.mark.asyncio
 
-SEED = 1
-ROUNDS = 2
+#: In its first round an owner and a metadata replica are killed, too.
+SEED = 3
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +23,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]
 
 
 async def test_random_faults_lose_no_message(cluster: FaultyCluster) -> None:
-    """`python -m tests.fault_proof --seed 1` begins with the same faults. A round has one fault of each kind."""
-    plan = plan_faults(SEED, nodes=len(cluster.storage_names))
+    """`python -m tests.fault_proof --seed 3` begins with the same faults: one of each kind."""
+    faults = list(islice(plan_faults(SEED, nodes=len(cluster.storage_names)), len(FaultKind)))
+    assert {role for fault in faults for role in fault.also} == {"owner", "metadata"}
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
-        run = RandomFaults(cluster, client, print)
-        for number in range(ROUNDS):
-            result = await run.round(f"random-faults-{number}", islice(plan, len(FaultKind)))
-            print(f"{len(result.faults)} faults in {result.seconds:.0f} s")
-            assert result.messages > 0
-            assert len(result.faults) == len(FaultKind)
+        result = await RandomFaults(cluster, client, print).round("random-faults", faults)
+    print(f"{len(result.faults)} faults in {result.seconds:.0f} s")
+    assert result.messages > 0
+    assert result.faults == faults

@@ -9,55 +9,50 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.standalone_process import (
-    COMMAND_TIMEOUT_S,
-    STOP_DEADLINE_S,
-    Standalone,
-    command,
-    environment,
-    gone,
-    standalone,
-)
+from tests.cluster.cluster_fixture import STOP_S, Cluster, alive
+from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
 SMALL = ("--storage-nodes", "1", "--owners", "1")
+ONE_OF_EACH = {"storage_nodes": 1, "owners": 1}
 
 
-def published(cluster: Standalone, *lines: str) -> None:
+def published(cluster: Cluster, *lines: str) -> None:
     done = cluster.run("produce", "t", "--stdin", given="".join(f"{line}\n" for line in lines).encode())
     assert done.returncode == 0, done.stderr
 
 
-def stored(cluster: Standalone) -> list[str]:
+def stored(cluster: Cluster) -> list[str]:
     done = cluster.run("read", "t")
     assert done.returncode == 0, done.stderr
     return done.stdout.decode().splitlines()
 
 
-def pids(cluster: Standalone) -> list[int]:
-    return [process["pid"] for process in cluster.now()["processes"]]
+def pids(cluster: Cluster) -> list[int]:
+    return [process["pid"] for process in cluster.processes.values()]
 
 
 def test_cluster_resumes_after_a_restart_and_after_a_killed_supervisor(tmp_path: Path) -> None:
     """--data holds the whole cluster: the same messages, and the same ports if they were configured. After kill -9 no
     process drains, and the remaining ones hold ports and directories: the next start waits until they end."""
-    with standalone(tmp_path, *SMALL) as cluster:
+    with Cluster.running(tmp_path, **ONE_OF_EACH) as cluster:
         published(cluster, "one", "two")
-        ports = [address.rpartition(":")[2] for address in (cluster.url, cluster.admin_url)]
-        cluster_id = cluster.child("metadata-1")["serving"]["cluster_id"]
+        addresses = cluster.url, cluster.admin_url
+        ports = [int(address.rpartition(":")[2]) for address in addresses]
+        cluster_id = cluster.serving("metadata-1", "cluster_id")
         assert cluster.stop() == 0
     assert "SIGTERM: draining" in cluster.told
-    with standalone(tmp_path, *SMALL, "--port", ports[0], "--http-port", ports[1]) as again:
-        assert (again.url, again.admin_url) == (cluster.url, cluster.admin_url)
-        assert again.child("metadata-1")["serving"]["cluster_id"] == cluster_id
+    with Cluster.running(tmp_path, **ONE_OF_EACH, port=ports[0], http_port=ports[1]) as again:
+        assert (again.url, again.admin_url) == addresses
+        assert again.serving("metadata-1", "cluster_id") == cluster_id
         assert stored(again) == ["one", "two"]
         published(again, "three")
         left = pids(again)
         assert len(left) == 4
-        again.process.kill()
-    with standalone(tmp_path, *SMALL) as last:
-        assert all(gone(pid) for pid in left)
+        again.kill_supervisor()
+    with Cluster.running(tmp_path, **ONE_OF_EACH) as last:
+        assert not any(map(alive, left))
         assert stored(last) == ["one", "two", "three"]
 
 
@@ -73,7 +68,7 @@ def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
         assert welcome.startswith("oncelog is running"), process.communicate()
         assert [path.name.startswith("oncelog-") for path in tmp_path.iterdir()] == [True]
         process.send_signal(signal.SIGINT)
-        assert process.wait(STOP_DEADLINE_S) == 0
+        assert process.wait(STOP_S) == 0
         assert "oncelog://127.0.0.1:" in process.stdout.read()
     assert list(tmp_path.iterdir()) == []
 
@@ -96,7 +91,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path, data: str) ->
 def test_directory_without_the_data_of_zookeeper_is_refused(tmp_path: Path) -> None:
     """With one sentence, also the second time. No cluster is created beside the messages of the former one. They are
     served again once the data is back."""
-    with standalone(tmp_path, *SMALL) as cluster:
+    with Cluster.running(tmp_path, **ONE_OF_EACH) as cluster:
         published(cluster, "one")
     data = tmp_path / "data"
     aside = (data / "zookeeper").rename(tmp_path / "aside")
@@ -111,29 +106,30 @@ def test_directory_without_the_data_of_zookeeper_is_refused(tmp_path: Path) -> N
         assert f"keep {data}, and restore {data / 'zookeeper'}" in sentence
         assert not (data / "zookeeper").exists()
     aside.rename(data / "zookeeper")
-    with standalone(tmp_path, *SMALL) as again:
+    with Cluster.running(tmp_path, **ONE_OF_EACH) as again:
         assert stored(again) == ["one"]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """For the tests below, in their order: the last one kills processes of it."""
-    with standalone(tmp_path_factory.mktemp("standalone"), *SMALL) as own:
+    with Cluster.running(tmp_path_factory.mktemp("standalone"), **ONE_OF_EACH) as own:
         yield own
 
 
-def test_second_cluster_on_a_directory_is_refused(cluster: Standalone) -> None:
+def test_second_cluster_on_a_directory_is_refused(cluster: Cluster) -> None:
     """Two supervisors would restart each other's processes."""
-    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(cluster.status["data"]))
+    supervisor = cluster.supervisor_id
+    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(cluster.data))
     done = subprocess.run(
         command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
     )
     assert done.returncode == 1
     assert "another cluster is running in" in done.stderr
-    assert cluster.now()["pid"] == cluster.process.pid
+    assert cluster.supervisor_id == supervisor
 
 
-def test_failed_start_reports_the_reason(cluster: Standalone, tmp_path: Path) -> None:
+def test_failed_start_reports_the_reason(cluster: Cluster, tmp_path: Path) -> None:
     """A port in use: the error names the process and quotes its output, and no process is left running."""
     taken = cluster.url.rpartition(":")[2]
     other = tmp_path / "other"
@@ -145,23 +141,24 @@ def test_failed_start_reports_the_reason(cluster: Standalone, tmp_path: Path) ->
     assert "metadata-1 does not start" in done.stderr
     assert taken in done.stderr
     left = json.loads((other / "standalone.json").read_text())
-    assert all(process["pid"] is None or gone(process["pid"]) for process in left["processes"])
+    assert all(process["pid"] is None or not alive(process["pid"]) for process in left["processes"])
 
 
-def test_killed_processes_are_restarted_and_reported(cluster: Standalone) -> None:
+def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:
     """An owner, a metadata service and ZooKeeper are killed. The cluster continues, and clients keep their
     address."""
     published(cluster, "one")
+    url = cluster.url
     for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):
-        before = cluster.child(name)
+        before = cluster.processes[name]
         os.kill(before["pid"], signal.SIGKILL)
 
         def back(name: str = name, pid: int = before["pid"]) -> bool:
-            now = cluster.child(name)
+            now = cluster.processes[name]
             return now["state"] == "serving" and now["pid"] not in {None, pid} and now["restarts"] == 1
 
         until_sync(back, _DEADLINE_S, waiting_for=f"{name} to serve again")
         assert f"{name} is ready again" in cluster.told
         published(cluster, str(number))
     assert stored(cluster) == ["one", "2", "3", "4"]
-    assert cluster.now()["url"] == cluster.url
+    assert cluster.url == url

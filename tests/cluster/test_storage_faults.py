@@ -6,21 +6,19 @@ With fewer nodes nothing is acknowledged. Afterwards every acknowledged message 
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 import oncelog
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from tests.cluster.cluster_fixture import DEADLINE_S, START_S, Cluster
-from tests.cluster.loads import Load, Loads, by_future, by_list, read_all
+from tests.cluster.loads import Loads, read_all
 from tests.cluster.until import until
 from tests.cluster.wire_client import PublishWire, batch_of, instance_of
 
@@ -36,22 +34,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {"session_timeout_ms": 2_000, "add_timeout_ms": 1_500, "ledger_entries_max": 200}
     with Cluster.running(tmp_path_factory.mktemp("storage"), **settings) as own:
         yield own
-
-
-@pytest_asyncio.fixture
-async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
-    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
-        yield own
-
-
-@asynccontextmanager
-async def loaded(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads]:
-    loads = Loads(
-        Load("futures", by_future(await client.create_producer(topic, producer_name="futures"))),
-        Load("lists", by_list(await client.create_producer(topic, producer_name="lists"))),
-    )
-    async with loads.running():
-        yield loads
 
 
 def log_of(cluster: Cluster, name: str) -> list[dict[str, Any]]:
@@ -78,7 +60,7 @@ async def refused(cluster: Cluster, name: str, error: str) -> dict[str, str]:
 async def test_killed_node_loses_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Each of the three nodes in turn, under load. Then everything is read with each of them stopped."""
     topic = "killed-node"
-    async with loaded(client, topic) as loads:
+    async with (await Loads.of_two(client, topic)).running() as loads:
         for name in NODES:
             with cluster.held():
                 await cluster.kill(name)
@@ -92,7 +74,7 @@ async def test_killed_node_loses_no_message(cluster: Cluster, client: oncelog.As
 async def test_stopped_node_loses_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """SIGSTOP keeps its connections and, for a while, its session. When it resumes, it is used again."""
     topic = "silent-node"
-    async with loaded(client, topic) as loads:
+    async with (await Loads.of_two(client, topic)).running() as loads:
         with cluster.stopped("storage-2"):
             await loads.answered_more(1_000)
         await loads.answered_more(300)
@@ -105,7 +87,7 @@ async def test_wiped_node_is_a_new_node(cluster: Cluster, client: oncelog.AsyncC
     """It has lost its acknowledged entries and fences, so it is not asked for them (hazards 2, 8)."""
     topic = "wiped-node"
     before = cluster.serving("storage-1", "incarnation")
-    async with loaded(client, topic) as loads:
+    async with (await Loads.of_two(client, topic)).running() as loads:
         with cluster.held():
             await cluster.kill("storage-1")
             shutil.rmtree(cluster.data / "storage-1")
@@ -123,7 +105,7 @@ async def test_two_dead_nodes_stop_acknowledgements_but_lose_nothing(
 ) -> None:
     """One copy is not an ack quorum. When one of the two is back, everything pending is stored once, in order."""
     topic = "two-dead"
-    async with loaded(client, topic) as loads:
+    async with (await Loads.of_two(client, topic)).running() as loads:
         with cluster.held():
             await cluster.kill("storage-1")
             await loads.answered_more()
@@ -183,7 +165,7 @@ async def test_directory_of_another_cluster_is_refused(cluster: Cluster, client:
     """The error names its cluster, and the node does not start. The cluster continues with two nodes, later three."""
     topic = "foreign-directory"
     own, away = cluster.data / "storage-3", cluster.data / "away"
-    async with loaded(client, topic) as loads:
+    async with (await Loads.of_two(client, topic)).running() as loads:
         with cluster.held():
             await cluster.kill("storage-3")
             shutil.move(own, away)
@@ -203,7 +185,7 @@ async def test_node_with_a_damaged_segment_starts_in_limbo(cluster: Cluster, cli
     """Acknowledged bytes are flipped: the node serves what is sound, and every acknowledged message is read."""
     topic = "damaged-segment"
     own = cluster.data / "storage-2"
-    async with loaded(client, topic) as loads:
+    async with (await Loads.of_two(client, topic)).running() as loads:
         await loads.answered_more(300)
         with cluster.held():
             await cluster.kill("storage-2")

@@ -1,9 +1,6 @@
 """Deduplication enabled and disabled at its three levels, on a running cluster."""
 
-from collections.abc import AsyncIterator, Iterator
-
 import pytest
-import pytest_asyncio
 
 import oncelog
 from oncelog.core.errors import ProducerFenced
@@ -12,18 +9,6 @@ from tests.cluster.loads import read_all
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster.running(tmp_path_factory.mktemp("switches"), storage_nodes=1, owners=1) as own:
-        yield own
-
-
-@pytest_asyncio.fixture
-async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
-    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
-        yield own
 
 
 async def judged(cluster: Cluster, topic: str, *, on: bool) -> None:

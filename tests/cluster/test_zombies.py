@@ -5,11 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import pytest_asyncio
 
 import oncelog
 from oncelog.core.errors import (
@@ -29,7 +28,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.wire.owner_pb2 import LastMessageRequest
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
-from tests.cluster.loads import Following, Load, Loads, by_future, by_list, read_all
+from tests.cluster.loads import Following, Loads, read_all
 from tests.cluster.until import until
 from tests.cluster.wire_client import PublishWire, batch_of, instance_of
 
@@ -44,12 +43,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield own
 
 
-@pytest_asyncio.fixture
-async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
-    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
-        yield own
-
-
 def full(topic: str) -> str:
     return f"public/default/{topic}"
 
@@ -58,10 +51,7 @@ def full(topic: str) -> str:
 async def test_paused_owner_acknowledges_nothing_when_it_resumes(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Frames in its socket are not stored, its clients get NotOwner, and the messages of the next owner stand."""
     topic = "paused-owner"
-    loads = Loads(
-        Load("futures", by_future(await client.create_producer(topic, producer_name="futures"))),
-        Load("lists", by_list(await client.create_producer(topic, producer_name="lists"))),
-    )
+    loads = await Loads.of_two(client, topic)
     async with Following.running(client, topic) as following:
         async with loads.running():
             owner = await cluster.owner_of(topic)

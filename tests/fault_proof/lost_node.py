@@ -7,12 +7,12 @@ all ledgers are whole -> kill -9, and the directory is deleted -> the delay for 
 from contextlib import ExitStack
 
 import oncelog
-from tests.cluster.loads import read_all
+from tests.cluster.loads import Loads, read_all
 from tests.fault_proof.audit import violations_of
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.random_faults import DEADLINE_S
 from tests.fault_proof.stored_copies import CopiesReader
-from tests.fault_proof.three_disks import CopiesOverTime, loaded
+from tests.fault_proof.three_disks import CopiesOverTime
 
 STORAGE_NODES = 4
 
@@ -25,7 +25,7 @@ async def lose_node(cluster: FaultyCluster, topic: str) -> CopiesOverTime:
             CopiesReader.connected(cluster) as reader,
         ):
             watch = CopiesOverTime(reader)
-            async with loaded(client, topic) as loads:
+            async with (await Loads.of_two(client, topic, slow=True)).running() as loads:
                 await loads.answered_more(1_000)
                 await watch.until_whole("before: all closed ledgers have all copies")
                 node = cluster.storage_names[0]

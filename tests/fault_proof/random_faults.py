@@ -9,7 +9,6 @@ cluster says that the node may be replaced.
 """
 
 import contextlib
-import random
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,14 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import oncelog
+from oncelog_lab.faults.bit_rot import flip_bits
 from tests.cluster.cluster_fixture import START_S
-from tests.cluster.loads import Following, Load, Loads, Send, by_future, by_list, read_all
+from tests.cluster.loads import Following, Loads, passed, read_all
 from tests.cluster.until import until
 from tests.fault_proof.audit import violations_of
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.interposed_disk import DiskRule
 from tests.fault_proof.plan import DESTRUCTIVE, FaultKind, PlannedFault
-from tests.fault_proof.stored_copies import CopiesReader, StoredCopies
+from tests.fault_proof.stored_copies import CopiesReader, StoredCopies, until_whole
 
 #: Timeouts that a pause exceeds; small ledgers and segments, so that faults meet them at each step of their lives.
 SETTINGS = {
@@ -41,8 +41,6 @@ SETTINGS = {
 DEADLINE_S = 180.0
 #: A rule that no step matches in this time is withdrawn: the node rolled no segment.
 _RULE_DEADLINE_S = 20.0
-#: Groups of ten messages; slow enough that a long round fits into memory.
-_PERIOD_S = 0.02
 
 Tell = Callable[[str], None]
 
@@ -57,24 +55,6 @@ class RoundResult:
     seconds: float = 0.0
     gap_max_s: float = 0.0
     copies: StoredCopies = field(default_factory=StoredCopies)
-
-
-def paced(send: Send) -> Send:
-    """Begin at most one group in each period."""
-    next_s = 0.0
-
-    async def send_later(first: int, values: "list[bytes]") -> object:
-        nonlocal next_s
-        next_s = max(next_s + _PERIOD_S, time.monotonic())
-        await passed(next_s)
-        return await send(first, values)
-
-    return send_later  # type: ignore[return-value]
-
-
-async def passed(at_s: float) -> None:
-    """Return at this time of the monotonic clock."""
-    await until(lambda: time.monotonic() >= at_s, max(0.0, at_s - time.monotonic()) + DEADLINE_S)
 
 
 class RandomFaults:
@@ -93,11 +73,7 @@ class RandomFaults:
         result = RoundResult(topic)
         async with AsyncExitStack() as stack:
             following = await stack.enter_async_context(Following.running(self._client, topic))
-            futures = await self._client.create_producer(topic, producer_name="futures")
-            lists = await self._client.create_producer(topic, producer_name="lists")
-            loads = Loads(
-                Load("futures", paced(by_future(futures)), depth=1), Load("lists", paced(by_list(lists)), depth=1)
-            )
+            loads = await Loads.of_two(self._client, topic, slow=True)
             async with loads.running():
                 for fault in faults:
                     await self._inject(fault, loads)
@@ -114,18 +90,7 @@ class RandomFaults:
 
     async def _checked_copies(self, topic: str) -> StoredCopies:
         async with CopiesReader.connected(self._cluster) as reader:
-            found = StoredCopies()
-
-            async def whole() -> bool:
-                nonlocal found
-                found = await reader.read()
-                return not found.short and not found.findings
-
-            try:
-                await until(whole, DEADLINE_S, every_s=0.5, waiting_for="every entry to have all its copies")
-            except AssertionError as error:
-                error.add_note(f"{found.short[:20]} {found.findings[:20]}")
-                raise
+            found = await until_whole(reader.read, DEADLINE_S)
         assert await violations_of(self._cluster, [topic]) == []
         return found
 
@@ -172,7 +137,7 @@ class RandomFaults:
             case FaultKind.FLIPPED_BITS:
                 with cluster.held():
                     await cluster.kill(node)
-                    flip_bits(cluster.data / node / "segments", random.Random(fault.seed))
+                    flip_bits(cluster.data / node / "segments", fault.seed)
             case FaultKind.WIPED_DIRECTORY:
                 with cluster.held():
                     await cluster.kill(node)
@@ -208,20 +173,6 @@ async def may_replace(cluster: FaultyCluster, node: str) -> None:
         return answer.status_code == 200 and bool(answer.json()["may_replace"])
 
     await until(yes, START_S, every_s=0.2, waiting_for=f"{node} to be replaceable")
-
-
-def flip_bits(segments: Path, chance: random.Random) -> list[str]:
-    """Flip one to four bits in the written part of the segments; returns where, as text."""
-    flipped = []
-    for _ in range(chance.randrange(1, 5)):
-        segment = chance.choice(sorted(segments.glob("*.seg")))
-        data = segment.read_bytes().rstrip(b"\0")
-        at = chance.randrange(len(data))
-        with segment.open("r+b") as file:
-            file.seek(at)
-            file.write(bytes([data[at] ^ 1 << chance.randrange(8)]))
-        flipped.append(f"{segment.name} {at}")
-    return flipped
 
 
 @contextlib.contextmanager

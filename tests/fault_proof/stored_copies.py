@@ -1,7 +1,7 @@
 """What the storage nodes hold: every copy of every entry of the closed ledgers, read from each node directly."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from oncelog.pipeline.cluster import Members, storage_of
 from oncelog.runtime.credentials import PLAIN
 from oncelog.verify.copies import compare_copies
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.until import until
 
 
 @dataclass(slots=True)
@@ -81,3 +82,23 @@ class CopiesReader:
             silent = {member[:8]: copy.silent for member, copy in copies.items() if copy.silent}
             found.short.append(f"ledger {ledger.ledger_id}: {dict(counted)} {silent or ''}")
         found.findings += [str(finding) for finding in compared.findings]
+
+
+async def until_whole(read: Callable[[], Awaitable[StoredCopies]], deadline_s: float) -> StoredCopies:
+    """Read until every entry has all its copies, and no copy is damaged or different; returns what was read then.
+
+    Raises AssertionError with what is missing.
+    """
+    found = StoredCopies()
+
+    async def whole() -> bool:
+        nonlocal found
+        found = await read()
+        return not found.short and not found.findings
+
+    try:
+        await until(whole, deadline_s, every_s=0.5, waiting_for="every entry to have all its copies")
+    except AssertionError as error:
+        error.add_note(f"{found.short[:20]} {found.findings[:20]}")
+        raise
+    return found

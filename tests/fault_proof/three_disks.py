@@ -6,20 +6,16 @@ The copies are read from each node directly, again and again. Entries of open le
 """
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import oncelog
 from oncelog.core.errors import OncelogError
-from tests.cluster.loads import Load, Loads, by_future, by_list, read_all
+from tests.cluster.loads import Loads, read_all
 from tests.cluster.until import until
 from tests.fault_proof.audit import violations_of
 from tests.fault_proof.faulty_cluster import FaultyCluster
-from tests.fault_proof.random_faults import DEADLINE_S, may_replace, paced
-from tests.fault_proof.stored_copies import CopiesReader, StoredCopies
-
-_SAMPLE_EVERY_S = 0.5
+from tests.fault_proof.random_faults import DEADLINE_S, may_replace
+from tests.fault_proof.stored_copies import CopiesReader, StoredCopies, until_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +44,13 @@ class CopiesOverTime:
         return copies
 
     async def until_whole(self, event: str) -> None:
-        """Return when every entry has all its copies, and no copy is damaged or different."""
-
-        async def whole() -> bool:
-            copies = await self.look()
-            return not copies.short and not copies.findings
-
-        try:
-            await until(whole, DEADLINE_S, every_s=_SAMPLE_EVERY_S, waiting_for="every entry to have all its copies")
-        except AssertionError as error:
-            last = self.samples[-1].copies
-            error.add_note(f"{last.short[:20]} {last.findings[:20]}")
-            raise
+        """Look until every entry has all its copies, and no copy is damaged or different."""
+        await until_whole(self.look, DEADLINE_S)
         await self.look(event)
 
     def table(self) -> str:
         head = f"{'second':>8}  {'ledgers':>7}" + "".join(f"{f'{count} copies':>10}" for count in (3, 2, 1, 0))
         return "\n".join([head, *(sample.row() for sample in self.samples)])
-
-
-@asynccontextmanager
-async def loaded(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads]:
-    futures = await client.create_producer(topic, producer_name="futures")
-    lists = await client.create_producer(topic, producer_name="lists")
-    loads = Loads(Load("futures", paced(by_future(futures)), depth=1), Load("lists", paced(by_list(lists)), depth=1))
-    async with loads.running():
-        yield loads
 
 
 async def replace_all_disks(cluster: FaultyCluster, topic: str) -> CopiesOverTime:
@@ -83,7 +60,7 @@ async def replace_all_disks(cluster: FaultyCluster, topic: str) -> CopiesOverTim
         CopiesReader.connected(cluster) as reader,
     ):
         watch = CopiesOverTime(reader)
-        async with loaded(client, topic) as loads:
+        async with (await Loads.of_two(client, topic, slow=True)).running() as loads:
             await loads.answered_more(300)
             for node in cluster.storage_names:
                 await may_replace(cluster, node)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from oncelog_lab.chaos.commands import app as chaos
 from oncelog_lab.faults.container_pause import processes_of
-from tests.cluster.standalone_process import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 
 
 def test_killed_processes_lose_and_duplicate_nothing() -> None:

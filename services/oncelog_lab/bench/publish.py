@@ -11,7 +11,7 @@ flight. The lengths beside the values and the headers of batch and entry are not
 """
 
 from collections.abc import Awaitable, Callable
-from itertools import count
+from uuid import uuid4
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.producer import AsyncProducer
@@ -28,7 +28,6 @@ Measure = Callable[[], Awaitable[Throughput]]
 SEND_MANY = "publish, send_many"
 #: Batches of one send_many call of a single producer.
 LIST_BATCHES = 8
-_TOPIC_NUMBERS = count(1)
 
 
 async def new_producers(
@@ -38,8 +37,8 @@ async def new_producers(
     namespace: str = "public/default",
     batch_bytes: int = LARGE.batch_bytes,
 ) -> list[AsyncProducer]:
-    """Open producers on a new, empty topic."""
-    topic = f"{namespace}/bench-{next(_TOPIC_NUMBERS)}"
+    """Open producers on a new, empty topic, also where benchmarks ran before."""
+    topic = f"{namespace}/bench-{uuid4().hex[:12]}"
     return [
         await client.create_producer(topic, producer_name=f"bench-{each}", batch_bytes_max=batch_bytes)
         for each in range(number)
