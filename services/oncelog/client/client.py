@@ -10,19 +10,18 @@ from typing import Literal, Self
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
 from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
-from oncelog.client.network.lookup import partitions_in
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place
 from oncelog.client.producing.pending_results import OnUnverified
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.sender import ProducerOptions
-from oncelog.client.reading.partitioned_reader import PartitionedReader
-from oncelog.client.reading.reader import AsyncReader, ReadStart, last_message_id
+from oncelog.client.reading.log_reader import last_message_id
+from oncelog.client.reading.reader import AsyncReader, ReadStart
 from oncelog.client.still_open import StillOpen
 from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.values.corruption import OnCorrupt
 from oncelog.core.access import Caller
-from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
+from oncelog.core.errors import DeadlineExceeded, OncelogError
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
@@ -221,21 +220,7 @@ class AsyncClient:
         check_type("inclusive", inclusive, bool, "True or False")
         skipping = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
         reader = AsyncReader(name, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping)
-        try:
-            await reader.open(start, inclusive=inclusive)
-        except InvalidArgument as error:
-            # The answer to the usual look-up: a topic without partitions costs no other one.
-            partitions = partitions_in(error)
-            if not partitions:
-                raise
-            reader = PartitionedReader(
-                name, partitions, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping
-            )
-            try:
-                await reader.open(start, inclusive=inclusive)
-            except BaseException:
-                await reader.close()
-                raise
+        await reader.open(start, inclusive=inclusive)
         self._readers.add(reader)
         return reader
 

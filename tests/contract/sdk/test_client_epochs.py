@@ -48,7 +48,7 @@ async def test_tail_reader_leaves_a_deposed_owner_after_a_lookup_finds_the_new_o
     await producer.send(b"before")
     reader = await client.create_reader("flights")
     assert (await reader.read_next(timeout=DEADLINE_S)).value == b"before"
-    await until(lambda: reader._open_stream.at_end, DEADLINE_S)
+    await until(lambda: reader._parts[0].stream.at_end, DEADLINE_S)
     deposed = await cluster.depose()
     try:
         waiting = asyncio.ensure_future(reader.read_next(timeout=DEADLINE_S))

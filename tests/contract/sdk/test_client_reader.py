@@ -212,8 +212,7 @@ async def test_unread_bytes_in_a_reader_are_bounded(cluster: FakeCluster, client
     await producer.send_many(values)
     reader = await client.create_reader("flights")
     assert (await reader.read_next(timeout=DEADLINE_S)).value == values[0]
-    stream = reader._stream
-    assert stream is not None
+    stream = reader._parts[0].stream
     waiting_bytes = sum(arrived.size_bytes for arrived in stream._arrived)
     assert waiting_bytes <= 4 * 1024 * 1024 + 300_000
     seen = [values[0]]

@@ -1,55 +1,33 @@
-"""The asyncio reader: the messages of one topic in order, from any start; it survives changes of the topic owner."""
+"""The asyncio reader: the messages of one topic, from any start.
+
+A partitioned topic is read with all its partitions, in turn: the messages of each are in its order, in no order between
+them.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from oncelog.client.network.backoff import persist
+from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
-from oncelog.client.reading.read_stream import ReadStream
+from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.reading.log_reader import LogReader, LogStart
 from oncelog.client.reading.stream_state import Gaps
 from oncelog.client.values.arguments import check_seconds
-from oncelog.client.values.corruption import Corruption, OnCorrupt, SkippedEntries
+from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.values.messages import Message, MessageBatch
-from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
-from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
-from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ReaderClosed
+from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.names import TopicName
-from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
-from oncelog.wire.owner_pb2 import LastMessageRequest
 
-_CALL_TIMEOUT_MS = 5_000
 #: Where reading begins. A list: one message id for each partition that was read; others begin at their first message.
-ReadStart = MessageId | datetime | Index | Sequence[MessageId]
-#: ledger id, entry id, batch index
-_Position = tuple[int, int, int]
-
-
-async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int | None) -> MessageId | None:
-    """The id of the topic's last message, None when the topic holds none.
-
-    Every message that was acknowledged before the call is counted: for each answer the topic owner proves that no newer
-    owner serves the topic, and an answer with an owner_epoch below the highest one seen is refused. Creates no topic.
-    Raises TopicNotFound, another fatal error, or DeadlineExceeded with the last retriable reason.
-    """
-
-    async def ask(again: bool) -> MessageId | None:
-        route = await network.route(topic, fresh=again, create=False)
-        seen = network.epochs.highest(route.topic_id)
-        request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id, owner_epoch_seen=seen)
-        async with network.channel(route) as channel:
-            answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)
-        network.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
-        if not answer.present:
-            return None
-        partition = NO_PARTITION if topic.partition is None else topic.partition
-        ledger_id, entry_id = LedgerId(answer.ledger_id), EntryId(answer.entry_id)
-        return MessageId(route.topic_id, partition, ledger_id, entry_id, answer.batch_index)
-
-    return await persist(ask, timeout_ms=timeout_ms, what=f"the last message of {topic}")
+ReadStart = LogStart | Sequence[MessageId]
+#: Partitions that are opened at the same time.
+OPENINGS_MAX = 64
 
 
 class AsyncReader:
@@ -73,69 +51,93 @@ class AsyncReader:
         on_corrupt: OnCorrupt = OnCorrupt.RAISE,
     ) -> None:
         self.topic = str(topic)
-        self._corruption = Corruption(self.topic, on_corrupt)
+        self._part_of = partial(LogReader, network=network, timeout_ms=timeout_ms, on_corrupt=on_corrupt)
         self._topic = topic
         self._network = network
         self._timeout_ms = timeout_ms
-        self._stream: ReadStream | None = None
+        #: of the topic, or of each of its partitions
+        self._parts = [self._part_of(topic)]
+        #: of a partitioned topic
+        self._watch: PartitionWatch | None = None
+        #: set when the topic has got more partitions
+        self._grown = asyncio.Event()
+        self._turn = 0
         #: the batch that read_next returns messages of, and the index of its next message
         self._batch: MessageBatch | None = None
         self._at = 0
-        #: everything up to here was returned, or precedes the start; None: unknown (a start by time or index)
-        self._after: _Position | None = None
 
     async def open(self, start: ReadStart, *, inclusive: bool) -> None:
-        """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later.
+        """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later."""
+        try:
+            await self._open_all(start, inclusive=inclusive)
+        except InvalidArgument as error:
+            # The answer to the usual look-up: a topic without partitions costs no other one.
+            partitions = partitions_in(error)
+            if not partitions:
+                raise
+            self._parts = [self._part_of(replace(self._topic, partition=number)) for number in range(partitions)]
+            self._watch = PartitionWatch(self._topic, self._network, self._follow)
+            try:
+                await self._open_all(start, inclusive=inclusive)
+            except BaseException:
+                await self.close()
+                raise
+            self._watch.start(PartitionCounts(partitions))
 
-        An open reader goes on where it was if this fails.
-        """
-        if isinstance(start, Sequence):
-            await self._check_topic(EARLIEST)
+    async def _open_all(self, start: ReadStart, *, inclusive: bool) -> None:
+        if self._watch is None and isinstance(start, Sequence):
+            await self._parts[0].check_topic(EARLIEST)
             raise InvalidArgument(f"start: {self.topic} has no partitions: give one message id", field="start")
-        at, after = await self._place(start, inclusive=inclusive)
-        await self._check_topic(start)
-        if self._stream is not None:
-            self._stream.close(ReaderClosed("the reader reads elsewhere"))
-        self._stream = ReadStream(self._topic, at, self._network, corruption=self._corruption)
-        self._batch, self._at, self._after = None, 0, after
+        starts = self._starts(start)
+        for first in range(0, len(self._parts), OPENINGS_MAX):
+            some = range(first, min(first + OPENINGS_MAX, len(self._parts)))
+            await asyncio.gather(*(self._parts[n].open(starts[n], inclusive=inclusive) for n in some))
 
     async def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
         """Go on reading elsewhere; `start` and `inclusive` as in `create_reader`.
 
         Raises as `create_reader`, and ReaderClosed; after an error the reader goes on where it was.
         """
-        if self._open_stream.failure is not None:
-            raise self._open_stream.failure
-        await self.open(start, inclusive=inclusive)
+        failure = next((part.stream.failure for part in self._parts if part.closed), None)
+        if failure is not None:
+            raise failure
+        if self._watch is not None:
+            await self._watch.check(self._timeout_ms)
+        await self._open_all(start, inclusive=inclusive)
+        self._batch, self._at = None, 0
 
-    async def _place(self, start: MessageId | datetime | Index, *, inclusive: bool) -> tuple[StartAt, _Position | None]:
-        """Where the owner begins, and what precedes it; None: unknown."""
-        if isinstance(start, datetime):
-            return StartTime(max(0, int(start.timestamp() * 1000))), None
-        if isinstance(start, Index):
-            return StartIndex(start.number), None
-        if start == LATEST:
-            last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
-            start = EARLIEST if last is None else last
-        after = (start.ledger_id, start.entry_id, start.batch_index - inclusive)
-        if start == EARLIEST:
-            return StartEdge.EARLIEST, after
-        return StartMessage(start.position, start.batch_index, inclusive), after
+    async def _follow(self, counts: PartitionCounts) -> None:
+        """Read the partitions that the topic has got, from their first message."""
+        numbers = range(len(self._parts), counts.now)
+        parts = [self._part_of(replace(self._topic, partition=number)) for number in numbers]
+        try:
+            await asyncio.gather(*(part.open(EARLIEST, inclusive=False) for part in parts))
+        except BaseException:
+            for part in parts:
+                part.close()
+            raise
+        self._parts += parts
+        self._grown.set()
 
-    async def _check_topic(self, start: MessageId | datetime | Index) -> None:
-        """Check that the topic exists, and that a message id is of this topic and not of a deleted one (hazard 3)."""
-        partition = NO_PARTITION if self._topic.partition is None else self._topic.partition
-        topic_given = isinstance(start, MessageId) and bool(start.topic_id)
-        route = await persist(
-            lambda again: self._network.route(self._topic, fresh=again or topic_given),
-            timeout_ms=self._timeout_ms,
-            what=f"the owner of {self._topic}",
-        )
-        expected = (route.topic_id, partition)
-        if isinstance(start, MessageId) and start.topic_id and (start.topic_id, start.partition) != expected:
-            raise InvalidArgument(
-                f"start: message id {start} belongs to another topic than {self.topic}", field="start"
-            )
+    def _starts(self, start: ReadStart) -> list[LogStart]:
+        """The start of each partition. Raises InvalidArgument."""
+        count = len(self._parts)
+        if self._watch is None:
+            assert not isinstance(start, Sequence), "refused before"
+            return [start]
+        if isinstance(start, datetime) or start in (EARLIEST, LATEST):
+            assert not isinstance(start, Sequence), "a list equals no id"
+            return [start] * count
+        if isinstance(start, MessageId | Index):
+            message = f"start: a message id or an index is a place of one partition, and {self.topic} has {count}"
+            raise InvalidArgument(f"{message}: give a list of message ids, or a time", field="start")
+        starts: list[LogStart] = [EARLIEST] * count
+        for each in start:
+            if not 0 <= each.partition < count:
+                message = f"start: message id {each} is of no partition of {self.topic}, which has {count}"
+                raise InvalidArgument(message, field="start")
+            starts[each.partition] = each
+        return starts
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class AsyncReader:
         """
         batch, at = self._batch, self._at
         if batch is None or at >= batch.count:
-            batch, at = await self._fetch(timeout), 0
+            batch, at = await self._next_batch(timeout), 0
             self._batch = batch
         self._at = at + 1
         return Message(batch, at)
@@ -159,119 +161,105 @@ class AsyncReader:
 
         Arguments and errors as in `read_next`.
         """
-        batch = self.take_local()
-        if batch is None:
-            batch = await self._fetch(timeout)
-            self._batch, self._at = batch, len(batch)
+        return self._rest() or self._take() or await self._next_batch(timeout)
+
+    def _rest(self) -> MessageBatch | None:
+        """What read_next has left of its batch."""
+        batch, at, self._batch = self._batch, self._at, None
+        if batch is None or at >= len(batch):
+            return None
+        return batch.after(at) if at else batch
+
+    def _take(self) -> MessageBatch | None:
+        """What has arrived, of the next partition in turn that has something."""
+        for step in range(len(self._parts)):
+            number = (self._turn + step) % len(self._parts)
+            batch = self._parts[number].take()
+            if batch is not None:
+                self._turn = number + 1
+                return batch
+        return None
+
+    async def _next_batch(self, timeout: float | None) -> MessageBatch:
+        check_seconds("timeout", timeout, zero_allowed=True)
+        try:
+            async with asyncio.timeout(timeout):
+                while (batch := self._take()) is None:
+                    await self._arrival()
+        except TimeoutError as error:
+            raise self._late(timeout) from (self._trouble or error)
         return batch
 
-    def take_local(self) -> MessageBatch | None:
-        """As `read_batch`, but None when no batch has been received yet. Never waits."""
-        batch, at = self._batch, self._at
-        if batch is not None and at < len(batch):
-            self._at = len(batch)
-            return batch.after(at) if at else batch
-        batch = self._open_stream.take()
-        if batch is not None:
-            self._returned()
-            self._batch, self._at = batch, len(batch)
-        return batch
+    @property
+    def _trouble(self) -> OncelogError | None:
+        """The latest reason why a partition is not read."""
+        return next((part.stream.trouble for part in self._parts if part.stream.trouble is not None), None)
 
-    async def arrival(self) -> None:
-        """Return when something has arrived for `take_local`, or may have. Raises the error that ended the reader."""
-        await self._open_stream.arrival()
+    def _late(self, timeout: float | None) -> DeadlineExceeded:
+        why = "" if self._trouble is None else f": {self._trouble}"
+        return DeadlineExceeded(f"no message on {self.topic} arrived within {timeout} s{why}")
+
+    async def _arrival(self) -> None:
+        """Return when a batch is here, or the topic has got more partitions. Raises what ended a partition."""
+        if self._watch is None:
+            await self._parts[0].arrival()
+            return
+        self._grown.clear()
+        waiting: list[asyncio.Future[object]] = [asyncio.ensure_future(part.arrival()) for part in self._parts]
+        waiting.append(asyncio.ensure_future(self._grown.wait()))
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def has_message_available(self) -> bool:
         """Whether the topic holds a message, stored now, that this reader has not returned yet."""
-        stream = self._open_stream
-        while True:
-            if self._batch is not None and self._at < len(self._batch):
-                return True
-            batch = stream.take()
-            if batch is not None:
-                self._returned()
-                self._batch, self._at = batch, 0
-            elif self._after is None and self._batch is None and not stream.at_end:
-                await stream.arrival()
-            else:
-                break
-        if self._after is None and self._batch is None:
-            return False
-        self._returned()
-        last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
-        if last is None or self._after is None or _position(last) <= self._after:
-            return False
-        if self._corruption.choice is OnCorrupt.RAISE:
+        if self._batch is not None and self._at < len(self._batch):
             return True
-        # All messages up to the last one may be in entries that are skipped: only reading on shows that.
-        batch = await self._next(None, up_to=last)
-        if batch is not None:
-            self._batch, self._at = batch, 0
-        return batch is not None
+        if self._watch is None:
+            return await self._parts[0].has_message()
+        await self._watch.check(self._timeout_ms)
+        return any(await asyncio.gather(*(part.has_message() for part in self._parts)))
 
     async def batch_up_to(self, last: MessageId, *, timeout: float | None) -> MessageBatch | None:
-        """As `read_batch`; None when everything up to the stored message `last` was returned or skipped."""
-        batch = self.take_local()
+        """As `read_batch`; None when everything up to the stored message `last` was returned or skipped. Raises
+        InvalidArgument for a partitioned topic: there is no order between partitions."""
+        if self._watch is not None:
+            raise InvalidArgument(f"{self.topic} is partitioned: read one of its partitions up to {last}", field="last")
+        batch = self._rest() or self._take()
         if batch is None:
-            self._returned()
-            if self._after is not None and _position(last) <= self._after:
-                return None
-            batch = await self._next(timeout, up_to=last)
-            if batch is not None:
-                self._batch, self._at = batch, len(batch)
+            check_seconds("timeout", timeout, zero_allowed=True)
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._parts[0].arrival(up_to=last)
+            except TimeoutError as error:
+                raise self._late(timeout) from (self._trouble or error)
+            batch = self._take()
         return batch
 
     @property
     def skipped(self) -> SkippedEntries:
-        """The number of skipped entries, and the newest 1000 of them."""
-        return self._corruption.skipped
+        """The number of skipped entries, and the newest 1000 of them; of several partitions, those of each."""
+        each = [part.corruption.skipped for part in self._parts]
+        return SkippedEntries(sum(one.total for one in each), tuple(entry for one in each for entry in one.newest))
 
     @property
     def gaps(self) -> Gaps:
-        """The number of gaps in the topic's indexes that the reader met, and the newest 1000 of them."""
-        return self._open_stream.gaps
+        """The number of gaps in the topic's indexes that the reader met, and the newest 1000 of them; of several
+        partitions, those of each."""
+        each = [part.stream.gaps for part in self._parts]
+        return Gaps(sum(one.total for one in each), tuple(gap for one in each for gap in one.newest))
 
-    async def _fetch(self, timeout: float | None) -> MessageBatch:
-        batch = await self._next(timeout, up_to=None)
-        assert batch is not None, "a read without an end returns a batch"
-        return batch
-
-    async def _next(self, timeout: float | None, *, up_to: MessageId | None) -> MessageBatch | None:
-        """The next batch from the network; None when the entry of `up_to` was skipped."""
-        check_seconds("timeout", timeout, zero_allowed=True)
-        stream = self._open_stream
-        try:
-            async with asyncio.timeout(timeout):
-                while (batch := stream.take()) is None:
-                    passed = self._corruption.passed
-                    if up_to is not None and passed is not None and up_to.position <= passed:
-                        return None
-                    await stream.arrival()
-        except TimeoutError as error:
-            why = "" if stream.trouble is None else f": {stream.trouble}"
-            raise DeadlineExceeded(f"no message on {self.topic} arrived within {timeout} s{why}") from (
-                stream.trouble or error
-            )
-        self._returned()
-        return batch
-
-    def _returned(self) -> None:
-        """The current batch was returned: the reader is behind its last message."""
-        if self._batch is not None and len(self._batch):
-            self._after = _position(self._batch.message_id(-1))
+    # --- life ---------------------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
         """Whether the reader was closed or has failed."""
-        return self._stream is not None and self._stream.failure is not None
-
-    @property
-    def _open_stream(self) -> ReadStream:
-        if self._stream is None:
-            raise ReaderClosed("the reader is not open")
-        return self._stream
-
-    # --- life ---------------------------------------------------------------------------------------------------------
+        return any(part.closed for part in self._parts)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self
@@ -289,8 +277,10 @@ class AsyncReader:
 
     async def close(self) -> None:
         """Close the reader. A call that waits for a message raises ReaderClosed."""
-        if self._stream is not None:
-            self._stream.close(ReaderClosed("the reader was closed"))
+        if self._watch is not None:
+            self._watch.end()
+        for part in self._parts:
+            part.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -299,7 +289,3 @@ class AsyncReader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _position(message_id: MessageId) -> _Position:
-    return (message_id.ledger_id, message_id.entry_id, message_id.batch_index)
