@@ -21,11 +21,11 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
-from oncelog.core.records.id_claim import CounterRecord
+from oncelog.core.records.id_claim import Counter, CounterRecord
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession

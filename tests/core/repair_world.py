@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
+from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -15,7 +16,6 @@ from oncelog.core.repair.events import (
     EntriesRestored,
     LedgerReviewed,
     OwnerMemory,
-    ReadRecord,
     RepairEffect,
     RepairEvent,
     RepairFinished,
@@ -23,14 +23,12 @@ from oncelog.core.repair.events import (
     RepairLimits,
     RepairNodes,
     RepairRecordRead,
-    RepairRecordWritten,
     RepairResult,
     RepairStarted,
     RestoreEntries,
     ReviewLedger,
     VerifyCopy,
     VerifyStatus,
-    WriteRecord,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
 
@@ -112,15 +110,15 @@ class RepairWorld:
             target.damaged.pop(entry_id, None)
         return EntriesRestored(OwnerMemory.RESTORED if found else OwnerMemory.NOTHING, OWNER)
 
-    def _write(self, effect: WriteRecord) -> RepairRecordWritten:
+    def _write(self, effect: WriteRecord[LedgerKey, LedgerMetadata]) -> RecordWritten[LedgerKey, LedgerMetadata]:
         status = self.statuses.pop(0) if self.statuses else WriteStatus.OK
         if effect.version != self.version:
             status = WriteStatus.CONFLICT
         if status is not WriteStatus.CONFLICT:
             self.version += 1
-            self.record = effect.record
-            self.written.append(effect.record)
-        return RepairRecordWritten(status, self.version if status is WriteStatus.OK else -1)
+            self.record = effect.value
+            self.written.append(effect.value)
+        return effect.answered(status, self.version if status is WriteStatus.OK else ABSENT_VERSION)
 
     def _verify(self, effect: VerifyCopy) -> CopyVerified:
         node = self.nodes.get(effect.node)

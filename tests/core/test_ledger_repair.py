@@ -5,21 +5,19 @@ import random
 import pytest
 
 from oncelog.core.ids import EntryId
-from oncelog.core.ledger.metadata import EntryRange, LedgerState
+from oncelog.core.ledger.metadata import EntryRange, LedgerKey, LedgerState
+from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
     CopyEntries,
-    ReadRecord,
     RepairFinished,
     RepairJob,
     RepairNodes,
     RepairNodesChanged,
     RepairRecordRead,
-    RepairRecordWritten,
     RepairResult,
     RepairStarted,
     VerifyCopy,
-    WriteRecord,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from tests.core.repair_world import LEDGER, LIMITS, TOPIC, A, B, C, Copies, D, E, RepairWorld, closed, held
@@ -53,10 +51,10 @@ def test_retired_member_is_replaced() -> None:
 def test_nothing_is_copied_before_the_record_names_the_joining_node() -> None:
     """A copy that the record does not name could be erased while it is filled."""
     repair = LedgerRepair(SWAP, RepairNodes((A, B, D), (C,)), LIMITS)
-    assert repair.handle(RepairStarted()) == [ReadRecord(LEDGER)]
-    joined = closed().join(D)
-    assert repair.handle(RepairRecordRead(closed(), 5)) == [WriteRecord(joined, 5)]
-    assert repair.handle(RepairRecordWritten(WriteStatus.OK, 6)) == [
+    assert repair.handle(RepairStarted()) == [ReadRecord(LedgerKey(LEDGER))]
+    joining = WriteRecord(LedgerKey(LEDGER), closed().join(D), 5)
+    assert repair.handle(RepairRecordRead(closed(), 5)) == [joining]
+    assert repair.handle(joining.answered(WriteStatus.OK, 6)) == [
         VerifyCopy(node, LEDGER, EntryId(0), 4, TOPIC) for node in (A, B, D)
     ]
 
@@ -180,10 +178,12 @@ def test_record_that_is_gone_is_not_created_again() -> None:
     world = lost_disk()
     repair = world.repair(SWAP)
     effects = repair.handle(RepairStarted())
-    effects += repair.handle(RepairRecordRead(closed(), 1))
-    assert repair.handle(RepairRecordWritten(WriteStatus.CONFLICT, -1)) == [ReadRecord(LEDGER)]
+    (write,) = repair.handle(RepairRecordRead(closed(), 1))
+    assert isinstance(write, WriteRecord)
+    effects.append(write)
+    assert repair.handle(write.answered(WriteStatus.CONFLICT)) == [ReadRecord(LedgerKey(LEDGER))]
     assert repair.handle(RepairRecordRead(None, -1)) == [RepairFinished(LEDGER, RepairResult.GONE)]
-    assert repair.handle(RepairRecordWritten(WriteStatus.OK, 3)) == []
+    assert repair.handle(write.answered(WriteStatus.OK, 3)) == []
 
 
 @pytest.mark.hazard(60)

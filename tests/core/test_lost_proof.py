@@ -3,16 +3,15 @@
 import pytest
 
 from oncelog.core.ids import Incarnation
+from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
-    ReadRecord,
     RepairFinished,
     RepairJob,
     RepairNodesChanged,
     RepairResult,
     RepairStarted,
     VerifyCopy,
-    WriteRecord,
 )
 from tests.core.repair_world import LEDGER, OWNER, A, B, C, Copies, D, E, RepairWorld, closed, held
 from tests.core.test_ledger_repair import SWAP, lost_disk, span
@@ -86,7 +85,7 @@ def test_proof_counts_only_under_an_unchanged_record() -> None:
     repair = world.repair(SWAP)
     effects = repair.handle(RepairStarted())
     while not isinstance(effect := effects.pop(0), RepairFinished):
-        if isinstance(effect, WriteRecord) and effect.record.lost:
+        if isinstance(effect, WriteRecord) and effect.value.lost:
             world.nodes[E] = held(4)
             effects += repair.handle(RepairNodesChanged(world.view()))
         event = world.answer(effect)
@@ -174,7 +173,7 @@ def test_proof_begins_anew_when_a_node_leaves(*, returns: bool) -> None:
             if returns:
                 world.nodes[E] = left
                 effects += repair.handle(RepairNodesChanged(world.view()))
-        assert reads == 2 or not (isinstance(effect, WriteRecord) and effect.record.lost)
+        assert reads == 2 or not (isinstance(effect, WriteRecord) and effect.value.lost)
         event = world.answer(effect)
         assert event is not None
         effects += repair.handle(event)

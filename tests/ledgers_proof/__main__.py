@@ -19,13 +19,13 @@ from typing import TypeVar, cast
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.records.id_claim import CounterRecord
+from oncelog.core.records.id_claim import Counter, CounterRecord
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic_events.events import TrimRequested
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc import owner_codec

@@ -12,18 +12,14 @@ from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.records.id_claim import (
-    CounterRead,
-    CounterWritten,
+    Counter,
     IdClaim,
     IdClaimEvent,
     IdGranted,
     IdRefused,
     IdRequested,
-    ReadCounter,
-    WriteCounter,
-    decode_counter,
-    encode_counter,
 )
+from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.core.topic_events.effects import AnswerOpen
@@ -31,6 +27,7 @@ from oncelog.core.topic_events.events import ReceivedBatch, TopicAssigned
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import Recorder
 from tests.simulation.network import Network, Stream
+from tests.simulation.records import read_record, write_record
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
 from tests.simulation.topic_shell import TopicShell
@@ -82,10 +79,10 @@ class OwnerParts:
 class IdSource:
     """The claims of one counter by one life of a process."""
 
-    def __init__(self, owner: "OwnerServer", path: str, *, block: int, prefetch_below: int) -> None:
+    def __init__(self, owner: "OwnerServer", counter: Counter, *, block: int, prefetch_below: int) -> None:
         self.owner = owner
-        self.path = path
-        self.core = owner.parts.claim_class(owner.incarnation, block=block, prefetch_below=prefetch_below)
+        self.path = f"ids/{counter.value}"
+        self.core = owner.parts.claim_class(counter, owner.incarnation, block=block, prefetch_below=prefetch_below)
         self._wanted: dict[int, Callable[[int], None]] = {}
         self._requests = 0
 
@@ -98,10 +95,10 @@ class IdSource:
         store = self.owner.parts.store
         for effect in self.core.handle(event):
             match effect:
-                case ReadCounter():
-                    store.read(self.owner, self.path, self._read)
-                case WriteCounter(record, version):
-                    store.write(self.owner, self.path, encode_counter(record), version, self._written)
+                case ReadRecord():
+                    read_record(store, self.owner, effect, self._handle)
+                case WriteRecord():
+                    write_record(store, self.owner, effect, self._handle)
                 case IdGranted(request, number):
                     granted = self._wanted.pop(request)
                     known = self.owner.parts.granted
@@ -117,12 +114,6 @@ class IdSource:
             if self.owner.burn():
                 return
         self.core.check_invariants()
-
-    def _read(self, data: bytes | None, version: int) -> None:
-        self._handle(CounterRead(None if data is None else decode_counter(data), version))
-
-    def _written(self, status: object, version: int) -> None:
-        self._handle(CounterWritten(status, version))  # type: ignore[arg-type]
 
 
 class OwnerServer(Process):
@@ -149,8 +140,8 @@ class OwnerServer(Process):
     def start(self) -> None:
         super().start()
         self.topics, self.links, self._given_up = {}, [], {}
-        self.ledger_ids = IdSource(self, "ids/ledger", block=1, prefetch_below=0)
-        self.producer_ids = IdSource(self, "ids/producer", block=self.parts.pid_block, prefetch_below=1)
+        self.ledger_ids = IdSource(self, Counter.LEDGER, block=1, prefetch_below=0)
+        self.producer_ids = IdSource(self, Counter.PRODUCER, block=self.parts.pid_block, prefetch_below=1)
         self.register()
 
     def register(self) -> None:

@@ -11,6 +11,7 @@ from oncelog.core.formats.topic_record import (
     encode_topic,
 )
 from oncelog.core.ledger.metadata import LedgerKey, decode_ledger, encode_ledger
+from oncelog.core.records.id_claim import Counter, decode_counter, encode_counter
 from oncelog.core.records.records import CursorKey, ReadRecord, RecordRead, TopicKey, WriteRecord
 from tests.simulation.ledger_lists import page_path
 from tests.simulation.store import Store
@@ -21,11 +22,18 @@ _KINDS: dict[type, tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]] =
     TopicKey: ("topics", encode_topic, decode_topic),
     CursorKey: ("cursors", encode_cursor, decode_cursor),
     LedgerKey: ("ledgers", encode_ledger, decode_ledger),
+    Counter: ("ids", encode_counter, decode_counter),
 }
 
 
-def _path(key: TopicKey | CursorKey | LedgerKey) -> str:
-    return f"{_KINDS[type(key)][0]}/{key.ledger_id if isinstance(key, LedgerKey) else key.topic_id}"
+def _path(key: TopicKey | CursorKey | LedgerKey | Counter) -> str:
+    match key:
+        case TopicKey(name) | CursorKey(name):
+            return f"{_KINDS[type(key)][0]}/{name}"
+        case LedgerKey(ledger_id):
+            return f"ledgers/{ledger_id}"
+        case Counter():
+            return f"ids/{key.value}"
 
 
 def read_record(store: Store, process: Process, effect: ReadRecord[Any], done: Callable[[Any], None]) -> None:

@@ -4,13 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.metadata import LedgerKey
 from oncelog.core.node.answers import StorageAnswers
 from oncelog.core.node.node import StorageNode
 from oncelog.core.node.review import LedgerReviews
+from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.copies import RangeCopies
-from oncelog.core.repair.events import ReadRecord, RepairResult, WriteRecord
+from oncelog.core.repair.events import RepairResult
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.repair.lost_proof import LostProof
 from oncelog.core.repair.repair_queue import RepairQueue
@@ -56,7 +58,7 @@ def _write_again(repair: LedgerRepair, event: Any) -> None:
         _record_written(repair, event)
     else:
         repair._looks += 1
-        repair._effects.append(ReadRecord(repair.job.ledger_id))
+        repair._effects.append(ReadRecord(LedgerKey(repair.job.ledger_id)))
 
 
 def _read_for_the_version(repair: LedgerRepair, event: Any) -> None:
@@ -65,7 +67,7 @@ def _read_for_the_version(repair: LedgerRepair, event: Any) -> None:
         _record_read(repair, event)
     else:
         repair._version = event.version
-        repair._effects.append(WriteRecord(repair._writing[0], event.version))
+        repair._effects.append(WriteRecord(LedgerKey(repair.job.ledger_id), repair._writing[0], event.version))
 
 
 def _ten_minutes(*_: Any) -> int:

@@ -16,10 +16,11 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
-from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger
 from oncelog.core.node.answers import AnswerAppend
 from oncelog.core.node.review import AnswerReview
 from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -29,21 +30,18 @@ from oncelog.core.repair.events import (
     EntriesRestored,
     LedgerReviewed,
     OwnerMemory,
-    ReadRecord,
     RepairEvent,
     RepairFinished,
     RepairJob,
     RepairLimits,
     RepairNodesChanged,
     RepairRecordRead,
-    RepairRecordWritten,
     RepairResult,
     RepairStarted,
     RestoreEntries,
     ReviewLedger,
     VerifyCopy,
     VerifyStatus,
-    WriteRecord,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.repair.queue_events import (
@@ -63,6 +61,7 @@ from oncelog.core.repair.repair_queue import RepairQueue
 from oncelog.verify.violation import Violation
 from tests.simulation.ledger_lists import ids_of
 from tests.simulation.owner_server import OwnerServer
+from tests.simulation.records import write_record
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 from tests.simulation.store import Store
 from tests.simulation.world import Process
@@ -257,10 +256,11 @@ class Repairer:
             return
         for effect in repair.handle(event):
             match effect:
-                case ReadRecord(ledger_id):
-                    self._read(repair, ledger_id)
-                case WriteRecord(record, version):
-                    self._write(repair, record, version)
+                case ReadRecord(key):
+                    self._read(repair, key.ledger_id)
+                case WriteRecord():
+                    self.replacements.check_write(repair, effect.value)
+                    write_record(self.store, self.server, effect, partial(self._handle, repair))
                 case VerifyCopy():
                     self._verify(repair, effect)
                 case CopyEntries():
@@ -303,17 +303,6 @@ class Repairer:
             self.store.read(self.server, f"topics/{record.topic_id}", log_read)
 
         self.store.read(self.server, f"ledgers/{ledger_id}", ledger_read)
-
-    def _write(self, repair: LedgerRepair, record: LedgerMetadata, version: int) -> None:
-        self.replacements.check_write(repair, record)
-        path = f"ledgers/{record.ledger_id}"
-        self.store.write(
-            self.server,
-            path,
-            encode_ledger(record),
-            version,
-            lambda status, after: self._handle(repair, RepairRecordWritten(status, after)),
-        )
 
     # --- calls to storage nodes ---------------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.records.id_claim import IdClaim
+from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import until_answered
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
@@ -253,9 +253,12 @@ class Owner:
         stack.push_async_callback(links.close)
         observe_reads(self.metrics.telemetry, links.watch)
         ledger_ids = IdSource(
-            IdClaim(self.incarnation, block=1, for_all_waiting=True), CounterStore(session, Counter.LEDGER)
+            IdClaim(Counter.LEDGER, self.incarnation, block=1, for_all_waiting=True),
+            CounterStore(session, Counter.LEDGER),
         )
-        claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)
+        claim = IdClaim(
+            Counter.PRODUCER, self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW
+        )
         producer_ids = IdSource(claim, CounterStore(session, Counter.PRODUCER))
         stack.callback(ledger_ids.close)
         stack.callback(producer_ids.close)

@@ -23,11 +23,11 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.node.node_ledger import LedgerOrigin
-from oncelog.core.records.id_claim import IdClaim
+from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
@@ -135,8 +135,8 @@ class OwnerWorld:
         self.parts = OwnerParts(
             TopicStore(session), CursorStore(session), LedgerStore(session),
             StorageLinks(routes.answered, routes.lost, credentials=security.peers), routes,
-            IdSource(IdClaim(ME, block=1), CounterStore(session, Counter.LEDGER)),
-            IdSource(IdClaim(ME, block=100), CounterStore(session, Counter.PRODUCER)),
+            IdSource(IdClaim(Counter.LEDGER, ME, block=1), CounterStore(session, Counter.LEDGER)),
+            IdSource(IdClaim(Counter.PRODUCER, ME, block=100), CounterStore(session, Counter.PRODUCER)),
             PolicyStore(session), self.metrics, StoreClock(session, paths.CLUSTER_POLICIES),
         )  # fmt: skip
         observe(self.metrics, self.topics)

@@ -12,13 +12,13 @@ from oncelog.core.errors import Fatal, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.records.id_claim import ID_MAX, CounterRecord, IdClaim
+from oncelog.core.records.id_claim import ID_MAX, Counter, CounterRecord, IdClaim
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.core.topic_events.effects import TakeoverPhase
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session import paths
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -45,7 +45,7 @@ async def a_store() -> MemorySession:
 
 
 def source(session: MemorySession, claimer: Incarnation = A, *, block: int = 1) -> IdSource:
-    return IdSource(IdClaim(claimer, block=block), CounterStore(session, Counter.LEDGER))
+    return IdSource(IdClaim(Counter.LEDGER, claimer, block=block), CounterStore(session, Counter.LEDGER))
 
 
 @pytest.mark.asyncio

@@ -12,10 +12,10 @@ from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
-from oncelog.core.records.id_claim import ID_MAX, CounterRecord
+from oncelog.core.records.id_claim import ID_MAX, Counter, CounterRecord
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.topic import Phase
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
 from oncelog.topic_owner.metrics_export import waiting_topics

@@ -11,12 +11,12 @@ import pytest
 
 from oncelog.core.errors import OncelogError, WrongCluster
 from oncelog.core.ids import Incarnation
-from oncelog.core.records.id_claim import CounterRecord
+from oncelog.core.records.id_claim import Counter, CounterRecord
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.joining.history_watch import HistoryWatch
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import SessionState
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession

@@ -16,11 +16,11 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, Ledger
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import NamespaceName, TopicName, parse_namespace, parse_topic
-from oncelog.core.records.id_claim import CounterRecord
+from oncelog.core.records.id_claim import Counter, CounterRecord
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.namespace_store import NamespaceStore

@@ -26,11 +26,19 @@ from typing import Any, assert_never
 from oncelog.core.errors import CorruptEntry, InvalidArgument, InvariantViolated
 from oncelog.core.formats.record_fields import parse_json
 from oncelog.core.ids import Incarnation
+from oncelog.core.records.records import ReadRecord, RecordKey, RecordRead, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
 FORMAT = 1
 FIRST_ID = 1
 ID_MAX = 2**63 - 1
+
+
+class Counter(RecordKey["CounterRecord"], Enum):
+    """The counters of a cluster. Each has a record of its own."""
+
+    LEDGER = "ledger"
+    PRODUCER = "producer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +79,10 @@ class IdRequested:
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class CounterRead:
-    """The response to ReadCounter. record None: it does not exist yet; version is then ABSENT_VERSION."""
-
-    record: CounterRecord | None
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class CounterWritten:
-    """The response to WriteCounter."""
-
-    status: WriteStatus
-    version: int
-
-
-IdClaimEvent = IdRequested | CounterRead | CounterWritten
+IdClaimEvent = IdRequested | RecordRead[Counter, CounterRecord] | RecordWritten[Counter, CounterRecord]
 
 
 # --- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadCounter:
-    """Read the counter's record, after a sync."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteCounter:
-    """Compare-and-set of the counter's record from `version`; ABSENT_VERSION creates it."""
-
-    record: CounterRecord
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +98,7 @@ class IdRefused:
     request: int
 
 
-IdClaimEffect = ReadCounter | WriteCounter | IdGranted | IdRefused
+IdClaimEffect = ReadRecord[Counter] | WriteRecord[Counter, CounterRecord] | IdGranted | IdRefused
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
@@ -141,11 +120,18 @@ class IdClaim:
     """
 
     def __init__(
-        self, claimer: Incarnation, *, block: int, prefetch_below: int = 0, for_all_waiting: bool = False
+        self,
+        counter: Counter,
+        claimer: Incarnation,
+        *,
+        block: int,
+        prefetch_below: int = 0,
+        for_all_waiting: bool = False,
     ) -> None:
         if block < 1 or prefetch_below < 0:
             raise InvalidArgument("block must be at least 1, and prefetch_below not negative", field="block")
         self.state = ClaimState.IDLE
+        self._counter = counter
         self._claimer = claimer
         self._block = block
         self._for_all_waiting = for_all_waiting
@@ -168,17 +154,17 @@ class IdClaim:
             case IdRequested():
                 self._waiting.append(event.request)
                 return self._grant()
-            case CounterRead():
+            case RecordRead():
                 return self._counter_read(event)
-            case CounterWritten():
+            case RecordWritten():
                 return self._counter_written(event)
             case _:
                 assert_never(event)
 
-    def _counter_read(self, event: CounterRead) -> list[IdClaimEffect]:
+    def _counter_read(self, event: RecordRead[Counter, CounterRecord]) -> list[IdClaimEffect]:
         if self.state not in (ClaimState.READING, ClaimState.VERIFYING):
             return []
-        record = event.record
+        record = event.value
         if self._claim is not None and record is not None and record.nonce == self._claim[1].nonce:
             return self._won()
         first = FIRST_ID if record is None else record.next
@@ -196,15 +182,15 @@ class IdClaim:
         claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}")
         self._claim = (block, claim)
         self.state = ClaimState.WRITING
-        return [WriteCounter(claim, event.version)]
+        return [WriteRecord(self._counter, claim, event.version)]
 
-    def _counter_written(self, event: CounterWritten) -> list[IdClaimEffect]:
+    def _counter_written(self, event: RecordWritten[Counter, CounterRecord]) -> list[IdClaimEffect]:
         if self.state is not ClaimState.WRITING:
             return []
         if event.status is WriteStatus.OK:
             return self._won()
         self.state = ClaimState.VERIFYING
-        return [ReadCounter()]
+        return [ReadRecord(self._counter)]
 
     def _won(self) -> list[IdClaimEffect]:
         if self._claim is None:
@@ -224,7 +210,7 @@ class IdClaim:
                 self._free.appendleft(block[1:])
         if self.state is ClaimState.IDLE and (self._waiting or self.free_count < self._prefetch_below):
             self.state = ClaimState.READING
-            effects.append(ReadCounter())
+            effects.append(ReadRecord(self._counter))
         return effects
 
     def check_invariants(self) -> None:

@@ -7,8 +7,8 @@ from enum import Enum
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
-from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
-from oncelog.core.records.status import WriteStatus
+from oncelog.core.ledger.metadata import EntryRange, LedgerKey, LedgerMetadata
+from oncelog.core.records.records import ReadRecord, RecordWritten, WriteRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,12 @@ class RepairNodesChanged:
 
 @dataclass(frozen=True, slots=True)
 class RepairRecordRead:
-    """The response to ReadRecord. record None: there is none. listed: the record of its topic or cursor names it."""
+    """The response to ReadRecord. The shell then reads the record of the topic or cursor that should list the ledger.
+    record None: there is none. listed: that record names the ledger."""
 
     record: LedgerMetadata | None
     version: int
     listed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RepairRecordWritten:
-    """The response to WriteRecord."""
-
-    status: WriteStatus
-    version: int
 
 
 class VerifyStatus(Enum):
@@ -154,7 +147,7 @@ RepairEvent = (
     RepairStarted
     | RepairNodesChanged
     | RepairRecordRead
-    | RepairRecordWritten
+    | RecordWritten[LedgerKey, LedgerMetadata]
     | CopyVerified
     | EntriesCopied
     | LedgerReviewed
@@ -163,21 +156,6 @@ RepairEvent = (
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRecord:
-    """Read the ledger's record after a sync, and then the record of the topic or cursor that should list it."""
-
-    ledger_id: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRecord:
-    """Compare-and-set of the ledger's record from `version`. Attempted once; never creates the record."""
-
-    record: LedgerMetadata
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +231,9 @@ class RepairFinished:
     waiting_for: tuple[Incarnation, ...] = ()
 
 
-RepairEffect = ReadRecord | WriteRecord | VerifyCopy | CopyEntries | ReviewLedger | RestoreEntries | RepairFinished
+#: The effects that are answered.
+RepairRequest = (
+    ReadRecord[LedgerKey] | WriteRecord[LedgerKey, LedgerMetadata] | VerifyCopy | CopyEntries | ReviewLedger
+    | RestoreEntries
+)  # fmt: skip
+RepairEffect = RepairRequest | RepairFinished

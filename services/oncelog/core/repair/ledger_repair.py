@@ -34,7 +34,8 @@ from typing import ClassVar, assert_never
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.member_status import CopyState
-from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import EntryRange, LedgerKey, LedgerMetadata, LedgerState
+from oncelog.core.records.records import ReadRecord, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.copies import joined, without
 from oncelog.core.repair.copying import CopyPass
@@ -45,7 +46,6 @@ from oncelog.core.repair.events import (
     EntriesRestored,
     LedgerReviewed,
     OwnerMemory,
-    ReadRecord,
     RepairEffect,
     RepairEvent,
     RepairFinished,
@@ -54,12 +54,10 @@ from oncelog.core.repair.events import (
     RepairNodes,
     RepairNodesChanged,
     RepairRecordRead,
-    RepairRecordWritten,
     RepairResult,
     RepairStarted,
     RestoreEntries,
     ReviewLedger,
-    WriteRecord,
 )
 from oncelog.core.repair.lost_proof import LostProof
 
@@ -117,7 +115,7 @@ class LedgerRepair:
                     self._nodes_changed(event.nodes)
                 case RepairRecordRead():
                     self._record_read(event)
-                case RepairRecordWritten():
+                case RecordWritten():
                     self._record_written(event)
                 case CopyVerified() if self._proof is not None:
                     self._proof.handle(event)
@@ -160,7 +158,7 @@ class LedgerRepair:
         if self._looks > self.looks_max:
             self._finish(RepairResult.CONFLICT)
         else:
-            self._effects.append(ReadRecord(self.job.ledger_id))
+            self._effects.append(ReadRecord(LedgerKey(self.job.ledger_id)))
 
     def _record_read(self, event: RepairRecordRead) -> None:
         self.record, self._version = event.record, event.version
@@ -177,9 +175,9 @@ class LedgerRepair:
 
     def _write(self, record: LedgerMetadata, then: Callable[[], None]) -> None:
         self._writing = (record, then)
-        self._effects.append(WriteRecord(record, self._version))
+        self._effects.append(WriteRecord(LedgerKey(record.ledger_id), record, self._version))
 
-    def _record_written(self, event: RepairRecordWritten) -> None:
+    def _record_written(self, event: RecordWritten[LedgerKey, LedgerMetadata]) -> None:
         if self._writing is None:
             return
         (record, then), self._writing = self._writing, None

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Protocol
 
-from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.node.node_ledger import LedgerOrigin
@@ -22,10 +21,11 @@ from oncelog.core.node.review import (
     TouchRecord,
     VerifyLedger,
 )
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.directory.segment_reader import Verified
+from oncelog.metadata_store.session.answers import until_answered
 from oncelog.metadata_store.session.store_session import Versioned
-from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
@@ -92,28 +92,19 @@ class LedgerChecks:
         task.add_done_callback(self._tasks.discard)
 
     async def _check(self, effect: CheckLedger) -> None:
-        """Retry until the record is known. Queued adds wait for it; the core limits their bytes."""
-        backoff = Backoff()
+        """Queued adds wait for the record; the core limits their bytes."""
+        what = f"the record of ledger {effect.ledger_id}"
+        self._handle(await until_answered(what, lambda: self._checked(effect)))
+
+    async def _checked(self, effect: CheckLedger) -> LedgerChecked:
         ledger_id, deleted = effect.ledger_id, False
-        while True:
-            try:
-                stored = await self._records.read(ledger_id)
-                if stored is None and effect.origin is not None:
-                    deleted = await self._records.was_deleted(ledger_id, effect.origin)
-                needed = stored is not None and stored.value.names(self._incarnation)
-                may_erase = not needed and await self._records.may_erase()
-            except (StoreUnavailable, CorruptEntry) as error:
-                fields = {"ledger_id": ledger_id, "reason": error.message}
-                logger.warning("could not read a ledger's record; will retry", extra={"fields": fields})
-                await backoff.pause()
-            else:
-                metadata, version = (None, -1) if stored is None else stored
-                self._handle(
-                    LedgerChecked(
-                        ledger_id, effect.check, metadata, version=version, deleted=deleted, may_erase=may_erase
-                    )
-                )
-                return
+        stored = await self._records.read(ledger_id)
+        if stored is None and effect.origin is not None:
+            deleted = await self._records.was_deleted(ledger_id, effect.origin)
+        needed = stored is not None and stored.value.names(self._incarnation)
+        may_erase = not needed and await self._records.may_erase()
+        metadata, version = stored or (None, ABSENT_VERSION)
+        return LedgerChecked(ledger_id, effect.check, metadata, version=version, deleted=deleted, may_erase=may_erase)
 
     async def _verify(self, effect: VerifyLedger) -> None:
         ledger_id, first, beyond = effect.ledger_id, EntryId(0), effect.end + 1

@@ -21,7 +21,6 @@ from oncelog.core.errors import (
     CorruptEntry,
     InvariantViolated,
     JournalFailed,
-    StoreUnavailable,
     TooManyRequests,
 )
 from oncelog.core.formats.entry import HEADER_BYTES, peek_header
@@ -62,8 +61,8 @@ from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from oncelog.log_storage.serve.journal import Journal
 from oncelog.log_storage.serve.ledger_checks import LedgerChecks, LedgerRecords
+from oncelog.metadata_store.session.answers import until_answered
 from oncelog.rpc.storage_codec import ReceivedAppend
-from oncelog.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -362,12 +361,5 @@ async def _entered_limbo(directory: StorageDirectory, replayed: Replayed, ledger
         extra={"fields": {"path": str(directory.path), "holes": [hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]],
                           "hole_count": len(holes)}},
     )  # fmt: skip
-    backoff = Backoff()
-    while True:
-        try:
-            counter = max(await ledger_counter(), LedgerId(max(replayed.index.ledgers(), default=-1) + 1))
-        except (StoreUnavailable, CorruptEntry) as error:
-            logger.warning("could not read the ledger counter; will retry", extra={"fields": {"reason": error.message}})
-            await backoff.pause()
-        else:
-            return enter_limbo(directory, replayed, counter)
+    counter = await until_answered("the ledger counter", ledger_counter)
+    return enter_limbo(directory, replayed, max(counter, LedgerId(max(replayed.index.ledgers(), default=-1) + 1)))

@@ -24,6 +24,7 @@ from oncelog.metadata.coordination.owner_link import Assignment
 from oncelog.metadata.coordination.owners import Owners, Start
 from oncelog.metadata.coordination.topic_placer import PlacementParts, TopicPlacer, now_ms
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.answers import until_answered
 from oncelog.metadata_store.session.store_session import Versioned
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,6 @@ MOVES_MAX = 64
 HAND_OVERS_MAX = 4
 #: Between two attempts to move a topic whose placement is in back-off.
 MOVE_RETRY_MS = 100
-SCAN_RETRY_MS = 200
 #: Minimum time between two assignments of the same topic and epoch.
 REASSIGN_AFTER_MS = 200
 #: Above this number of placers, idle ones are dropped.
@@ -222,17 +222,14 @@ class Placements:
         return [topic_id for topic_id, known in self._known.items() if known.owner == owner]
 
     async def _scan(self, owner: Incarnation) -> list[TopicId]:
+        return await until_answered("the topic records", lambda: self._owned_by(owner), retried=(StoreUnavailable,))
+
+    async def _owned_by(self, owner: Incarnation) -> list[TopicId]:
         """Every topic whose record names the owner. Damaged records are logged and skipped."""
-        while True:
-            found: list[TopicId] = []
-            try:
-                async for record in self._topics.each():
-                    if isinstance(record, CorruptEntry):
-                        logger.error("a topic record is corrupt: %s", record.message)
-                    elif record.owner == owner:
-                        found.append(record.topic_id)
-            except StoreUnavailable as error:
-                logger.warning("could not list the topic records; will retry: %s", error.message)
-                await asyncio.sleep(SCAN_RETRY_MS / 1000)
-            else:
-                return found
+        found: list[TopicId] = []
+        async for record in self._topics.each():
+            if isinstance(record, CorruptEntry):
+                logger.error("a topic record is corrupt: %s", record.message)
+            elif record.owner == owner:
+                found.append(record.topic_id)
+        return found

@@ -27,15 +27,14 @@ from oncelog.core.placement.topic_placement import (
     TopicPlacement,
     UnloadRequested,
 )
-from oncelog.core.records.records import ReadRecord, TopicKey, WriteRecord
+from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.coordination.owners import Owners, Start
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 
 logger = logging.getLogger(__name__)
-
-READ_RETRY_MS = 50
 
 
 def now_ms() -> int:
@@ -129,28 +128,22 @@ class TopicPlacer:
                 assert_never(effect)
 
     async def _read(self) -> PlacementRecordRead:
+        return await until_answered("a topic record", self._read_with_owners, retried=(StoreUnavailable,))
+
+    async def _read_with_owners(self) -> PlacementRecordRead:
         owners = self._parts.owners
-        while True:
-            try:
-                stored, self._record = self._record, None
-                if stored is None:
-                    stored = await self._parts.topics.read(self._topic_id)
-                owner = None if stored is None else stored.value.owner
-                if owner is not None and owners.find(owner) is None:
-                    await owners.refresh()
-            except StoreUnavailable as error:
-                logger.warning("could not read a topic record; will retry: %s", error.message)
-                await asyncio.sleep(READ_RETRY_MS / 1000)
-                continue
-            record, version = (None, -1) if stored is None else stored
-            return PlacementRecordRead(self._topic_id, record, version, owners.seen_for(owner), now_ms())
+        stored, self._record = self._record, None
+        if stored is None:
+            stored = await self._parts.topics.read(self._topic_id)
+        owner = None if stored is None else stored.value.owner
+        if owner is not None and owners.find(owner) is None:
+            await owners.refresh()
+        record, version = stored or (None, ABSENT_VERSION)
+        return PlacementRecordRead(self._topic_id, record, version, owners.seen_for(owner), now_ms())
 
     async def _write(self, effect: WriteRecord[TopicKey, TopicRecord]) -> WriteResult:
         record = effect.value
-        try:
-            written = await self._parts.topics.write(record, version=effect.version)
-        except StoreUnavailable:
-            written = WriteResult(WriteStatus.UNKNOWN)
+        written = await sent_once(self._parts.topics.write(record, version=effect.version))
         fields = {"topic": record.name, "owner": record.owner, "owner_epoch": record.owner_epoch}
         done = written.status is WriteStatus.OK
         what = "topic assigned to an owner" if done else "the assignment of a topic to an owner was not confirmed"

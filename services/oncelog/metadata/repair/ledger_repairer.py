@@ -12,10 +12,10 @@ from typing import assert_never
 
 from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.records.status import WriteStatus
+from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordWritten, WriteRecord
 from oncelog.core.repair.events import (
     CopyEntries,
-    ReadRecord,
     RepairEffect,
     RepairEvent,
     RepairFinished,
@@ -23,19 +23,18 @@ from oncelog.core.repair.events import (
     RepairNodes,
     RepairNodesChanged,
     RepairRecordRead,
-    RepairRecordWritten,
+    RepairRequest,
     RepairStarted,
     RestoreEntries,
     ReviewLedger,
     VerifyCopy,
-    WriteRecord,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.metadata.repair.copying import Copying
 from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.metadata_store.session.shared_reads import SharedReads
-from oncelog.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -84,14 +83,12 @@ class LedgerRepairer:
         else:
             tasks.create_task(self._perform(effect))
 
-    async def _perform(
-        self, effect: ReadRecord | WriteRecord | VerifyCopy | CopyEntries | ReviewLedger | RestoreEntries
-    ) -> None:
+    async def _perform(self, effect: RepairRequest) -> None:
         event: RepairEvent
         match effect:
             case ReadRecord():
                 self.step = "LOOK"
-                event = await self._read(effect.ledger_id)
+                event = await self._read(effect.key.ledger_id)
             case WriteRecord():
                 event = await self._write(effect)
             case VerifyCopy():
@@ -111,28 +108,24 @@ class LedgerRepairer:
         self._events.put_nowait(event)
 
     async def _read(self, ledger_id: LedgerId) -> RepairRecordRead:
-        backoff = Backoff()
-        while True:
-            try:
-                stored = await self._parts.ledgers.read(ledger_id)
-                # A repair touches nothing that no list names (hazard 58).
-                listed = stored is not None and ledger_id in await self._parts.lists.get(stored.value.topic_id)
-            except StoreUnavailable as error:
-                logger.info("could not read the record of a ledger to repair; will retry: %s", error.message)
-                await backoff.pause()
-            except CorruptEntry:
-                return RepairRecordRead(None, -1, listed=False)
-            else:
-                record, version = (None, -1) if stored is None else stored
-                return RepairRecordRead(record, version, listed)
-
-    async def _write(self, effect: WriteRecord) -> RepairRecordWritten:
-        record = effect.record
-        self.step = "SWAP" if record.joining is None else "JOIN"
         try:
-            status, version = await self._parts.ledgers.write(record, version=effect.version)
-        except StoreUnavailable:
-            status, version = WriteStatus.UNKNOWN, -1
+            return await until_answered(
+                "the record of a ledger to repair", lambda: self._read_once(ledger_id), retried=(StoreUnavailable,)
+            )
+        except CorruptEntry:
+            return RepairRecordRead(None, ABSENT_VERSION, listed=False)
+
+    async def _read_once(self, ledger_id: LedgerId) -> RepairRecordRead:
+        stored = await self._parts.ledgers.read(ledger_id)
+        # A repair touches nothing that no list names (hazard 58).
+        listed = stored is not None and ledger_id in await self._parts.lists.get(stored.value.topic_id)
+        record, version = stored or (None, ABSENT_VERSION)
+        return RepairRecordRead(record, version, listed)
+
+    async def _write(self, effect: WriteRecord[LedgerKey, LedgerMetadata]) -> RecordWritten[LedgerKey, LedgerMetadata]:
+        record = effect.value
+        self.step = "SWAP" if record.joining is None else "JOIN"
+        written = await sent_once(self._parts.ledgers.write(record, version=effect.version))
         fields = {
             "ledger_id": record.ledger_id,
             "members": ",".join(record.members),
@@ -140,7 +133,7 @@ class LedgerRepairer:
             "whole": record.whole,
             "lost": len(record.lost),
             "frozen": record.frozen,
-            "status": status.value,
+            "status": written.status.value,
         }
         logger.info("repair changed a ledger's record", extra={"fields": fields})
-        return RepairRecordWritten(status, version)
+        return effect.answered(*written)

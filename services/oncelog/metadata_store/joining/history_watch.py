@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from oncelog.core.errors import OncelogError, StoreUnavailable, WrongCluster
 from oncelog.core.placement.store_history import StoreHistory
+from oncelog.core.records.id_claim import Counter
 from oncelog.metadata_store.records.cluster_store import RESTORE, ClusterStore
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 
 logger = logging.getLogger(__name__)

@@ -1,16 +1,9 @@
 """The two counters for claiming ids (hazard 4): ledger ids as they are needed, producer ids in blocks."""
 
-from enum import Enum
-
-from oncelog.core.records.id_claim import CounterRecord, decode_counter, encode_counter
+from oncelog.core.records.id_claim import Counter, CounterRecord, decode_counter, encode_counter
 from oncelog.metadata_store.records.json_records import decoded
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession, Versioned, WriteResult, create_or_write
-
-
-class Counter(Enum):
-    LEDGER = "ledger"
-    PRODUCER = "producer"
 
 
 class CounterStore:

@@ -9,8 +9,9 @@ from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
 from oncelog.core.process_version import ACKS_VERSION, REPAIR_VERSION
+from oncelog.core.records.id_claim import Counter
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.counter_store import Counter, CounterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.json_records import decoded
 from oncelog.metadata_store.records.registry import Registry

@@ -1,8 +1,4 @@
-"""Performs the effects of a topic's core on ZooKeeper and on storage nodes, and posts the responses as events.
-
-Reads are retried until they are answered, because they change nothing. Writes are attempted once: a write without a
-definite answer is UNKNOWN, and the core decides what follows.
-"""
+"""Performs the effects of a topic's core on ZooKeeper and on storage nodes, and posts the responses as events."""
 
 import asyncio
 import logging
@@ -17,10 +13,8 @@ from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
     IdsExhausted,
-    InvalidArgument,
     LedgerUnavailable,
     LogHole,
-    NotFound,
     StoreUnavailable,
     UnreadableEntry,
 )
@@ -68,7 +62,7 @@ from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.policies import EffectivePolicies
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
-from oncelog.metadata_store.session.store_session import WriteResult
+from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.runtime.tasks import start
 from oncelog.storage_client.reader import missing_entries, read_entries
 from oncelog.storage_client.storage_links import StorageLinks
@@ -80,8 +74,7 @@ from oncelog.topic_owner.shell.store_clock import StoreClock
 
 logger = logging.getLogger(__name__)
 
-READ_RETRY_MS = 100
-CORRUPT_RETRY_MS = 1000
+POLICY_RETRY_MS = 1000
 EXHAUSTED_RETRY_MS = 5000
 #: Entries of a takeover in one step: one chunk of a snapshot, or this many to replay.
 STEP_BYTES, STEP_ENTRIES = 256 * 1024 + 1024, 1000
@@ -231,22 +224,10 @@ class EffectExecutor:
     # --- ZooKeeper ----------------------------------------------------------------------------------------------------
 
     async def _until_answered(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
-        """Retry a read until it is answered. what: the name of the record in errors and logs."""
-        while True:
-            try:
-                answer = await read()
-            except StoreUnavailable as error:
-                self._wait_reasons.failed(what, error)
-                logger.warning("cannot read %s, will retry: %s", what, error.message)
-                await asyncio.sleep(READ_RETRY_MS / 1000)
-            except CorruptEntry as error:
-                # Nothing can be decided without it. The topic continues once the record is repaired.
-                self._wait_reasons.failed(what, error)
-                logger.error("%s is damaged: %s", what, error.message)
-                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
-            else:
-                self._wait_reasons.answered(what)
-                return answer
+        """Repeat a read until it is answered; clients that wait meanwhile learn why. what: the name of the record."""
+        answer = await until_answered(what, read, failed=partial(self._wait_reasons.failed, what))
+        self._wait_reasons.answered(what)
+        return answer
 
     def follow_policies(self, name: str) -> None:
         """Watch the policies of the topic of this name, unless they are watched already."""
@@ -270,7 +251,7 @@ class EffectExecutor:
                 return
             except CorruptEntry as error:
                 logger.error("a policy is damaged; the previous one stays in force: %s", error.message)
-                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+                await asyncio.sleep(POLICY_RETRY_MS / 1000)
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """Read the record of a ledger of this topic. Raises LogHole when there is none."""
@@ -331,7 +312,7 @@ class EffectExecutor:
                 write = parts.cursors.write(topic_id, DEDUP_CURSOR, record, version=version)
             case _:
                 write = parts.ledgers.write(record, version=version)
-        written = await _attempt(write)
+        written = await sent_once(write)
         self._post(effect.answered(*written))
         closed = isinstance(record, LedgerMetadata) and record.state is LedgerState.CLOSED
         if closed and written.status is WriteStatus.OK:
@@ -377,18 +358,3 @@ def _in_steps(entries: list[tuple[EntryId, Buffer]]) -> Iterator[list[tuple[Entr
 
 def _ledger(ledger_id: LedgerId) -> str:
     return f"the record of ledger {ledger_id}"
-
-
-async def _attempt(write: Awaitable[WriteResult]) -> WriteResult:
-    try:
-        return await write
-    except StoreUnavailable:
-        return WriteResult(WriteStatus.UNKNOWN)
-    except InvalidArgument as error:
-        # A record that is too large for ZooKeeper was not written. Only its topic stops.
-        logger.error("cannot write a record: %s", error.message)
-        await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
-        return WriteResult(WriteStatus.CONFLICT)
-    except NotFound:
-        # The parent does not exist, so nothing was written. The core reads the topic record next.
-        return WriteResult(WriteStatus.CONFLICT)

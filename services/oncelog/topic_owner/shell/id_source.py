@@ -1,30 +1,22 @@
 """Ids for this process from one counter in ZooKeeper: performs the effects of `core.records.id_claim`."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 
-from oncelog.core.errors import CorruptEntry, IdsExhausted, NotFound, StoreUnavailable
+from oncelog.core.errors import IdsExhausted
 from oncelog.core.records.id_claim import (
-    CounterRead,
-    CounterWritten,
+    Counter,
+    CounterRecord,
     IdClaim,
     IdClaimEvent,
     IdGranted,
     IdRefused,
     IdRequested,
-    ReadCounter,
-    WriteCounter,
 )
-from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.core.records.status import WriteStatus
+from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordRead, WriteRecord
 from oncelog.metadata_store.records.counter_store import CounterStore
+from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.runtime.tasks import start
-
-logger = logging.getLogger(__name__)
-
-RETRY_MS = 100
-CORRUPT_RETRY_MS = 1000
 
 
 class IdSource:
@@ -58,10 +50,10 @@ class IdSource:
                 case IdRefused(request):
                     if (answer := self._waiting.get(request)) is not None and not answer.done():
                         answer.set_exception(self._exhausted())
-                case ReadCounter():
-                    self._start(self._read())
-                case WriteCounter(record, version):
-                    self._start(self._write(WriteCounter(record, version)))
+                case ReadRecord():
+                    self._start(self._read(effect))
+                case WriteRecord():
+                    self._start(self._write(effect))
 
     def _exhausted(self) -> IdsExhausted:
         name = self._store.name
@@ -75,35 +67,14 @@ class IdSource:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _read(self) -> None:
-        while True:
-            try:
-                stored = await self._store.read()
-            except StoreUnavailable as error:
-                logger.warning("cannot read a counter, will retry: %s", error.message)
-                await asyncio.sleep(RETRY_MS / 1000)
-                continue
-            except CorruptEntry as error:
-                # No id is safe without it. The requests continue once the counter is repaired.
-                logger.error("a counter is damaged: %s", error.message)
-                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
-                continue
-            self._handle(CounterRead(None, ABSENT_VERSION) if stored is None else CounterRead(*stored))
-            return
+    async def _read(self, effect: ReadRecord[Counter]) -> None:
+        """No id is safe without the counter. The requests continue once it is repaired."""
+        stored = await until_answered("a counter", self._store.read)
+        self._handle(RecordRead(effect.key, *(stored or (None, ABSENT_VERSION))))
 
-    async def _write(self, effect: WriteCounter) -> None:
-        try:
-            written = await self._store.write(effect.record, version=effect.version)
-        except StoreUnavailable:
-            self._handle(CounterWritten(WriteStatus.UNKNOWN, ABSENT_VERSION))
-            return
-        except NotFound as error:
-            # The parent does not exist, so nothing was written. The requests continue once the tree is repaired.
-            logger.error("cannot write a counter, will retry: %s", error.message)
-            await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
-            self._handle(CounterWritten(WriteStatus.CONFLICT, ABSENT_VERSION))
-            return
-        self._handle(CounterWritten(written.status, written.version))
+    async def _write(self, effect: WriteRecord[Counter, CounterRecord]) -> None:
+        written = await sent_once(self._store.write(effect.value, version=effect.version))
+        self._handle(effect.answered(*written))
 
     def close(self) -> None:
         for task in self._tasks:
