@@ -3,10 +3,10 @@
     async for page in reader.pages(): ...     # [(header, bytes)], ascending and without a gap
     reader.reading                            # how far it came, and why no member gives the next entry
 
-The policy says how a member is asked (`ask`), how long it may be silent (`patience_s`), when a second one is asked
-beside it (`hedge_after_s`), and what follows when no member is left to ask (`exhausted`). There are four policies: wait
-for the members (`storage_client.reader`), every member once and then the owner (`client.network.storage_reads`), one
-member only (the source of a repair), and each copy for itself (the audit).
+The policy says how a member is asked (`ask`), how long it may be silent (`patience_s`), and what follows when no member
+is left to ask (`exhausted`). There are four policies: wait for the members (`storage_client.reader`), every member once
+and then the owner (`client.network.storage_reads`), one member only (the source of a repair), and each copy for itself
+(the audit).
 
 A page is one frame of the node; there is no call per entry.
 """
@@ -17,6 +17,8 @@ from collections.abc import AsyncGenerator
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.entry_reading import EntryReading, Page, ReceivedRead
+from oncelog.rpc.read_watch import ReadWatch
+from oncelog.rpc.storage_codec import ReadRequest
 
 #: Limits of one call, so that a slow caller occupies a node's stream for a limited time.
 READ_ENTRIES_MAX = 4096
@@ -29,10 +31,21 @@ Frames = AsyncGenerator[ReceivedRead, None]
 class EntryReader:
     """One read. The defaults are those of a policy that asks each member in turn, and then gives up."""
 
-    def __init__(self, reading: EntryReading, *, patience_s: float) -> None:
-        """patience_s: how long a frame of a member is waited for."""
+    def __init__(self, reading: EntryReading, *, silence_ms: int, watch: ReadWatch | None = None) -> None:
+        """silence_ms: a member that is silent for so long is passed over. watch: decides when a second member is asked
+        beside a slow one, and learns of damaged copies; None: there are no second reads."""
         self.reading = reading
-        self._patience_s = patience_s
+        self.silence_ms = silence_ms
+        self.watch = watch
+
+    def request(self, member: Incarnation, *, bytes_max: int, ticket: bytes = b"") -> ReadRequest:
+        """For the entries from `reading.following` on. bytes_max: of the answer."""
+        reading = self.reading
+        count = min(reading.last - reading.following + 1, READ_ENTRIES_MAX)
+        headers_only = reading.headers_only
+        return ReadRequest(
+            member, reading.ledger_id, reading.following, count, bytes_max, headers_only=headers_only, ticket=ticket
+        )
 
     # --- the policy ---------------------------------------------------------------------------------------------------
 
@@ -45,25 +58,11 @@ class EntryReader:
 
     def patience_s(self, _member: Incarnation) -> float:
         """How long a frame of this member is waited for."""
-        return self._patience_s
-
-    def hedge_after_s(self) -> float | None:
-        """How long the first member may be silent before a second one is asked, too; None: no other one is asked."""
-        return None
-
-    def may_hedge(self) -> bool:
-        """Whether a second member may be asked now."""
-        return True
+        return self.silence_ms / 1000
 
     async def exhausted(self) -> bool:
         """No member is left to ask. Returns whether to go on: the policy has changed `reading`."""
         return False
-
-    def arrived(self, member: Incarnation, after_s: float) -> None:
-        """A page of this member arrived so long after it was requested."""
-
-    def damaged(self, member: Incarnation) -> None:
-        """The member's copy is damaged."""
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -86,7 +85,8 @@ class EntryReader:
                         continue
                     page = self._page_of(call)
                     if page:
-                        self.arrived(call.member, call.waited_s)
+                        if self.watch is not None:
+                            self.watch.answered(call.member, call.waited_s)
                         for other in [one for one in calls if one is not call]:
                             await _end(other, calls)
                         yield page
@@ -117,18 +117,17 @@ class EntryReader:
         clock = asyncio.get_running_loop().time
         patience_s = {call.member: self.patience_s(call.member) for call in calls}
         silent_at = min(call.expected_s + patience_s[call.member] for call in calls)
-        hedge_after_s = self.hedge_after_s() if len(calls) == 1 else None
-        others = [one for one in self.reading.askable() if one != calls[0].member] if hedge_after_s is not None else []
-        wait_until = calls[0].expected_s + hedge_after_s if others and hedge_after_s is not None else silent_at
+        watch = self.watch if len(calls) == 1 else None
+        others = [] if watch is None else [one for one in self.reading.askable() if one != calls[0].member]
+        hedge_at = calls[0].expected_s + watch.hedge_after_s if watch is not None and others else silent_at
+        wait_s = max(0.0, min(silent_at, hedge_at) - clock())
         done, _ = await asyncio.wait(
-            [call.arrival for call in calls],
-            timeout=max(0.0, min(silent_at, wait_until) - clock()),
-            return_when=asyncio.FIRST_COMPLETED,
+            [call.arrival for call in calls], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
         )
         if done:
             return next(call for call in calls if call.arrival in done)
-        if others and clock() < silent_at:
-            if self.may_hedge():
+        if watch is not None and others and clock() < silent_at:
+            if watch.may_hedge():
                 await self._call(others[0], calls)
                 return None
             await asyncio.wait([calls[0].arrival], timeout=max(0.0, silent_at - clock()))
@@ -153,8 +152,8 @@ class EntryReader:
             return []
         page = reading.answered(member, frame)
         refusal = reading.refusals.get(member)
-        if refusal is not None and refusal.damage:
-            self.damaged(member)
+        if refusal is not None and refusal.damage and self.watch is not None:
+            self.watch.damaged(member, reading.ledger_id)
         return page
 
 

@@ -22,6 +22,7 @@ from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
+from oncelog.rpc.read_watch import ReadWatch
 from oncelog.rpc.storage_codec import (
     APPEND,
     DAMAGE,
@@ -37,7 +38,6 @@ from oncelog.rpc.storage_codec import (
     read_status,
 )
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.storage_client.read_watch import ReadWatch
 from oncelog.wire import storage_pb2 as pb
 
 #: A node that is stopped delays every look at the cluster by this time.

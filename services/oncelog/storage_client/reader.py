@@ -10,9 +10,8 @@ a silent member is waited for follows its own recent answers.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Protocol
 
 from crc32c import crc32c
 
@@ -20,13 +19,13 @@ from oncelog.core.errors import InvariantViolated, LedgerUnavailable, OncelogErr
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.entry_reading import EntryReading, ReceivedRead
+from oncelog.core.ledger.entry_reading import EntryReading
 from oncelog.core.ledger.ledger_reading import LedgerReading
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.rpc.entry_reader import READ_BYTES_MAX, READ_ENTRIES_MAX, READ_TIMEOUT_MS, EntryReader, Frames
-from oncelog.rpc.storage_codec import ReadRequest
+from oncelog.rpc.entry_reader import READ_BYTES_MAX, READ_TIMEOUT_MS, EntryReader, Frames
+from oncelog.rpc.read_watch import SILENCE_MS_MAX, SILENCE_MS_MIN, ReadWatch
 from oncelog.runtime.backoff import Backoff
-from oncelog.storage_client.read_watch import SILENCE_MS_MAX, SILENCE_MS_MIN, ReadWatch
+from oncelog.storage_client.node_calls import NodeCalls
 
 #: Entries that no member gives for this long are unavailable. Below a ZooKeeper session plus 5 s, and long enough for
 #: the restart of a process.
@@ -40,19 +39,8 @@ logger = logging.getLogger(__name__)
 ReadRecord = Callable[[LedgerId], Awaitable[LedgerMetadata | None]]
 
 
-class ReadsMembers(Protocol):
-    """The part of NodeCalls that a reader needs."""
-
-    @property
-    def watch(self) -> ReadWatch: ...
-
-    def read(
-        self, member: Incarnation, request: ReadRequest, *, timeout_ms: int
-    ) -> AsyncGenerator[ReceivedRead, None]: ...
-
-
 async def read_entries(
-    links: ReadsMembers,
+    links: NodeCalls,
     metadata: LedgerMetadata,
     first: EntryId,
     last: EntryId,
@@ -71,7 +59,7 @@ async def read_entries(
     LogHole if the record is gone.
     """
     reading = LedgerReading(metadata, first, last, checksum=crc32c, headers_only=headers_only)
-    reader = _PatientReader(links, reading, metadata, record, timeout_ms, call_bytes_max)
+    reader = _PatientReader(links, reading, record, timeout_ms, call_bytes_max)
     async with aclosing(reader.pages()) as pages:
         async for page in pages:
             yield [(header.entry_id, data) for header, data in page]
@@ -79,7 +67,7 @@ async def read_entries(
 
 
 async def read_entry(
-    links: ReadsMembers,
+    links: NodeCalls,
     metadata: LedgerMetadata,
     entry_id: EntryId,
     *,
@@ -139,19 +127,21 @@ class NodeReader(EntryReader):
     """A reader that asks storage nodes by their incarnations."""
 
     def __init__(
-        self, links: ReadsMembers, reading: EntryReading, *, patience_s: float, call_bytes_max: int = READ_BYTES_MAX
+        self,
+        links: NodeCalls,
+        reading: EntryReading,
+        *,
+        silence_ms: int,
+        call_bytes_max: int = READ_BYTES_MAX,
+        watch: ReadWatch | None = None,
     ) -> None:
         """call_bytes_max: limit of one call."""
-        super().__init__(reading, patience_s=patience_s)
+        super().__init__(reading, silence_ms=silence_ms, watch=watch)
         self._links = links
         self.call_bytes_max = call_bytes_max
 
     async def ask(self, member: Incarnation) -> Frames | None:
-        reading = self.reading
-        count = min(reading.last - reading.following + 1, READ_ENTRIES_MAX)
-        request = ReadRequest(
-            member, reading.ledger_id, reading.following, count, self.call_bytes_max, headers_only=reading.headers_only
-        )
+        request = self.request(member, bytes_max=self.call_bytes_max)
         return self._links.read(member, request, timeout_ms=READ_TIMEOUT_MS)
 
 
@@ -162,19 +152,17 @@ class _PatientReader(NodeReader):
 
     def __init__(
         self,
-        links: ReadsMembers,
+        links: NodeCalls,
         reading: LedgerReading,
-        metadata: LedgerMetadata,
         record: ReadRecord | None,
         timeout_ms: int,
         call_bytes_max: int,
     ) -> None:
-        super().__init__(links, reading, patience_s=SILENCE_MS_MAX / 1000, call_bytes_max=call_bytes_max)
-        self._metadata = metadata
+        watch = links.watch
+        super().__init__(links, reading, silence_ms=SILENCE_MS_MIN, call_bytes_max=call_bytes_max, watch=watch)
+        self._watch = watch
         self._record = record
         self._timeout_s = timeout_ms / 1000
-        #: members that are silent for so long are passed over; doubled while all are: they may just be slow
-        self._silence_ms = SILENCE_MS_MIN
         self._backoff = Backoff()
         self._rounds = 0
         self.progressed()
@@ -182,24 +170,12 @@ class _PatientReader(NodeReader):
     def progressed(self) -> None:
         """The caller took a page, or just began: members have the whole time again."""
         self._deadline_s = asyncio.get_running_loop().time() + self._timeout_s
+        self._backoff.reset()
+        self.silence_ms = SILENCE_MS_MIN
 
     def patience_s(self, member: Incarnation) -> float:
-        longest_s = max(self._silence_ms, self._links.watch.silence_ms(member)) / 1000
+        longest_s = max(self.silence_ms, self._watch.silence_ms(member)) / 1000
         return max(min(longest_s, self._deadline_s - asyncio.get_running_loop().time()), SILENCE_MS_MIN / 1000)
-
-    def hedge_after_s(self) -> float | None:
-        return self._links.watch.hedge_after_s
-
-    def may_hedge(self) -> bool:
-        return self._links.watch.may_hedge()
-
-    def arrived(self, member: Incarnation, after_s: float) -> None:
-        self._links.watch.answered(member, after_s)
-        self._backoff.reset()
-        self._silence_ms = SILENCE_MS_MIN
-
-    def damaged(self, member: Incarnation) -> None:
-        self._links.watch.damaged(member, self.reading.ledger_id)
 
     async def exhausted(self) -> bool:
         """Read the record again, or wait and ask the silent members again. Raises the errors of `read_entries`."""
@@ -211,13 +187,14 @@ class _PatientReader(NodeReader):
             logger.warning("cannot read an entry yet; will retry: %s", self.reading.description())
         self._rounds += 1
         self.reading.begin_round()
-        self._silence_ms = min(self._silence_ms * 2, SILENCE_MS_MAX)
+        # While all members are silent, they may just be slow.
+        self.silence_ms = min(self.silence_ms * 2, SILENCE_MS_MAX)
         await self._backoff.pause()
         return True
 
     async def _names_others(self) -> bool:
         """Whether the ledger's record names other members by now."""
-        found: LedgerMetadata | None = self._metadata
+        found: LedgerMetadata | None = self.reading.metadata
         if self._record is not None:
             try:
                 found = await self._record(self.reading.ledger_id)

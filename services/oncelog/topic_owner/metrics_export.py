@@ -6,8 +6,8 @@ grow without bound.
 
 from oncelog.core.topic.serving import Serving
 from oncelog.metadata_store.records.json_records import observe_damaged
+from oncelog.rpc.read_watch import ReadWatch
 from oncelog.runtime.telemetry import Reading, Telemetry
-from oncelog.storage_client.read_watch import ReadWatch
 from oncelog.topic_owner.observe.subscription_metrics import observe_subscriptions
 from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry

@@ -21,15 +21,15 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.entry_reading import EntryReading
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.entry_reader import READ_ENTRIES_MAX, EntryReader, Frames
+from oncelog.rpc.entry_reader import EntryReader, Frames
 from oncelog.rpc.reader_codec import OfferEnd, StorageOffer
-from oncelog.rpc.storage_codec import READ, ReadRequest
+from oncelog.rpc.storage_codec import READ
 
 #: A client that reached none of an offer's members asks owners only for this long.
 UNREACHABLE_S = 60.0
-#: How long one member may take to connect; and for a frame.
+#: How long one member may take to connect; and be silent.
 _CONNECT_S = 0.5
-_FRAME_S = 2.0
+_SILENCE_MS = 2_000
 _CALL_TIMEOUT_MS = 30_000
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class OfferedEntries(EntryReader):
         reading = EntryReading(
             offer.ledger_id, tuple(self._members), offer.first, offer.last, checksum=crc32c, again=False
         )
-        super().__init__(reading, patience_s=_FRAME_S)
+        super().__init__(reading, silence_ms=_SILENCE_MS)
         self._nodes = nodes
         self._room = room
         self._expires_s = asyncio.get_running_loop().time() + offer.lifetime_ms / 2000
@@ -103,12 +103,11 @@ class OfferedEntries(EntryReader):
 
     async def ask(self, member: Incarnation) -> Frames | None:
         """As many bytes as there is room for. None: the tickets are about to expire."""
-        offered, reading = self._members[member], self.reading
+        offered = self._members[member]
         channel = await self._nodes.channel(offered.address)
         self._reached = True
         bytes_max = await self._room()
         if self._is_expiring():
             return None
-        count = min(READ_ENTRIES_MAX, reading.last - reading.following + 1)
-        request = ReadRequest(member, reading.ledger_id, reading.following, count, bytes_max, ticket=offered.ticket)
+        request = self.request(member, bytes_max=bytes_max, ticket=offered.ticket)
         return channel.read(READ, request, timeout_ms=_CALL_TIMEOUT_MS)

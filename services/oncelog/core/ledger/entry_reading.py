@@ -62,11 +62,10 @@ class EntryReading:
         checksum: Checksum,
         topic_id: TopicId | None = None,
         headers_only: bool = False,
-        preferred: Incarnation | None = None,
         again: bool = True,
     ) -> None:
-        """topic_id: of the entries; None: of any topic. preferred: asked first; None: the first member. again: whether
-        a member that has failed is asked for later entries."""
+        """topic_id: of the entries; None: of any topic. again: whether a member that has failed is asked for later
+        entries."""
         self.ledger_id = ledger_id
         self.members = members
         self.following = first
@@ -81,8 +80,8 @@ class EntryReading:
         self._checksum = checksum
         self._topic_id = topic_id
         self._again = again
-        #: the member that sent the last entries
-        self._preferred = members[0] if preferred is None else preferred
+        #: asked first: the member that sent the last entries
+        self.preferred = members[0]
 
     @property
     def finished(self) -> bool:
@@ -90,7 +89,7 @@ class EntryReading:
 
     def askable(self) -> list[Incarnation]:
         """The members that have not failed for this entry: first the one that sent the last entries, then in turn."""
-        at = self.members.index(self._preferred) if self._preferred in self.members else 0
+        at = self.members.index(self.preferred) if self.preferred in self.members else 0
         return [member for member in (*self.members[at:], *self.members[:at]) if not self.has_failed(member)]
 
     def has_failed(self, member: Incarnation) -> bool:
@@ -113,7 +112,7 @@ class EntryReading:
             return []
         page = self.take(member, answer)
         if page:
-            self._preferred = member
+            self.preferred = member
             if self._again:
                 self._forget(member)
         return page

@@ -27,8 +27,6 @@ class LedgerReading(EntryReading):
     def __init__(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, *, checksum: Checksum, headers_only: bool = False
     ) -> None:
-        # Readers begin with different members of different ledgers.
-        at = metadata.ledger_id % len(metadata.members)
         super().__init__(
             metadata.ledger_id,
             metadata.members,
@@ -37,12 +35,13 @@ class LedgerReading(EntryReading):
             checksum=checksum,
             topic_id=metadata.topic_id,
             headers_only=headers_only,
-            preferred=metadata.members[at],
         )
+        # Readers begin with different members of different ledgers.
+        self.preferred = metadata.members[metadata.ledger_id % len(metadata.members)]
         self._take_record(metadata)
 
     def _take_record(self, metadata: LedgerMetadata) -> None:
-        self._metadata = metadata
+        self.metadata = metadata
         self.members = metadata.members
         # A member has read back every entry before the record becomes whole.
         self.missing_is_damage = metadata.whole
@@ -69,7 +68,7 @@ class LedgerReading(EntryReading):
 
     def _require_hope(self) -> None:
         """Raise the error of an entry that no member will give."""
-        metadata = self._metadata
+        metadata = self.metadata
         for first, last in metadata.lost:
             if first <= self.following <= last:
                 raise EntriesLost(
@@ -92,7 +91,7 @@ class LedgerReading(EntryReading):
 
     def _given_up(self) -> None:
         """Only members that an operator has given up may have the entry. Raises EntriesLost, unless they all answer."""
-        if not self._metadata.survivors:
+        if not self.metadata.survivors:
             last = self.last
         elif len(self.refusals) < len(self.members):
             last = self.following
@@ -100,7 +99,7 @@ class LedgerReading(EntryReading):
             return
         raise EntriesLost(
             f"entries {self.ledger_id}:{self.following} to {self.ledger_id}:{last} are lost: the storage nodes that "
-            f"may have a copy were given up by {self._metadata.given_up_by}",
+            f"may have a copy were given up by {self.metadata.given_up_by}",
             ledger_id=self.ledger_id,
             first=self.following,
             last=last,

@@ -165,7 +165,7 @@ class _Source(NodeReader):
         reading = EntryReading(
             effect.ledger_id, (effect.source,), first, last, checksum=crc32c, topic_id=effect.topic_id
         )
-        super().__init__(calls, reading, patience_s=DISK_TIMEOUT_MS / 1000)
+        super().__init__(calls, reading, silence_ms=DISK_TIMEOUT_MS)
         self._bytes_max = effect.bytes_max
         self._found = found
         self._backoff = Backoff()

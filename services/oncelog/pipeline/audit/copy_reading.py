@@ -112,7 +112,7 @@ class CopyReading:
         copy.silent = copy.silent or self._silent.get(member, "")
         if not copy.silent:
             reading = _CopyReading(ledger_id, (member,), first, last, copy)
-            async for _ in NodeReader(self._storage, reading, patience_s=self._silence_ms / 1000).pages():
+            async for _ in NodeReader(self._storage, reading, silence_ms=self._silence_ms).pages():
                 pass  # the answers are recorded in `copy`
             copy.silent = reading.silent.get(member, "")
         if copy.silent and copy.silent != HAS_ERASED:
