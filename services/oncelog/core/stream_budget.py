@@ -131,7 +131,7 @@ class StreamBudget:
         """Call those that wait, as far as there is room: first the streams that hold nothing, in turns."""
         returned, self._returned = self._returned, {}
         for outbox in returned:
-            outbox.settle()
+            outbox.wait_in_line()
         while any(self._wake_first(caller) for caller in list(self._line)):
             pass
         for outbox in returned:
@@ -221,7 +221,7 @@ class StreamOutbox:
         if self.has_room:
             return True
         self._waiting.setdefault(waiter)
-        self.settle()
+        self.wait_in_line()
         return False
 
     def take(self, size: int) -> None:
@@ -243,7 +243,7 @@ class StreamOutbox:
         self._budget.kept_bytes += size
         return self._budget.kept_bytes <= self._budget.kept_bytes_max
 
-    def settle(self) -> None:
+    def wait_in_line(self) -> None:
         """Join the line, if this stream waits and holds nothing."""
         if self._waiting and not self.bytes:
             self._budget.join_line(self)
@@ -258,7 +258,7 @@ class StreamOutbox:
                 break  # the call before this one has closed the stream
             del self._waiting[waiter]
             self._woken(waiter)
-        self.settle()
+        self.wait_in_line()
 
     def close(self) -> None:
         """The stream is over: what it held is gone."""

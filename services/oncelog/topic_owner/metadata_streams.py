@@ -30,7 +30,7 @@ NewChannel = Callable[[str], Channel]
 
 
 @dataclass(slots=True, eq=False)
-class _Link:
+class _OpenStream:
     """An open stream. Writes are serialised."""
 
     stream: Stream[pb.OwnerHello, pb.OwnerCommand]
@@ -41,8 +41,8 @@ class _Link:
             await self.stream.write(hello)
 
 
-class MetadataLinks:
-    """Keeps one link to each registered replica."""
+class MetadataStreams:
+    """Keeps one stream to each registered replica."""
 
     def __init__(
         self,
@@ -60,22 +60,23 @@ class MetadataLinks:
         self._cluster_id = cluster_id
         self._incarnation = incarnation
         self._address = address
-        self._links: dict[str, asyncio.Task[None]] = {}
+        #: {address of a registered replica: what keeps a stream to it}
+        self._keeping: dict[str, asyncio.Task[None]] = {}
         #: {address: its stream} of the streams that are open
-        self._streams: dict[str, _Link] = {}
+        self._streams: dict[str, _OpenStream] = {}
 
     async def run(self) -> None:
         """Follow the registered replicas until cancelled."""
         try:
             async for replicas in self._registry.metadata.watch():
                 wanted = {_address_of(replica) for replica in replicas.values()}
-                for address in [known for known in self._links if known not in wanted]:
-                    self._links.pop(address).cancel()
+                for address in [known for known in self._keeping if known not in wanted]:
+                    self._keeping.pop(address).cancel()
                 for address in sorted(wanted):
-                    if address not in self._links:
-                        self._links[address] = start(self._keep(address), what="the link to a metadata service")
+                    if address not in self._keeping:
+                        self._keeping[address] = start(self._keep(address), what="the stream to a metadata service")
         finally:
-            for task in self._links.values():
+            for task in self._keeping.values():
                 task.cancel()
 
     async def _keep(self, address: str) -> None:
@@ -83,12 +84,12 @@ class MetadataLinks:
         while True:
             channel = self._new_channel(address)
             try:
-                link = _Link(channel.stream(OWNER_STREAM))
-                await link.send(self._hello())
-                self._streams[address] = link
-                async for command in link.stream:
+                opened = _OpenStream(channel.stream(OWNER_STREAM))
+                await opened.send(self._hello())
+                self._streams[address] = opened
+                async for command in opened.stream:
                     pause_ms = RETRY_MS_MIN
-                    await self._execute(command, link)
+                    await self._execute(command, opened)
             except InvariantViolated:
                 raise
             except OncelogError as error:
@@ -107,9 +108,9 @@ class MetadataLinks:
     async def report_draining(self) -> int:
         """Tell every replica that this owner drains, so that they move its topics. Returns the replicas reached."""
         reached = 0
-        for link in list(self._streams.values()):
+        for each in list(self._streams.values()):
             try:
-                await link.send(self._hello())
+                await each.send(self._hello())
                 reached += 1
             except OncelogError as error:
                 logger.info("cannot tell a metadata service that this owner drains: %s", error.message)
@@ -126,10 +127,10 @@ class MetadataLinks:
             takes_lists=True,
         )
 
-    async def _execute(self, command: pb.OwnerCommand, link: _Link) -> None:
+    async def _execute(self, command: pb.OwnerCommand, opened: _OpenStream) -> None:
         match command.WhichOneof("command"):
             case "beat":
-                await link.send(self._hello(command.beat.number))
+                await opened.send(self._hello(command.beat.number))
             case "assign":
                 self._assign(command.assign)
             case "assign_all":

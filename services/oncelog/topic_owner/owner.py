@@ -38,7 +38,7 @@ from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.storage_links import StorageLinks
 from oncelog.topic_owner.cluster_stability import until_stable
-from oncelog.topic_owner.metadata_streams import MetadataLinks
+from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.metrics_export import observe, observe_offers, observe_reads
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
@@ -173,7 +173,7 @@ class Owner:
             running.append(tasks.create_task(registration.keep()))
             channels = Channels(self.security.peers)
             stack.push_async_callback(channels.close)
-            links = MetadataLinks(
+            streams = MetadataStreams(
                 registry,
                 self.topics,
                 channels.channel,
@@ -181,13 +181,16 @@ class Owner:
                 incarnation=self.incarnation,
                 address=address,
             )
-            running.append(tasks.create_task(links.run()))
-            self._parts.metadata.addresses, self._parts.metadata.new_channel = lambda: links.addresses, channels.channel
+            running.append(tasks.create_task(streams.run()))
+            self._parts.metadata.addresses, self._parts.metadata.new_channel = (
+                lambda: streams.addresses,
+                channels.channel,
+            )
             self._unready = None
             self._report_serving(settings.grpc_address(port), settings.address(health_port))
             await shutdown.wait()
             self._unready = "draining"
-            handed_over = await self._hand_over(registry, links, view)
+            handed_over = await self._hand_over(registry, streams, view)
             logger.info("draining", extra={"fields": {"topics": len(self.topics), "handed_over": handed_over}})
             moved = await self.topics.hand_over(patience_ms=settings.drain_timeout_ms // 4) if handed_over else 0
             await self.topics.drain(deadline_ms=settings.drain_timeout_ms * 7 // 16)
@@ -212,7 +215,7 @@ class Owner:
             write_quorum=self.settings.write_quorum,
         )
 
-    async def _hand_over(self, registry: Registry, links: MetadataLinks, view: StorageView) -> bool:
+    async def _hand_over(self, registry: Registry, streams: MetadataStreams, view: StorageView) -> bool:
         """Have the metadata services move the topics, which are served meanwhile. Returns whether one can do that.
 
         While ZooKeeper elects a leader it could not record new owners, and each topic that is closed here would have no
@@ -230,7 +233,7 @@ class Owner:
         self.topics.draining = True
         try:
             async with asyncio.timeout(patience_s):
-                return await links.report_draining() > 0
+                return await streams.report_draining() > 0
         except TimeoutError:
             return False
 

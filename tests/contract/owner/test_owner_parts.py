@@ -26,7 +26,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.storage_links import StorageLinks
-from oncelog.topic_owner.metadata_streams import MetadataLinks
+from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -243,21 +243,21 @@ class OneReplica:
 
 
 @pytest.mark.asyncio
-async def test_bug_in_a_metadata_link_ends_the_process() -> None:
+async def test_bug_in_a_metadata_stream_ends_the_process() -> None:
     """Its task ended silently, and the replica could not assign topics to the owner any more."""
 
     def broken(_address: str) -> Any:
         raise ValueError("a bug")
 
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
     topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
-    links = MetadataLinks(
+    streams = MetadataStreams(
         cast("Registry", OneReplica()), topics, broken, cluster_id=uuid4().hex, incarnation=ME, address="127.0.0.1:2"
     )
-    running = asyncio.create_task(links.run())
+    running = asyncio.create_task(streams.run())
     try:
-        await until(lambda: any(isinstance(each.get("exception"), ValueError) for each in told), DEADLINE_S)
+        await until(lambda: any(isinstance(each.get("exception"), ValueError) for each in reported), DEADLINE_S)
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -15,7 +15,7 @@ from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import OWNER_STREAM
 from oncelog.rpc.server import Server, ServerStream
-from oncelog.topic_owner.metadata_streams import MetadataLinks
+from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.until import until
@@ -31,18 +31,18 @@ class Topics:
 
     def __init__(self) -> None:
         self.draining = False
-        self.told: list[tuple[str, str]] = []
+        self.commands: list[tuple[str, str]] = []
 
     def __len__(self) -> int:
         return 1
 
     def assign(self, topic_id: TopicId) -> None:
-        self.told.append(("assign", topic_id))
+        self.commands.append(("assign", topic_id))
         if topic_id != KNOWN:
             raise TooManyRequests("this owner holds one topic already")
 
     async def unload(self, topic_id: TopicId) -> None:
-        self.told.append(("unload", topic_id))
+        self.commands.append(("unload", topic_id))
         if topic_id != KNOWN:
             raise NotOwner(f"this process does not serve {topic_id}")
 
@@ -85,12 +85,12 @@ class Replica:
 
 
 class Linked:
-    """The links of one owner, and what a test makes them meet."""
+    """The streams of one owner, and what a test makes them meet."""
 
     def __init__(self, tree: MemoryTree) -> None:
         self._tree = tree
         self.topics = Topics()
-        self.links = MetadataLinks(
+        self.streams = MetadataStreams(
             Registry(MemorySession(tree, root="/oncelog")), cast("TopicRegistry", self.topics), Channel,
             cluster_id="c", incarnation=ME, address="127.0.0.1:2",
         )  # fmt: skip
@@ -104,21 +104,21 @@ class Linked:
 
 @asynccontextmanager
 async def linked(count: int) -> AsyncIterator[tuple[Linked, list[Replica]]]:
-    """An owner's links, and replicas that run; none of them is registered yet."""
+    """An owner's streams, and replicas that run; none of them is registered yet."""
     tree = MemoryTree()
     await ClusterStore(MemorySession(tree, root="/oncelog")).establish()
     owner = Linked(tree)
     replicas = [Replica() for _ in range(count)]
     for replica in replicas:
         await replica.start()
-    running = asyncio.create_task(owner.links.run())
+    running = asyncio.create_task(owner.streams.run())
     try:
         async with asyncio.timeout(60):
             yield owner, replicas
     finally:
         running.cancel()
         await asyncio.wait([running])
-        await until(lambda: not owner.links._streams, DEADLINE_S)
+        await until(lambda: not owner.streams._streams, DEADLINE_S)
         for replica in replicas:
             await replica.stop()
 
@@ -182,8 +182,8 @@ async def test_refused_commands_leave_the_stream_open() -> None:
             replica.commands.put_nowait(command(kind, TopicId(topic_id)))
         listed = [pb.AssignTopic(topic_id=topic_id, owner_epoch=1) for topic_id in (UNKNOWN, KNOWN)]
         replica.commands.put_nowait(pb.OwnerCommand(assign_all=pb.AssignTopics(topics=listed)))
-        await until(lambda: len(owner.topics.told) == 6, DEADLINE_S)
-        assert owner.topics.told == wanted + wanted[:2]
+        await until(lambda: len(owner.topics.commands) == 6, DEADLINE_S)
+        assert owner.topics.commands == wanted + wanted[:2]
         assert (len(replica.hellos), replica.ended) == (1, 0)
 
 
@@ -193,9 +193,9 @@ async def test_draining_owner_reports_it_on_existing_and_new_streams() -> None:
     async with linked(2) as (owner, replicas):
         for replica in replicas:
             await owner.register(replica)
-        await until(lambda: len(owner.links._streams) == 2 and all(r.hellos for r in replicas), DEADLINE_S)
+        await until(lambda: len(owner.streams._streams) == 2 and all(r.hellos for r in replicas), DEADLINE_S)
         owner.topics.draining = True
-        assert await owner.links.report_draining() == 2
+        assert await owner.streams.report_draining() == 2
         await until(lambda: [len(replica.hellos) for replica in replicas] == [2, 2], DEADLINE_S)
         assert [[hello.draining for hello in replica.hellos] for replica in replicas] == [[False, True]] * 2
         replicas[0].commands.put_nowait(None)
@@ -209,11 +209,11 @@ async def test_broken_stream_does_not_stop_reports_on_other_streams() -> None:
     async with linked(2) as (owner, [gone, there]):
         await owner.register(gone)
         await owner.register(there)
-        await until(lambda: len(owner.links._streams) == 2 and gone.hellos and there.hellos, DEADLINE_S)
-        streams = list(owner.links._streams.values())
+        await until(lambda: len(owner.streams._streams) == 2 and gone.hellos and there.hellos, DEADLINE_S)
+        streams = list(owner.streams._streams.values())
         streams[0].stream.cancel()
         owner.topics.draining = True
-        await owner.links.report_draining()
+        await owner.streams.report_draining()
         await until(lambda: any(hello.draining for hello in there.hellos), DEADLINE_S)
 
 
