@@ -36,7 +36,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.cluster_stability import until_stable
 from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.metrics_export import observe, observe_offers, observe_reads
@@ -252,7 +252,7 @@ class Owner:
 
     def _connect(self, session: StoreSession, stack: AsyncExitStack) -> OwnerParts:
         routes = LedgerRoutes()
-        links = StorageLinks(routes.answered, routes.lost, credentials=self.security.peers)
+        links = StorageClient(routes.answered, routes.lost, credentials=self.security.peers)
         stack.push_async_callback(links.close)
         observe_reads(self.metrics.telemetry, links.watch)
         ledger_ids = IdSource(

@@ -11,7 +11,7 @@ from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.settings import variable
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.cluster_stability import ClusterStability
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 
@@ -25,7 +25,7 @@ class StorageView:
         self,
         session: StoreSession,
         registry: Registry,
-        links: StorageLinks,
+        links: StorageClient,
         topics: TopicRegistry,
         *,
         quorums: tuple[int, int],

@@ -40,7 +40,7 @@ from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFr
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.metrics_export import observe, observe_offers
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
@@ -134,7 +134,7 @@ class OwnerWorld:
         routes = LedgerRoutes()
         self.parts = OwnerParts(
             TopicStore(session), CursorStore(session), LedgerStore(session),
-            StorageLinks(routes.answered, routes.lost, credentials=security.peers), routes,
+            StorageClient(routes.answered, routes.lost, credentials=security.peers), routes,
             IdSource(IdClaim(Counter.LEDGER, ME, block=1), CounterStore(session, Counter.LEDGER)),
             IdSource(IdClaim(Counter.PRODUCER, ME, block=100), CounterStore(session, Counter.PRODUCER)),
             PolicyStore(session), self.metrics, StoreClock(session, paths.CLUSTER_POLICIES),

@@ -36,7 +36,7 @@ from oncelog.rpc.read_watch import ReadWatch
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import ReadRequest
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList
 from oncelog.topic_owner.shell.log_view import LogView, ReadableLog
@@ -60,7 +60,7 @@ class Current(OwnershipProofs):
     """The proofs of an owner of a shown log: nobody else serves the topic."""
 
     def __init__(self, log: "ShownLog") -> None:
-        links, topics = cast("StorageLinks", log), cast("TopicStore", log)
+        links, topics = cast("StorageClient", log), cast("TopicStore", log)
         super().__init__(log.core, log.progress, topics=topics, links=links, post=log.post)
         self._log = log
 
@@ -89,7 +89,7 @@ class ShownLog:
         self.cache = EntryCache(CacheBudget(1 << 20))
         self.log = ReadableLog(
             self.core, self.progress, self.cache, LedgerList(self.core.ownership, self.page),
-            cast("StorageLinks", self), self.ledger, self.record,
+            cast("StorageClient", self), self.ledger, self.record,
         )  # fmt: skip
         self.ownership_proofs = Current(self)
         self.page_reads: list[LedgerId] = []

@@ -7,7 +7,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.storage_view import StorageView
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
@@ -59,7 +59,7 @@ async def storage_view(
         await registry.register_storage_node(node).establish()
     for cookie in cookies:
         await registry.write_cookie(cookie, version=-1)
-    found = cast("StorageLinks", links or SeenLinks())
+    found = cast("StorageClient", links or SeenLinks())
     view = StorageView(session, registry, found, cast("TopicRegistry", SeeingTopics(seen)), quorums=(3, 2))
     await view.first()
     return view

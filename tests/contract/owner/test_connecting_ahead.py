@@ -9,7 +9,7 @@ import pytest
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from tests.cluster.until import until
 
 A = Incarnation("a" * 32)
@@ -50,7 +50,7 @@ async def doorman() -> AsyncIterator[Doorman]:
 async def test_owner_connects_to_a_storage_node_when_it_registers() -> None:
     """Two connections: one for adds, one for calls and reads."""
     async with doorman() as storage_node:
-        links = StorageLinks(lambda *_: None, lambda *_: None)
+        links = StorageClient(lambda *_: None, lambda *_: None)
         links.update_addresses({A: f"127.0.0.1:{storage_node.port}"}, ahead=True)
         try:
             await until(lambda: len(storage_node.guests) >= 2, DEADLINE_S)

@@ -25,7 +25,7 @@ from oncelog.metadata_store.records.registry import LiveMetadata, LiveStorageNod
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
@@ -81,7 +81,7 @@ def owner_parts(session: MemorySession, links: object) -> OwnerParts:
     ids = cast("IdSource", None)  # a takeover that fails claims none
     metrics = OwnerMetrics(Telemetry("topic_owner", "owner-1"))
     return OwnerParts(
-        TopicStore(session), CursorStore(session), LedgerStore(session), cast("StorageLinks", links), LedgerRoutes(),
+        TopicStore(session), CursorStore(session), LedgerStore(session), cast("StorageClient", links), LedgerRoutes(),
         ids, ids, PolicyStore(session), metrics, StoreClock(session, paths.CLUSTER_POLICIES),
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ async def test_zookeeper_outage_between_two_reads_does_not_end_the_owner() -> No
     topics, although each of them could have gone on."""
     registry = LateRegistry(failures=2)
     topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
-    links = StorageLinks(lambda *_: None, lambda *_: None)
+    links = StorageClient(lambda *_: None, lambda *_: None)
     session = MemorySession(MemoryTree())
     view = StorageView(session, cast("Registry", registry), links, topics, quorums=(1, 1))
     following = asyncio.create_task(view.follow())

@@ -25,7 +25,7 @@ from oncelog.core.ledger.recovery import (
 from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordRead, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.runtime.backoff import Backoff
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class LedgerRecords(Protocol):
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WrittenLedger: ...
 
 
-async def recover_ledger(ledger_id: LedgerId, records: LedgerRecords, links: StorageLinks) -> LedgerMetadata:
+async def recover_ledger(ledger_id: LedgerId, records: LedgerRecords, links: StorageClient) -> LedgerMetadata:
     """Fence, recover and close the ledger, however long its members are away; returns its CLOSED record.
 
     Raises UnreadableEntry when nothing can be decided: the ledger stays as it is, and a later try may succeed.
@@ -85,7 +85,7 @@ async def recover_ledger(ledger_id: LedgerId, records: LedgerRecords, links: Sto
 
 
 async def _perform(
-    effect: RecoveryEffect, records: LedgerRecords, links: StorageLinks, events: "asyncio.Queue[RecoveryEvent]"
+    effect: RecoveryEffect, records: LedgerRecords, links: StorageClient, events: "asyncio.Queue[RecoveryEvent]"
 ) -> None:
     match effect:
         case ReadRecord(key):

@@ -26,7 +26,7 @@ from oncelog.log_storage.serve.service import StorageService
 from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN
-from oncelog.storage_client.storage_links import UNANSWERED_BYTES_MAX, StorageLinks
+from oncelog.storage_client.client import UNANSWERED_BYTES_MAX, StorageClient
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.node.small_log import CLUSTER
 
@@ -102,9 +102,9 @@ class Heard:
 @asynccontextmanager
 async def linked(
     addresses: dict[Incarnation, str], *, unanswered_bytes_max: int = UNANSWERED_BYTES_MAX
-) -> AsyncIterator[tuple[StorageLinks, Heard]]:
+) -> AsyncIterator[tuple[StorageClient, Heard]]:
     heard = Heard()
-    links = StorageLinks(heard.answered, heard.lose, unanswered_bytes_max=unanswered_bytes_max)
+    links = StorageClient(heard.answered, heard.lose, unanswered_bytes_max=unanswered_bytes_max)
     links.update_addresses(addresses)
     try:
         yield links, heard

@@ -24,8 +24,8 @@ from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.rpc.read_watch import HEDGE_AFTER_S_MAX, HEDGES_MAX, ReadWatch
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, REVIEW_LEDGER, ReadFrame, ReadRequest
+from oncelog.storage_client.client import StorageClient
 from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, ReadRecord, read_entries, read_entry
-from oncelog.storage_client.storage_links import StorageLinks
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import (
@@ -93,7 +93,7 @@ class Member:
 
 
 @asynccontextmanager
-async def three(a: Member, b: Member, c: Member) -> AsyncIterator[StorageLinks]:
+async def three(a: Member, b: Member, c: Member) -> AsyncIterator[StorageClient]:
     async with AsyncExitStack() as stack:
         addresses: dict[Incarnation, str] = {}
         for name, member in ((A, a), (B, b), (C, c)):
@@ -103,7 +103,7 @@ async def three(a: Member, b: Member, c: Member) -> AsyncIterator[StorageLinks]:
 
 
 async def read_all(
-    links: StorageLinks,
+    links: StorageClient,
     metadata: LedgerMetadata = METADATA,
     *,
     last: int = 19,
@@ -117,7 +117,7 @@ async def read_all(
 
 async def read_into(
     found: dict[EntryId, Buffer],
-    links: StorageLinks,
+    links: StorageClient,
     metadata: LedgerMetadata,
     *,
     last: int = 19,

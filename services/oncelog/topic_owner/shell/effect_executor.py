@@ -64,8 +64,8 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.runtime.tasks import start
+from oncelog.storage_client.client import StorageClient
 from oncelog.storage_client.reader import missing_entries, read_entries
-from oncelog.storage_client.storage_links import StorageLinks
 from oncelog.topic_owner.shell.id_source import IdSource
 from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.shell.metadata_calls import MetadataCalls
@@ -92,7 +92,7 @@ class OwnerParts:
     topics: TopicStore
     cursors: CursorStore
     ledgers: LedgerStore
-    links: StorageLinks
+    links: StorageClient
     routes: LedgerRoutes
     ledger_ids: IdSource
     producer_ids: IdSource

@@ -15,8 +15,8 @@ from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.topic import Topic
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
+from oncelog.storage_client.client import StorageClient
 from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, find_entry, read_entry, side_of_index
-from oncelog.storage_client.storage_links import StorageLinks
 from oncelog.topic_owner.shell.entry_cache import EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList
 from oncelog.topic_owner.shell.progress import TopicProgress
@@ -45,7 +45,7 @@ class ReadableLog:
     progress: TopicProgress
     cache: EntryCache
     ledgers: LedgerList
-    links: StorageLinks
+    links: StorageClient
     ledger: Callable[[LedgerId], Awaitable[LedgerMetadata]]
     record: Callable[[LedgerId], Awaitable[LedgerMetadata | None]]
 

@@ -27,7 +27,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Topic, open_ledger
 from oncelog.core.topic_events.events import HigherEpochReported, TopicEvent
 from oncelog.metadata_store.records.topic_store import TopicStore
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.progress import TopicProgress
 
 #: A live member responds within milliseconds. After this time the topic record is read.
@@ -47,7 +47,7 @@ class OwnershipProofs:
         progress: TopicProgress,
         *,
         topics: TopicStore,
-        links: StorageLinks,
+        links: StorageClient,
         post: Callable[[TopicEvent], None],
     ) -> None:
         self._core = core
@@ -147,7 +147,7 @@ class OwnershipProofs:
         return verdict
 
 
-async def states_of(links: StorageLinks, member: Incarnation, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceState]:
+async def states_of(links: StorageClient, member: Incarnation, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceState]:
     """The fence states; empty if the member does not respond."""
     try:
         return await links.fence_states(member, ledger_ids, timeout_ms=FENCES_TIMEOUT_MS)

@@ -19,7 +19,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import open_ledger
 from oncelog.core.topic_events.events import HigherEpochReported
 from oncelog.rpc.storage_codec import FENCE_STATES_MAX
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.ownership_proofs import states_of
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
@@ -42,7 +42,7 @@ class _Waiting:
 class OwnershipWatch:
     """Checks the topics of one owner that have consumers, or readers that wait at the end of the log."""
 
-    def __init__(self, topics: TopicRegistry, links: StorageLinks, *, doubt_after_ms: int) -> None:
+    def __init__(self, topics: TopicRegistry, links: StorageClient, *, doubt_after_ms: int) -> None:
         self._topics = topics
         self._links = links
         self._doubt_after_ms = doubt_after_ms

@@ -13,7 +13,7 @@ from collections import Counter
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Incarnation
 from oncelog.rpc.reader_codec import OfferedMember, OfferEnd, StorageOffer
-from oncelog.storage_client.storage_links import StorageLinks
+from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.log_view import ReadableRange
 from oncelog.wire.storage_pb2 import ReadTicketRequest
 
@@ -37,7 +37,7 @@ class OfferCounts:
         self.ended: Counter[str] = Counter({**{end.name.lower(): 0 for end in OfferEnd}, "disconnected": 0})
 
 
-async def storage_offer(links: StorageLinks, entries: ReadableRange, role: str) -> StorageOffer | None:
+async def storage_offer(links: StorageClient, entries: ReadableRange, role: str) -> StorageOffer | None:
     """role: of the reader; empty without authentication."""
     metadata = entries.metadata
 

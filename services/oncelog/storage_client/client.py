@@ -1,10 +1,10 @@
-"""The connections of this process to storage nodes: one stream of adds per node, and recoveries, calls and reads.
+"""The client of storage nodes: one stream of adds for each node, and recoveries, calls and reads.
 
-    links = StorageLinks(on_answer, on_lost)
-    links.update_addresses({incarnation: "host:port"})   # after each change of the live nodes
-    links.reachability.unreachable                       # live nodes whose stream broke
-    links.send(send_adds)                                # never blocks; on_answer gets answers, on_lost failures
-    fenced = await links.fence(member, ledger_id)
+    storage = StorageClient(on_answer, on_lost)
+    storage.update_addresses({incarnation: "host:port"})   # after each change of the live nodes
+    storage.reachability.unreachable                       # live nodes whose stream broke
+    storage.send(send_adds)                                # never blocks; on_answer gets answers, on_lost failures
+    fenced = await storage.fence(member, ledger_id)
 
 Rules
 - Calls, recoveries and reads go also to members that are no longer live, at their last address.
@@ -37,7 +37,7 @@ LOST_LEDGERS_MAX = 4096
 OnLost = Callable[[Incarnation, list[LedgerId]], None]
 
 
-class StorageLinks(NodeCalls):
+class StorageClient(NodeCalls):
     """All connections of one process. Created and used inside one event loop."""
 
     def __init__(
@@ -157,7 +157,7 @@ class StorageLinks(NodeCalls):
         for recovery in self._recoveries.values():
             await recovery.close()
         for _, stream in list(self._streams.values()):
-            stream.end(ServiceUnavailable("this process closes its links"))
+            stream.end(ServiceUnavailable("this process closes its connections"))
         if self._closing:
             await asyncio.wait(self._closing)
         await super().close()
