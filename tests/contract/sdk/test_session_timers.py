@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from oncelog.client.network.session_timers import SessionTimers
+from oncelog.client.network.session_driver import SessionTimers
 from oncelog.core.sdk.owner_attempts import SessionTimerFired, StartSessionTimer, TimerKey, TimerKind
 
 pytestmark = pytest.mark.asyncio

@@ -93,14 +93,14 @@ class Acknowledgements:
             self._send_below(seek_epoch, generation, group)
 
     def _send_below(self, seek_epoch: SeekEpoch, generation: Generation, group: _Cumulative) -> None:
-        def told(result: Settled) -> None:
+        def on_result(result: Settled) -> None:
             self._cumulative_in_flight -= 1
             settle(group.futures, [result])
             if not self._cumulative_in_flight:
                 self._send_cumulative()
 
         self._cumulative_in_flight += 1
-        self._driver.ack(seek_epoch, told, below=group.below, generation=generation)
+        self._driver.ack(seek_epoch, on_result, below=group.below, generation=generation)
 
     def flush(self) -> None:
         """Send before a request that must not overtake them: all cumulative ones, and others as far as `send` does."""
@@ -131,7 +131,7 @@ class Acknowledgements:
         parts = [ranges[at : at + _RANGES_MAX] for at in range(0, len(ranges), _RANGES_MAX)]
         results: list[Settled] = []
 
-        def told(result: Settled) -> None:
+        def on_result(result: Settled) -> None:
             results.append(result)
             self._in_flight -= 1
             if len(results) == len(parts):
@@ -140,7 +140,7 @@ class Acknowledgements:
 
         self._in_flight += len(parts)
         for part in parts:
-            self._driver.ack(seek_epoch, told, ranges=part)
+            self._driver.ack(seek_epoch, on_result, ranges=part)
 
 
 def settle(futures: list[AckFuture], results: list[Settled]) -> None:

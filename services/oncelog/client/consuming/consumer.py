@@ -40,7 +40,7 @@ from oncelog.core.sdk.partition_results import error_of_partitions
 MESSAGES_MAX = 1_000_000
 #: A negative acknowledgement may delay its message by up to a year.
 DELAY_S_MAX = 365 * 86_400
-#: How long a closing consumer waits until it has told the owner.
+#: How long a closing consumer waits until it has informed the owner.
 _FAREWELL_S = 1.0
 
 
@@ -331,10 +331,10 @@ class AsyncConsumer:
             futures: list[tuple[TopicName, AckFuture]] = []
             for group, ranges in zip(groups, parts, strict=True):
                 if ranges is not None:
-                    told, future = promise()
+                    on_result, future = promise()
                     futures.append((group.runs.driver.topic, future))
                     of_part = counts_between(counts.get(group, {}), ranges[0].first, ranges[-1].last)
-                    group.runs.driver.nack(group.seek_epoch, ranges, of_part, delay_ms, told)
+                    group.runs.driver.nack(group.seek_epoch, ranges, of_part, delay_ms, on_result)
             await joined(futures)
 
     # --- the subscription ---------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         #: the answer to the latest MessagesWanted
         self._handed: tuple[MessageRun, ...] = ()
         self._last_request = 0
-        #: {request: told the result of an acknowledgement, negative or not}
+        #: {request: called with the result of an acknowledgement, negative or not}
         self._acks: dict[int, Callable[[Settled], None]] = {}
         self._seeks: dict[int, asyncio.Future[SeekEpoch]] = {}
         #: ends when the consumer is over
@@ -124,14 +124,14 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
     def ack(
         self,
         seek_epoch: SeekEpoch,
-        told: Callable[[Settled], None],
+        on_result: Callable[[Settled], None],
         *,
         ranges: tuple[IndexRange, ...] = (),
         below: int | None = None,
         generation: Generation = Generation(0),
     ) -> None:
-        """told: called once, with the result."""
-        request = self._next_request(told)
+        """on_result: called once, with the result."""
+        request = self._next_request(on_result)
         self.feed(AckWanted(request, seek_epoch, ranges, below, generation))
 
     def nack(
@@ -140,14 +140,14 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         ranges: tuple[IndexRange, ...],
         delivery_counts: dict[int, int],
         delay_ms: int | None,
-        told: Callable[[Settled], None],
+        on_result: Callable[[Settled], None],
     ) -> None:
         """delivery_counts: {index: which delivery is meant}, of those above 1."""
-        self.feed(NackWanted(self._next_request(told), seek_epoch, ranges, delay_ms, delivery_counts))
+        self.feed(NackWanted(self._next_request(on_result), seek_epoch, ranges, delay_ms, delivery_counts))
 
-    def _next_request(self, told: Callable[[Settled], None]) -> int:
+    def _next_request(self, on_result: Callable[[Settled], None]) -> int:
         self._last_request += 1
-        self._acks[self._last_request] = told
+        self._acks[self._last_request] = on_result
         return self._last_request
 
     async def seek(self, index: int) -> SeekEpoch:
@@ -205,8 +205,8 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
                     if not self.names.missing:
                         self._arrived()
                 case AckSettled(request, error, durable, complete):
-                    if (told := self._acks.pop(request, None)) is not None:
-                        told(error if error is not None else AckResult(durable, complete))
+                    if (on_result := self._acks.pop(request, None)) is not None:
+                        on_result(error if error is not None else AckResult(durable, complete))
                 case SeekSettled(request, result):
                     self._settle_seek(request, result)
                 case SkipUnreadable():

@@ -14,7 +14,7 @@ from oncelog.client.network.network import Network
 from oncelog.core.errors import InvalidBatch, OncelogError
 from oncelog.core.formats.batch import Buffer, peek_batch
 from oncelog.core.formats.entry import body_of
-from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId
+from oncelog.core.ids import NOT_DEDUPLICATED, ProducerId
 from oncelog.core.names import TopicName
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
 from oncelog.wire.owner_pb2 import ProducerNamesRequest
@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 #: How long messages wait for the names of their producers.
 PATIENCE_S = 10.0
-_CALL_TIMEOUT_MS = 5_000
 #: Ids of one request; an owner takes more.
 _IDS_MAX = 16_384
 
@@ -116,13 +115,10 @@ class ProducerNames:
             self._asking = False
 
     async def _ask(self, ids: list[ProducerId], *, again: bool) -> dict[ProducerId, str]:
-        network = self._network
-        route = await network.route(self._topic, fresh=again, create=False)
-        seen = network.epochs.highest(route.topic_id)
+        route = await self._network.route(self._topic, fresh=again, create=False)
+        seen = self._network.epochs.highest(route.topic_id)
         request = ProducerNamesRequest(
             topic=str(self._topic), topic_id=route.topic_id, producer_ids=ids, owner_epoch_seen=seen
         )
-        async with network.channel(route) as channel:
-            answer = await channel.call(PRODUCER_NAMES, request, timeout_ms=_CALL_TIMEOUT_MS)
-        network.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
+        answer = await self._network.ask_owner(route, PRODUCER_NAMES, request)
         return {ProducerId(each.producer_id): each.name for each in answer.names}

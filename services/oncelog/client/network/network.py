@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from oncelog.client.network.addresses import Routing
 from oncelog.client.network.consume_stream import ConsumeStream
@@ -15,13 +15,24 @@ from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
+from oncelog.rpc.methods import UnaryMethod
 from oncelog.runtime.credentials import Credentials
 from oncelog.runtime.tasks import BackgroundTasks
 
 #: As in Pulsar (autoUpdatePartitionsInterval).
 PARTITIONS_PAUSE_S = 60.0
+#: Of one call of a topic's owner, which the caller repeats.
+OWNER_CALL_TIMEOUT_MS = 5_000
 
 
+class OwnerAnswer(Protocol):
+    """An owner's answer says as which owner it was given."""
+
+    owner_epoch: int
+
+
+RequestT = TypeVar("RequestT")
+OwnerAnswerT = TypeVar("OwnerAnswerT", bound=OwnerAnswer)
 StreamT = TypeVar("StreamT", PublishStream, ConsumeStream)
 
 
@@ -78,6 +89,15 @@ class Network:
     def channel(self, route: Route) -> Channel:
         """A new channel to the route's address; the caller closes it."""
         return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)
+
+    async def ask_owner(
+        self, route: Route, method: UnaryMethod[RequestT, Any, Any, OwnerAnswerT], request: RequestT
+    ) -> OwnerAnswerT:
+        """One call of the route's owner. Raises its error, and NotOwner when a newer owner was seen."""
+        async with self.channel(route) as channel:
+            answer = await channel.call(method, request, timeout_ms=OWNER_CALL_TIMEOUT_MS)
+        self.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
+        return answer
 
     def publish_stream(self, route: Route) -> PublishStream:
         """The open publish stream to an owner; it is opened when there is none."""

@@ -1,6 +1,8 @@
 """The shell of one session, of a producer or a consumer: it performs the core's effects and feeds their completions
 back as events. What the two have in common; `producer_driver` and `consumer_driver` perform the other effects."""
 
+import asyncio
+import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -8,18 +10,63 @@ from typing import Generic, Protocol, TypeVar
 
 from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
-from oncelog.client.network.session_timers import SessionTimers
 from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
-from oncelog.core.sdk.owner_attempts import AttemptEvent, EpochSeen, LookUp, LookUpFailed, OwnerAttempts, OwnerFound
+from oncelog.core.sdk.owner_attempts import (
+    AttemptEvent,
+    EpochSeen,
+    LookUp,
+    LookUpFailed,
+    OwnerAttempts,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    TimerKey,
+)
 
 EventT = TypeVar("EventT")
 EventT_contra = TypeVar("EventT_contra", contravariant=True)
 EffectT = TypeVar("EffectT")
 StreamT = TypeVar("StreamT")
+
+
+class SessionTimers:
+    """The timers of one session. They end with it: one of 30 seconds would keep a closed producer in memory for so
+    long, and a program that opens a thousand producers a second would keep 30,000 of them.
+
+    fired: called when a time is up.
+    """
+
+    def __init__(self, fired: Callable[[SessionTimerFired], None]) -> None:
+        self._fired = fired
+        self._running: dict[TimerKey, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, effect: StartSessionTimer) -> None:
+        share = random.uniform(0.5, 1.0) if effect.jitter else 1.0
+        loop = asyncio.get_running_loop()
+        self._running[effect.key] = loop.call_later(effect.after_ms * share / 1000, self._fire, effect.key)
+
+    def _fire(self, key: TimerKey) -> None:
+        self._running.pop(key, None)
+        self._fired(SessionTimerFired(key))
+
+    def cancel(self, key: TimerKey) -> None:
+        """What this timer is for has happened."""
+        timer = self._running.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def cancel_all(self) -> None:
+        """The session is over."""
+        for timer in self._running.values():
+            timer.cancel()
+        self._running.clear()
 
 
 class SessionCore(Protocol[EventT_contra, EffectT]):

@@ -3,11 +3,11 @@
 from datetime import datetime
 
 from oncelog.client.network.backoff import persist
+from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
 from oncelog.client.values.arguments import check_type
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
-from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
 from oncelog.rpc.reader_codec import (
     FIND_INDEX,
@@ -20,8 +20,6 @@ from oncelog.rpc.reader_codec import (
     start_to_wire,
 )
 from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
-
-_CALL_TIMEOUT_MS = 5_000
 
 Place = MessageId | datetime | Index
 
@@ -40,6 +38,13 @@ def check_of_all_partitions(start: Place, topic: str, partitions: int) -> None:
         f" or the topic {topic}-partition-N"
     )
     raise InvalidArgument(message, field="start")
+
+
+def check_topic_of(start: Place, topic: TopicName, route: Route) -> None:
+    """Raises InvalidArgument for a message id of another topic, also of an earlier one of the same name (hazard 3)."""
+    expected = (route.topic_id, NO_PARTITION if topic.partition is None else topic.partition)
+    if isinstance(start, MessageId) and start.topic_id and (start.topic_id, start.partition) != expected:
+        raise InvalidArgument(f"start: message id {start} belongs to another topic than {topic}", field="start")
 
 
 def start_at(start: Place, *, inclusive: bool) -> StartAt:
@@ -70,26 +75,12 @@ async def find_index(
     with the last retriable reason.
     """
     at = start_at(start, inclusive=inclusive)
-    partition = NO_PARTITION if topic.partition is None else topic.partition
 
     async def ask(again: bool) -> FindIndexAnswer:
         route = await network.route(topic, fresh=again, create=create)
-        if (
-            isinstance(start, MessageId)
-            and start.topic_id
-            and (start.topic_id, start.partition)
-            != (
-                route.topic_id,
-                partition,
-            )
-        ):
-            message = f"start: message id {start} belongs to another topic than {topic}"
-            raise InvalidArgument(message, field="start")
+        check_topic_of(start, topic, route)
         seen = network.epochs.highest(route.topic_id)
         request = FindIndexRequest(start=start_to_wire(ReaderStart(str(topic), route.topic_id, at, seen)))
-        async with network.channel(route) as channel:
-            found = await channel.call(FIND_INDEX, request, timeout_ms=_CALL_TIMEOUT_MS)
-        network.epochs.believe(route.topic_id, OwnerEpoch(found.owner_epoch))
-        return found
+        return await network.ask_owner(route, FIND_INDEX, request)
 
     return await persist(ask, timeout_ms=timeout_ms, what=f"the place of {start} in {topic}")

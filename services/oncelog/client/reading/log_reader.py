@@ -1,23 +1,19 @@
 """Reads one log: a topic without partitions, or one partition of a topic. It survives changes of the topic owner."""
 
-from datetime import datetime
-
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
+from oncelog.client.network.start_position import Place, check_topic_of, start_at
 from oncelog.client.reading.read_stream import ReadStream
 from oncelog.client.values.corruption import Corruption, OnCorrupt
 from oncelog.client.values.messages import MessageBatch
-from oncelog.core.errors import InvalidArgument, ReaderClosed
-from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
-from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
+from oncelog.core.errors import ReaderClosed
+from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, MessageId
+from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.names import TopicName
 from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
+from oncelog.rpc.reader_codec import StartAt
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
-_CALL_TIMEOUT_MS = 5_000
-#: Where reading begins.
-LogStart = MessageId | datetime | Index
 #: ledger id, entry id, batch index
 _Position = tuple[int, int, int]
 
@@ -34,9 +30,7 @@ async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int
         route = await network.route(topic, fresh=again, create=False)
         seen = network.epochs.highest(route.topic_id)
         request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id, owner_epoch_seen=seen)
-        async with network.channel(route) as channel:
-            answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)
-        network.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
+        answer = await network.ask_owner(route, LAST_MESSAGE, request)
         if not answer.present:
             return None
         partition = NO_PARTITION if topic.partition is None else topic.partition
@@ -71,7 +65,7 @@ class LogReader:
         """Whether the reader was closed or has failed."""
         return self._stream is not None and self._stream.failure is not None
 
-    async def open(self, start: LogStart, *, inclusive: bool) -> None:
+    async def open(self, start: Place, *, inclusive: bool) -> None:
         """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later.
 
         An open reader goes on where it was if this fails.
@@ -83,34 +77,25 @@ class LogReader:
         self._stream = ReadStream(self._topic, at, self._network, corruption=self.corruption)
         self._ahead, self._after = None, after
 
-    async def _place(self, start: LogStart, *, inclusive: bool) -> tuple[StartAt, _Position | None]:
+    async def _place(self, start: Place, *, inclusive: bool) -> tuple[StartAt, _Position | None]:
         """Where the owner begins, and what precedes it; None: unknown."""
-        if isinstance(start, datetime):
-            return StartTime(max(0, int(start.timestamp() * 1000))), None
-        if isinstance(start, Index):
-            return StartIndex(start.number), None
         if start == LATEST:
             last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
             start = EARLIEST if last is None else last
-        after = (start.ledger_id, start.entry_id, start.batch_index - inclusive)
-        if start == EARLIEST:
-            return StartEdge.EARLIEST, after
-        return StartMessage(start.position, start.batch_index, inclusive), after
+        at = start_at(start, inclusive=inclusive)
+        if not isinstance(start, MessageId):
+            return at, None
+        return at, (start.ledger_id, start.entry_id, start.batch_index - inclusive)
 
-    async def check_topic(self, start: LogStart) -> None:
+    async def check_topic(self, start: Place) -> None:
         """Check that the topic exists, and that a message id is of this topic and not of a deleted one (hazard 3)."""
-        partition = NO_PARTITION if self._topic.partition is None else self._topic.partition
         topic_given = isinstance(start, MessageId) and bool(start.topic_id)
         route = await persist(
             lambda again: self._network.route(self._topic, fresh=again or topic_given),
             timeout_ms=self._timeout_ms,
             what=f"the owner of {self._topic}",
         )
-        expected = (route.topic_id, partition)
-        if isinstance(start, MessageId) and start.topic_id and (start.topic_id, start.partition) != expected:
-            raise InvalidArgument(
-                f"start: message id {start} belongs to another topic than {self._topic}", field="start"
-            )
+        check_topic_of(start, self._topic, route)
 
     def take(self) -> MessageBatch | None:
         """The next batch; None when none was received. Raises CorruptEntry, unless such entries are skipped."""

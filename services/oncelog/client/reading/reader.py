@@ -15,7 +15,8 @@ from typing import Self
 from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
 from oncelog.client.network.partition_watch import PartitionWatch
-from oncelog.client.reading.log_reader import LogReader, LogStart
+from oncelog.client.network.start_position import Place
+from oncelog.client.reading.log_reader import LogReader
 from oncelog.client.reading.stream_state import Gaps
 from oncelog.client.values.arguments import check_seconds
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
@@ -25,7 +26,7 @@ from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.names import TopicName
 
 #: Where reading begins. A list: one message id for each partition that was read; others begin at their first message.
-ReadStart = LogStart | Sequence[MessageId]
+ReadStart = Place | Sequence[MessageId]
 #: Partitions that are opened at the same time.
 OPENINGS_MAX = 64
 
@@ -119,7 +120,7 @@ class AsyncReader:
         self._parts += parts
         self._grown.set()
 
-    def _starts(self, start: ReadStart) -> list[LogStart]:
+    def _starts(self, start: ReadStart) -> list[Place]:
         """The start of each partition. Raises InvalidArgument."""
         count = len(self._parts)
         if self._watch is None:
@@ -131,7 +132,7 @@ class AsyncReader:
         if isinstance(start, MessageId | Index):
             message = f"start: a message id or an index is a place of one partition, and {self.topic} has {count}"
             raise InvalidArgument(f"{message}: give a list of message ids, or a time", field="start")
-        starts: list[LogStart] = [EARLIEST] * count
+        starts: list[Place] = [EARLIEST] * count
         for each in start:
             if not 0 <= each.partition < count:
                 message = f"start: message id {each} is of no partition of {self.topic}, which has {count}"
