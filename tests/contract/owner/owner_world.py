@@ -33,7 +33,7 @@ from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStor
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import Versioned
+from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 from oncelog.rpc import consumer_codec, owner_codec, reader_codec, subscription_codec
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
@@ -108,8 +108,8 @@ class StoredNode(Node):
     async def may_erase(self) -> bool:
         return await self._lookup.may_erase()
 
-    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
-        return await self._lookup.touch(metadata, version=version)
+    async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
+        return await self._lookup.write(metadata, version=version)
 
 
 class OwnerWorld:

@@ -23,7 +23,7 @@ from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from oncelog.log_storage.serve.node_runner import NodeRunner
 from oncelog.log_storage.serve.service import StorageService
-from oncelog.metadata_store.session.store_session import Versioned
+from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN
 from oncelog.storage_client.client import UNANSWERED_BYTES_MAX, StorageClient
@@ -188,9 +188,9 @@ class Node:
     async def may_erase(self) -> bool:
         return True
 
-    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
+    async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         unchanged = self.records.get(metadata.ledger_id) == metadata and version == 1
-        return WriteStatus.OK if unchanged else WriteStatus.CONFLICT
+        return WriteResult(WriteStatus.OK if unchanged else WriteStatus.CONFLICT)
 
 
 async def _describe(_request: pb.DescribeRequest) -> pb.DescribeAnswer:

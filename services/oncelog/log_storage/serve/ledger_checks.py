@@ -22,10 +22,9 @@ from oncelog.core.node.review import (
     VerifyLedger,
 )
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.directory.segment_reader import Verified
-from oncelog.metadata_store.session.answers import until_answered
-from oncelog.metadata_store.session.store_session import Versioned
+from oncelog.metadata_store.session.answers import sent_once, until_answered
+from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
@@ -47,8 +46,8 @@ class LedgerRecords(Protocol):
     async def may_erase(self) -> bool:
         """Whether every registered process is of a version that has erasing (hazard 80)."""
 
-    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
-        """Write the record back unchanged, by one compare-and-set. Raises nothing."""
+    async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
+        """One compare-and-set."""
 
 
 class Verify(Protocol):
@@ -118,5 +117,5 @@ class LedgerChecks:
         self._handle(LedgerVerified(ledger_id, effect.check, tuple(missing), tuple(unreadable)))
 
     async def _touch(self, effect: TouchRecord) -> None:
-        status = await self._records.touch(effect.metadata, version=effect.version)
-        self._handle(RecordTouched(effect.ledger_id, effect.check, status))
+        written = await sent_once(self._records.write(effect.metadata, version=effect.version))
+        self._handle(RecordTouched(effect.ledger_id, effect.check, written.status))

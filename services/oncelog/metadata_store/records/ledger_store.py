@@ -110,9 +110,9 @@ class LedgerLookup:
         """Whether every registered process is of a version that has erasing (hazard 80). Raises StoreUnavailable."""
         return await self._registry.lowest_version() >= REPAIR_VERSION
 
-    async def touch(self, metadata: LedgerMetadata, *, version: int) -> WriteStatus:
-        """Write the record back unchanged, by one compare-and-set."""
-        return (await self._ledgers.write(metadata, version=version)).status
+    async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
+        """One compare-and-set. Raises StoreUnavailable."""
+        return await self._ledgers.write(metadata, version=version)
 
     async def ledger_counter(self) -> LedgerId:
         """The next id of a ledger: every ledger that exists has a lower one. Raises StoreUnavailable, CorruptEntry."""
