@@ -1,7 +1,7 @@
 """Reads entries of one ledger from any of its members that has them, and waits for the members.
 
-    async for page in read_entries(links, metadata, first, last, record=record):   # [(entry id, bytes)], ascending
-    data = await read_entry(links, metadata, entry_id, record=record)
+    async for page in read_entries(nodes, metadata, first, last, record=record):   # [(entry id, bytes)], ascending
+    data = await read_entry(nodes, metadata, entry_id, record=record)
 
 What the answers of the members prove is decided by `core.ledger.ledger_reading`. When a member is slower than usual, a
 second one is asked for the same entries, and the first answer counts. `read_watch` limits these second reads. How long
@@ -40,7 +40,7 @@ ReadRecord = Callable[[LedgerId], Awaitable[LedgerMetadata | None]]
 
 
 async def read_entries(
-    links: NodeCalls,
+    nodes: NodeCalls,
     metadata: LedgerMetadata,
     first: EntryId,
     last: EntryId,
@@ -59,7 +59,7 @@ async def read_entries(
     LogHole if the record is gone.
     """
     reading = LedgerReading(metadata, first, last, checksum=crc32c, headers_only=headers_only)
-    reader = _PatientReader(links, reading, record, timeout_ms, call_bytes_max)
+    reader = _PatientReader(nodes, reading, record, timeout_ms, call_bytes_max)
     async with aclosing(reader.pages()) as pages:
         async for page in pages:
             yield [(header.entry_id, data) for header, data in page]
@@ -67,7 +67,7 @@ async def read_entries(
 
 
 async def read_entry(
-    links: NodeCalls,
+    nodes: NodeCalls,
     metadata: LedgerMetadata,
     entry_id: EntryId,
     *,
@@ -78,7 +78,7 @@ async def read_entry(
     """One entry. Raises the errors of `read_entries`."""
     found: list[tuple[EntryId, Buffer]] = []
     pages = read_entries(
-        links, metadata, entry_id, entry_id, headers_only=headers_only, timeout_ms=timeout_ms, record=record
+        nodes, metadata, entry_id, entry_id, headers_only=headers_only, timeout_ms=timeout_ms, record=record
     )
     async for page in pages:
         found += page
@@ -128,7 +128,7 @@ class NodeReader(EntryReader):
 
     def __init__(
         self,
-        links: NodeCalls,
+        nodes: NodeCalls,
         reading: EntryReading,
         *,
         silence_ms: int,
@@ -137,12 +137,12 @@ class NodeReader(EntryReader):
     ) -> None:
         """call_bytes_max: limit of one call."""
         super().__init__(reading, silence_ms=silence_ms, watch=watch)
-        self._links = links
+        self._nodes = nodes
         self.call_bytes_max = call_bytes_max
 
     async def ask(self, member: Incarnation) -> Frames | None:
         request = self.request(member, bytes_max=self.call_bytes_max)
-        return self._links.read(member, request, timeout_ms=READ_TIMEOUT_MS)
+        return self._nodes.read(member, request, timeout_ms=READ_TIMEOUT_MS)
 
 
 class _PatientReader(NodeReader):
@@ -152,14 +152,14 @@ class _PatientReader(NodeReader):
 
     def __init__(
         self,
-        links: NodeCalls,
+        nodes: NodeCalls,
         reading: LedgerReading,
         record: ReadRecord | None,
         timeout_ms: int,
         call_bytes_max: int,
     ) -> None:
-        watch = links.watch
-        super().__init__(links, reading, silence_ms=SILENCE_MS_MIN, call_bytes_max=call_bytes_max, watch=watch)
+        watch = nodes.watch
+        super().__init__(nodes, reading, silence_ms=SILENCE_MS_MIN, call_bytes_max=call_bytes_max, watch=watch)
         self._watch = watch
         self._record = record
         self._timeout_s = timeout_ms / 1000

@@ -128,6 +128,13 @@ async def test_refused_ticket_leads_to_the_owner(
     assert not any(member.entries_sent for member in members.members)
 
 
+async def test_offer_without_members_leads_to_the_owner(client: oncelog.AsyncClient, members: FakeMembers) -> None:
+    """An owner of another version may send one."""
+    members.addresses = []
+    await everything(client, members, await filled(client))
+    assert [more for _, more in members.resumed] == [False]
+
+
 async def test_expiring_tickets_are_not_used(client: oncelog.AsyncClient, members: FakeMembers) -> None:
     """The reader asks the owner again in time."""
     members.lifetime_ms = 0

@@ -81,7 +81,7 @@ class EntryReading:
         self._topic_id = topic_id
         self._again = again
         #: asked first: the member that sent the last entries
-        self.preferred = members[0]
+        self.preferred = next(iter(members), None)
 
     @property
     def finished(self) -> bool:
