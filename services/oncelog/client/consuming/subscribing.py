@@ -1,13 +1,13 @@
 """The arguments of `subscribe`: checked, and made into what the consumer's core and the topic owner need."""
 
-import asyncio
 import secrets
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
+from oncelog.client.network.partition_watch import for_each_partition
 from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.values.arguments import check_type, choice, integer, milliseconds
 from oncelog.core.acks.changes import SubscriptionType
@@ -23,7 +23,6 @@ ACK_TIMEOUT_S_MAX = 86_400
 _PRIORITY_MAX = 2**31 - 1
 #: Partitions that are asked at once.
 _CALLS_MAX = 16
-ResultT = TypeVar("ResultT")
 
 _TYPES: dict[str, SubscriptionType] = {
     "exclusive": SubscriptionType.EXCLUSIVE,
@@ -115,13 +114,10 @@ async def first_indexes(
         return [await _first_index(network, topic, start, inclusive, timeout_ms)]
     if partitions > 1:
         check_of_all_partitions(start, str(topic), partitions)
-    room = asyncio.Semaphore(_CALLS_MAX)
-
-    async def of_partition(number: int) -> tuple[TopicName, int]:
-        async with room:
-            return await _first_index(network, replace(topic, partition=number), start, inclusive, timeout_ms)
-
-    return await _all_results([of_partition(number) for number in range(partitions)])
+    topics = [replace(topic, partition=number) for number in range(partitions)]
+    return await for_each_partition(
+        lambda each: _first_index(network, each, start, inclusive, timeout_ms), topics, at_once_max=_CALLS_MAX
+    )
 
 
 async def _first_index(
@@ -129,13 +125,3 @@ async def _first_index(
 ) -> tuple[TopicName, int]:
     found = await find_index(network, topic, start, inclusive=inclusive, timeout_ms=timeout_ms)
     return topic, found.begins_at
-
-
-async def _all_results(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
-    """The results, in the order of `work`. Raises the first error itself, after the others were cancelled."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]

@@ -1,9 +1,10 @@
-"""New partitions of a partitioned topic, for a producer, reader or consumer that is open while the topic grows."""
+"""The partitions of a topic: work on all of them, and new ones while a producer, reader or consumer is open."""
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.lookup import PartitionCounts
@@ -12,6 +13,29 @@ from oncelog.core.errors import OncelogError
 from oncelog.core.names import TopicName
 
 logger = logging.getLogger(__name__)
+
+#: Partitions that a producer or reader opens at the same time.
+OPENINGS_MAX = 64
+PartT = TypeVar("PartT")
+ResultT = TypeVar("ResultT")
+
+
+async def for_each_partition(
+    do: Callable[[PartT], Coroutine[Any, Any, ResultT]], parts: Iterable[PartT], *, at_once_max: int = OPENINGS_MAX
+) -> list[ResultT]:
+    """The results, in the order of `parts`. Raises the first error itself, after the others were cancelled."""
+    room = asyncio.Semaphore(at_once_max)
+
+    async def limited(part: PartT) -> ResultT:
+        async with room:
+            return await do(part)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(limited(part)) for part in parts]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 class PartitionWatch:

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
-from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.network.partition_watch import PartitionWatch, for_each_partition
 from oncelog.client.producing.message_arguments import Key, check_lengths, plain_bytes, plain_key
 from oncelog.client.producing.pending_results import without_errors
 from oncelog.client.producing.send_buffer import Properties, SendCallback
@@ -23,8 +23,6 @@ from oncelog.core.sdk.producer.routing import Routing
 from oncelog.core.sdk.producer.sequence_ids import check_sequence_ids
 
 ItemT = TypeVar("ItemT")
-#: Partitions that are opened at the same time.
-OPENINGS_MAX = 64
 
 
 class AsyncProducer:
@@ -350,7 +348,7 @@ class AsyncProducer:
         self._options = replace(self._options, settings=replace(settings, name=self.producer_name))
         self._parts += [self._new_part(number) for number in range(1, counts.now)]
         self._routing = Routing(counts.now, counts.after(growths) or counts.now)
-        await _open_all(self._parts[1:], timeout_ms)
+        await for_each_partition(lambda part: part.open(timeout_ms), self._parts[1:])
         watch.start(counts)
 
     def _new_part(self, number: int) -> Sender:
@@ -360,7 +358,7 @@ class AsyncProducer:
         """Use the partitions that the topic has got, for messages without a sequence id."""
         parts = [self._new_part(number) for number in range(len(self._parts), counts.now)]
         try:
-            await _open_all(parts, None)
+            await for_each_partition(lambda part: part.open(None), parts)
         except BaseException:
             for part in parts:
                 part.close(errors.ProducerClosed("the producer was closed"))
@@ -385,11 +383,6 @@ class AsyncProducer:
     ) -> None:
         """Close the producer; wait for pending messages unless the block was left by an exception."""
         await self.close(flush=kind is None)
-
-
-async def _open_all(parts: Sequence[Sender], timeout_ms: int | None) -> None:
-    for start in range(0, len(parts), OPENINGS_MAX):
-        await asyncio.gather(*(part.open(timeout_ms) for part in parts[start : start + OPENINGS_MAX]))
 
 
 def _of(column: Sequence[ItemT] | None, indexes: list[int]) -> list[ItemT] | None:

@@ -14,7 +14,7 @@ from typing import Self
 
 from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
-from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.network.partition_watch import PartitionWatch, for_each_partition
 from oncelog.client.network.start_position import Place
 from oncelog.client.reading.log_reader import LogReader
 from oncelog.client.reading.stream_state import Gaps
@@ -27,8 +27,6 @@ from oncelog.core.names import TopicName
 
 #: Where reading begins. A list: one message id for each partition that was read; others begin at their first message.
 ReadStart = Place | Sequence[MessageId]
-#: Partitions that are opened at the same time.
-OPENINGS_MAX = 64
 
 
 class AsyncReader:
@@ -90,9 +88,8 @@ class AsyncReader:
             await self._parts[0].check_topic(EARLIEST)
             raise InvalidArgument(f"start: {self.topic} has no partitions: give one message id", field="start")
         starts = self._starts(start)
-        for first in range(0, len(self._parts), OPENINGS_MAX):
-            some = range(first, min(first + OPENINGS_MAX, len(self._parts)))
-            await asyncio.gather(*(self._parts[n].open(starts[n], inclusive=inclusive) for n in some))
+        pairs = zip(self._parts, starts, strict=True)
+        await for_each_partition(lambda pair: pair[0].open(pair[1], inclusive=inclusive), pairs)
 
     async def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
         """Go on reading elsewhere; `start` and `inclusive` as in `create_reader`.
@@ -112,7 +109,7 @@ class AsyncReader:
         numbers = range(len(self._parts), counts.now)
         parts = [self._part_of(replace(self._topic, partition=number)) for number in numbers]
         try:
-            await asyncio.gather(*(part.open(EARLIEST, inclusive=False) for part in parts))
+            await for_each_partition(lambda part: part.open(EARLIEST, inclusive=False), parts)
         except BaseException:
             for part in parts:
                 part.close()
