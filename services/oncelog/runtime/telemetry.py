@@ -83,6 +83,11 @@ class Telemetry:
             self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=otlp_endpoint)))
             self.tracer = self._traces.get_tracer("oncelog")
 
+    @property
+    def exports_spans(self) -> bool:
+        """Whether spans go anywhere."""
+        return not isinstance(self.tracer, NoOpTracer)
+
     @classmethod
     def from_environment(cls, service: str, instance: str) -> "Telemetry":
         """With this package's version, and OpenTelemetry's own variables: endpoint, resource attributes, sampler."""

@@ -4,7 +4,7 @@ A CLOSED ledger ends where its record says, the open one at last_add_confirmed. 
 begins behind it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,9 +14,16 @@ from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.topic import Topic
+from oncelog.rpc.entry_reader import READ_BYTES_MAX
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.storage_client.client import StorageClient
-from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, find_entry, read_entry, side_of_index
+from oncelog.storage_client.reader import (
+    UNAVAILABLE_AFTER_MS,
+    find_entry,
+    read_entries,
+    read_entry,
+    side_of_index,
+)
 from oncelog.topic_owner.shell.entry_cache import EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList
 from oncelog.topic_owner.shell.progress import TopicProgress
@@ -272,6 +279,15 @@ class LogView:
         return await read_entry(
             self._log.links, self.known(metadata), entry_id, headers_only=headers_only,
             timeout_ms=self._timeout_ms, record=self.record,
+        )  # fmt: skip
+
+    def pages(
+        self, entries: ReadableRange, first: EntryId, *, call_bytes_max: int = READ_BYTES_MAX
+    ) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
+        """The entries of a range from `first` on, from storage nodes. See `storage_client.reader`."""
+        return read_entries(
+            self._log.links, self.known(entries.metadata), first, entries.last, record=self.record,
+            call_bytes_max=call_bytes_max,
         )  # fmt: skip
 
     async def last_message(self) -> tuple[Position, EntryHeader] | None:

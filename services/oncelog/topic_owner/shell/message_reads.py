@@ -14,7 +14,6 @@ from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, Unreada
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
-from oncelog.storage_client.reader import read_entries
 from oncelog.topic_owner.shell.log_view import LogView, ReadableLog, ReadableRange
 
 #: Subscriptions whose last read is remembered, the newest ones; another one searches the log for its place.
@@ -101,11 +100,7 @@ class MessageReads:
         if cached:
             yield [b"".join(parts) for parts in cached]
             return
-        metadata, view = self._view.known(entries.metadata), self._view
-        pages = read_entries(
-            self._log.links, metadata, first, entries.last, record=view.record, call_bytes_max=bytes_max
-        )
-        async for page in pages:
+        async for page in self._view.pages(entries, first, call_bytes_max=bytes_max):
             yield [data for _, data in page]
 
 

@@ -80,12 +80,6 @@ class TopicProgress:
         while not self.ended:
             await self._change()
 
-    def require_serving(self) -> None:
-        """Raises TopicLoading, NotOwner or TopicNotFound unless the topic is served here now."""
-        self._require_owned()
-        if self._core.phase is not Phase.SERVING:
-            raise self.not_served()
-
     def not_served(self) -> Retriable:
         """The error for a request that cannot be answered because the topic is not served."""
         return self.wait_reasons.error(time.time_ns() // 1_000_000)

@@ -10,8 +10,8 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 from oncelog.core.access import Grants
 from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
@@ -74,6 +74,8 @@ from oncelog.topic_owner.shell.retention_shell import RetentionShell
 from oncelog.topic_owner.shell.takeover_trace import TakeoverTrace
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Timers of at least this length fire up to COARSE_S later, those of all topics together: a wake-up of the process for
 #: each of thousands of idle topics would cost more than what they then do.
@@ -200,6 +202,17 @@ class TopicRunner:
         if stored is not None:
             return error
         return TopicNotFound(f"topic {self.name or self.topic_id} was deleted", topic_id=self.topic_id)
+
+    async def explained(self, read: Awaitable[T]) -> T:
+        """The result of a read of the log. Its errors are those of `why`, and the statistics show what no storage node
+        gives."""
+        try:
+            return await read
+        except LedgerUnavailable as error:
+            self.progress.unavailable.failed(error)
+            raise
+        except (LogHole, UnreadableEntry) as error:
+            raise await self.why(error) from error
 
     def wait_reason(self) -> WaitReason | None:
         """What the topic waits for now; None: it is served."""

@@ -6,14 +6,7 @@ import re
 from collections.abc import Iterable
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import (
-    InvalidArgument,
-    LedgerUnavailable,
-    LogHole,
-    NotOwner,
-    TopicLoading,
-    UnreadableEntry,
-)
+from oncelog.core.errors import InvalidArgument, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
 from oncelog.rpc.reader_codec import start_from_wire
 from oncelog.topic_owner.observe import topic_states
@@ -55,13 +48,7 @@ class AdminService:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.CONSUME)
         await runner.ownership_proofs.until_current(OwnerEpoch(request.owner_epoch_seen))
-        try:
-            last = await LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).last_message()
-        except LedgerUnavailable as error:
-            runner.progress.unavailable.failed(error)
-            raise
-        except (LogHole, UnreadableEntry) as error:
-            raise await runner.why(error) from error
+        last = await runner.explained(LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).last_message())
         serving = runner.core.serving
         next_index = serving.log.table.state.next_index if serving is not None else 0
         if last is None:
@@ -82,14 +69,7 @@ class AdminService:
         runner = self._topics.runner(start.topic_id, start.topic)
         await authorize(runner, caller, Right.CONSUME)
         await runner.ownership_proofs.until_current(start.owner_epoch_seen)
-        view = LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS)
-        try:
-            index = await view.index_of(start.at)
-        except LedgerUnavailable as error:
-            runner.progress.unavailable.failed(error)
-            raise
-        except (LogHole, UnreadableEntry) as error:
-            raise await runner.why(error) from error
+        index = await runner.explained(LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).index_of(start.at))
         serving = runner.core.serving
         if serving is None:
             raise TopicLoading("the topic is moving to another owner: try again")

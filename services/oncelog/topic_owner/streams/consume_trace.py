@@ -10,8 +10,6 @@ The spans of one message carry its topic and its index, as the statistics and th
 import time
 from dataclasses import dataclass, field
 
-from opentelemetry.trace import NoOpTracer
-
 from oncelog.core.delivery.events import AckRequested, AnswerAck, DeliverMessages, NackRequested
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import ConsumerNumber
@@ -39,7 +37,7 @@ class ConsumeTrace:
 
     def delivered(self, runner: TopicRunner, report: DeliverMessages) -> None:
         """The frame is handed to the stream."""
-        if not _exports(runner):
+        if not runner.parts.metrics.telemetry.exports_spans:
             return
         now_ns = time.time_ns()
         former = self._followed.get(report.consumer)
@@ -68,10 +66,6 @@ class ConsumeTrace:
     def forget(self, consumer: ConsumerNumber) -> None:
         """The consumer is gone."""
         self._followed.pop(consumer, None)
-
-
-def _exports(runner: TopicRunner) -> bool:
-    return not isinstance(runner.parts.metrics.telemetry.tracer, NoOpTracer)
 
 
 def _concerns(request: AckRequested | NackRequested, index: int) -> bool:

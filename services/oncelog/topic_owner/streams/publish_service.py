@@ -312,7 +312,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         began_ns, checked_ns = arrival
         for runner, runs in taken.items():
             runner.post(BatchesReceived(runs))
-            if not self._service.trace.on:
+            if not self._service.metrics.telemetry.exports_spans:
                 continue
             for number, received in runs:
                 session, first = self._sessions.get(number), received[0].request
@@ -373,7 +373,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         if session is None:
             return
         self._service.metrics.counts.answered(answer.result)
-        if self._service.trace.on:
+        if self._service.metrics.telemetry.exports_spans:
             self._service.trace.answered(session.runner, answer.session, answer.request)
         if session.timed is not None and session.timed[0] == answer.request:
             self._service.metrics.publish_seconds.record((time.time_ns() - session.timed[1]) / 1e9)

@@ -10,7 +10,6 @@ A reader that goes on through older entries is offered to read them from the sto
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 
 from oncelog.core.access import Right
 from oncelog.core.errors import (
@@ -28,7 +27,6 @@ from oncelog.core.read_offers import ReadOffers
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
 from oncelog.rpc.server import ServerStream
-from oncelog.storage_client.reader import read_entries
 from oncelog.topic_owner.shell.log_view import LogView, ReadableRange
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
@@ -152,7 +150,7 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
                 continue
             await self._until_room()
             try:
-                async for page in self._pages(entries, following):
+                async for page in self._view.pages(entries, following):
                     self._runner.progress.unavailable.answered(ledger_id)
                     await self._send([data for _, data in page])
                     following = EntryId(page[-1][0] + 1)
@@ -175,10 +173,6 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
         """Wait for a permit, and for room for what is read next."""
         await self._until_permitted()
         await self._read_room.reserve()
-
-    def _pages(self, entries: ReadableRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
-        metadata, view = self._view.known(entries.metadata), self._view
-        return read_entries(self._runner.parts.links, metadata, first, entries.last, record=view.record)
 
     async def _offer(self, entries: ReadableRange, first: EntryId) -> EntryId | None:
         """Offer the entries from `first` on that are not cached. Returns the next entry to send; None: no offer."""

@@ -17,13 +17,10 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import (
     InvalidArgument,
-    LedgerUnavailable,
-    LogHole,
     NotFound,
     ServiceUnavailable,
     SubscriptionNotFound,
     TopicLoading,
-    UnreadableEntry,
 )
 from oncelog.core.formats.entry import body_of
 from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId, SubscriptionNumber, TopicId
@@ -154,13 +151,7 @@ async def _trusted_now_ms(runner: TopicRunner) -> int:
 
 async def _index_of(runner: TopicRunner, at: StartAt) -> int:
     """Raises the errors of a read."""
-    try:
-        return await LogView(runner.log, timeout_ms=READ_TIMEOUT_MS).index_of(at)
-    except LedgerUnavailable as error:
-        runner.progress.unavailable.failed(error)
-        raise
-    except (LogHole, UnreadableEntry) as error:
-        raise await runner.why(error) from error
+    return await runner.explained(LogView(runner.log, timeout_ms=READ_TIMEOUT_MS).index_of(at))
 
 
 async def _peeked(

@@ -10,8 +10,6 @@ answer    until the answer is handed to the client's stream
 import time
 from dataclasses import dataclass, field
 
-from opentelemetry.trace import NoOpTracer
-
 from oncelog.core.ids import SessionNumber
 from oncelog.runtime.telemetry import SpanName, Telemetry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
@@ -22,10 +20,6 @@ class WriteTrace:
     telemetry: Telemetry
     #: {(session, request): when the core checked it, ns}, for the batches that are traced
     _traced: dict[tuple[SessionNumber, int], int] = field(default_factory=dict)
-
-    @property
-    def on(self) -> bool:
-        return not isinstance(self.telemetry.tracer, NoOpTracer)
 
     def checked(
         self,
