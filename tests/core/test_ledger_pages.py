@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.chain.replay_list import ReadLedgerPage
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink, decode_page, encode_page
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_topic, encode_topic
@@ -19,7 +20,6 @@ from oncelog.core.topic_events.effects import (
     CheckPageSupport,
     DeletePages,
     ReadLedgerEnds,
-    ReadLedgerPage,
     TopicFailed,
 )
 from oncelog.core.topic_events.events import PoliciesChanged, TruncateRequested

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.chain.replay import EntriesRead, ReadEntries
 from oncelog.core.errors import LedgerUnavailable
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES
@@ -16,8 +17,16 @@ from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic.topic import Phase
-from oncelog.core.topic_events.effects import ReadEntries, Served, TakeoverPhase, TakeoverPhaseEnded, TopicFailed
-from oncelog.core.topic_events.events import EntriesRead, TopicAssigned, TopicTimerFired
+from oncelog.core.topic_events.effects import (
+    Served,
+    TakeoverPhase,
+    TakeoverPhaseEnded,
+    TopicFailed,
+)
+from oncelog.core.topic_events.events import (
+    TopicAssigned,
+    TopicTimerFired,
+)
 from tests.core.builders import A, B, C, plain, received
 from tests.core.topic_world import READ_LEDGER, SETTINGS, WRITE_CURSOR, Owner, World
 
@@ -248,9 +257,9 @@ def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
     """Run until entries of the log are read."""
     owner.take_over(ReadEntries)
     (effect,) = [e for e in owner.queue if isinstance(e, ReadEntries)]
-    assert owner.core.attempt is not None
-    assert owner.core.attempt.takeover.state is TakeoverState.REPLAY
-    return owner.core.attempt.takeover, effect
+    assert owner.core.takeover is not None
+    assert owner.core.takeover.state is TakeoverState.REPLAY
+    return owner.core.takeover, effect
 
 
 @pytest.mark.hazard(17)
@@ -279,7 +288,7 @@ def test_repeated_pages_are_folded_once() -> None:
     assert owner.handle(page) == []
     assert owner.handle(page) == []
     assert owner.handle(EntriesRead(LedgerId(77), [(EntryId(1), held[1])])) == []
-    assert takeover.replayed_entries == 1
+    assert takeover.log.replayed_entries == 1
 
 
 def test_replay_needs_only_headers_and_ids() -> None:
@@ -294,7 +303,7 @@ def test_replay_needs_only_headers_and_ids() -> None:
         (EntryId(i), held[i] if i < 2 else held[i][: len(held[i]) - len(b"payload")]) for i in range(4)
     ]
     assert owner.handle(EntriesRead(LedgerId(1), page)) == []
-    assert takeover.replayed_entries == 4
+    assert takeover.log.replayed_entries == 4
 
 
 # --- the cursor -------------------------------------------------------------------------------------------------------
@@ -396,10 +405,10 @@ def test_takeover_names_the_unavailable_entries_while_it_waits() -> None:
     last = max(world.entries_of(log))
     world.away = {(log, last): 1}
     owner = Owner(world, "o2").take_over(ReadEntries)
-    while owner.core.attempt is not None and owner.core.attempt.takeover.unavailable is None:
+    while owner.core.takeover is not None and owner.core.takeover.unavailable is None:
         assert owner.step(), "the takeover has met the entry"
-    assert owner.core.attempt is not None
-    unavailable = owner.core.attempt.takeover.unavailable
+    assert owner.core.takeover is not None
+    unavailable = owner.core.takeover.unavailable
     assert unavailable is not None
     assert (unavailable.ledger_id, unavailable.first) == (log, last)
     owner.run()

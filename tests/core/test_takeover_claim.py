@@ -1,25 +1,24 @@
 """The claim of the dedup cursor: written once for an epoch, by compare-and-set, never mistaken for another write."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from oncelog.core.chain.next_ledger import LedgerPurpose, ManagedLedgerSettings, NextLedger
+from oncelog.core.chain.replay import ReadEntries, TakeoverFailed
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
-from oncelog.core.records.records import CursorKey, Kind, ReadRecord, RecordRead, RecordWritten, WriteRecord, kind_of
+from oncelog.core.records.records import CursorKey, ReadRecord, RecordRead, RecordWritten, WriteRecord, kind_of
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.cursor_claim import CursorClaim
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic_events.effects import (
     CursorRecoveryTimedOut,
-    ReadEntries,
     StartTopicTimer,
     Step,
-    TakeoverFailed,
     TakeoverPhase,
     TakeoverPhaseEnded,
     TopicEffect,
@@ -39,7 +38,10 @@ class RecordedTakeover:
     def __init__(self, record: TopicRecord) -> None:
         self._step = Step()
         self._ends: list[TakenOver | TakeoverFailed] = []
-        self.core = Takeover(self._step, record, checksum=checksum, done=self._ends.append)
+        of_log = ManagedLedgerSettings(LedgerPurpose.LOG, TOPIC, EPOCH, 3, 2, checksum)
+        nodes = StorageNodesUpdated(())
+        next_ledger = NextLedger(of_log, last_ledger=LedgerId(-1), nodes=nodes, emit=self._step.emit)
+        self.core = Takeover(self._step, record, next_ledger, checksum=checksum, done=self._ends.append)
 
     @property
     def cursor(self) -> CursorClaim:
@@ -62,11 +64,7 @@ class RecordedTakeover:
         self._step.now_ms = now_ms
 
     def handle(self, event: TakeoverEvent | CursorRecordEvent) -> list[TopicEffect | TakenOver | TakeoverFailed]:
-        of_cursor: dict[Kind, Callable[[Any], None]] = {
-            (RecordRead, CursorKey): self.core.cursor_read,
-            (RecordWritten, CursorKey): self.core.cursor_written,
-        }
-        of_cursor.get(kind_of(event), self.core.handle)(event)
+        self.core.handlers.get(kind_of(event), self.core.handle)(event)
         return self._take()
 
 
@@ -132,7 +130,7 @@ def test_takeover_stops_waiting_for_the_cursor_after_a_timeout() -> None:
         CursorRecoveryTimedOut(LedgerId(3)),
         LOADED,
     ]
-    assert takeover.cursor.loaded is None
+    assert takeover.core.snapshot.loaded is None
     assert takeover.handle(TopicTimerFired(TIMER.key)) == []
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.chain.next_ledger import DeleteLedgers
+from oncelog.core.chain.replay import ReadEntries
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
@@ -19,7 +20,6 @@ from oncelog.core.records.records import Kind
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import (
     NotifyDedupToggled,
-    ReadEntries,
     Served,
     SnapshotTaken,
     StartTopicTimer,

@@ -137,7 +137,7 @@ def test_takeover_ignores_late_completions_of_the_time_before() -> None:
     _, owner = serving()
     owner.ask("p", AllocateProducerId)
     owner.handle(HigherEpochReported())
-    while owner.core.attempt is None:
+    while owner.core.takeover is None:
         owner.step(AllocateProducerId)
     header, deltas = parts([0, 2])
     close = WriteRecord(LedgerKey(LedgerId(1)), owner.world.ledgers[LedgerId(1)][0].closed(end=NO_ENTRY, length=0), 0)

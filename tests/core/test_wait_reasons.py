@@ -2,13 +2,13 @@
 
 from crc32c import crc32c
 
+from oncelog.core.chain.replay import TakeoverFailed
 from oncelog.core.errors import EntriesLost, IdsExhausted, StoreUnavailable, TopicLoading
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.core.topic.wait_reasons import WaitReasons
-from oncelog.core.topic_events.effects import TakeoverFailed
 
 RECORD = "the topic record"
 

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
+from oncelog.core.chain.replay import EntriesRead, EntriesUnavailable, EntryUnreadable, ReadEntries
+from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.delivery.events import MessagesRead, ReadMessages, StoredEntry
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -56,10 +58,8 @@ from oncelog.core.topic_events.effects import (
     CheckPageSupport,
     DeletePages,
     NotifyDedupToggled,
-    ReadEntries,
     ReadEntryIds,
     ReadLedgerEnds,
-    ReadLedgerPage,
     StartTopicTimer,
     TopicEffect,
 )
@@ -68,12 +68,8 @@ from oncelog.core.topic_events.events import (
     ClockChecked,
     CursorRecordEvent,
     EndOfLedger,
-    EntriesRead,
-    EntriesUnavailable,
     EntryIdsRead,
-    EntryUnreadable,
     LedgerEndsRead,
-    LedgerPageRead,
     PageSupportChecked,
     ProducerIdAllocated,
     ReceivedBatch,

@@ -392,6 +392,6 @@ def _owner_state(owner: OwnerServer) -> str:
 
 
 def _topic_line(shell: TopicShell) -> str:
-    attempt = shell.core.attempt
-    step = attempt.takeover.state.value if attempt is not None else str(shell.confirmed)
+    takeover = shell.core.takeover
+    step = takeover.state.value if takeover is not None else str(shell.confirmed)
     return f"{shell.core.phase.value}@{shell.epoch}({step})"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.chain.replay import EntriesRead, EntryUnreadable, ReadEntries
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats import entry
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
@@ -25,8 +26,6 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
 )
 from oncelog.core.node.answers import AnswerFence
-from oncelog.core.topic_events.effects import ReadEntries
-from oncelog.core.topic_events.events import EntriesRead, EntryUnreadable
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class MemberRequests:
     def _call(self, member: Incarnation, label: str, ask: MemberRequest, answered: Callable[[Reply], bool]) -> None:
         """Repeat one request until it is answered. `answered` takes a reply; False: the reply was no answer."""
         owner, network, server = self.owner, self.owner.parts.network, self.server(member)
-        begun = self.shell.core.attempt
+        begun = self.shell.core.takeover
         done = False
         life = owner.life
 
@@ -72,7 +71,7 @@ class MemberRequests:
                 network.send(server.name, owner, f"answer {label}", arrive)
 
         def attempt(wait: int) -> None:
-            if done or self.shell.core.attempt is not begun:
+            if done or self.shell.core.takeover is not begun:
                 return
             network.send(owner.name, server, label, lambda: ask(server, reply))
             owner.post(wait, f"repeats {label}", lambda: attempt(min(wait * 2, RETRY_TICKS[1])))
@@ -148,11 +147,11 @@ class MemberRequests:
 
     def read_entries(self, effect: ReadEntries) -> None:
         """Read page after page, each from any member that has it."""
-        begun = self.shell.core.attempt
+        begun = self.shell.core.takeover
         metadata, page = effect.metadata, self.owner.world.rng.randint(1, 8)
 
         def still_asked() -> bool:
-            return self.shell.core.attempt is begun
+            return self.shell.core.takeover is begun
 
         def go_on(first: EntryId) -> None:
             def arrived(found: list[tuple[EntryId, bytes]]) -> None:

@@ -14,6 +14,7 @@ from oncelog.core.chain import ownership_proof
 from oncelog.core.chain.managed_ledger import ManagedLedger
 from oncelog.core.chain.ownership import Ownership, OwnershipState
 from oncelog.core.chain.ownership_proof import OwnershipProof
+from oncelog.core.chain.replay import ChainReplay
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
@@ -41,7 +42,8 @@ from oncelog.core.sdk.producer.events import Fail
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog.core.snapshots.dedup_encoder import SnapshotEncoder
 from oncelog.core.snapshots.snapshot_writer import DedupCursor
-from oncelog.core.topic.takeover import Takeover, TakeoverState
+from oncelog.core.topic.folds import LogFold
+from oncelog.core.topic.takeover import Takeover
 from oncelog.core.topic_events.effects import AnswerOpen
 from tests.simulation import owner_server, storage_server
 from tests.simulation.ack_mutants import ACK_MUTANTS
@@ -176,8 +178,6 @@ def _unnamed_instance(_: Any) -> None:
 
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
-_next_log_ledger, _recovered = Takeover._next_log_ledger, Takeover._recovered
-
 
 def _without_generation(producer: Any) -> bytes:
     return encode_record(replace(producer, generation=Generation(1)))
@@ -298,24 +298,30 @@ def _believe_the_number(claim: IdClaim, event: Any) -> Any:
 # --- takeover ---------------------------------------------------------------------------------------------------------
 
 
-def _snapshot_first(takeover: Takeover) -> None:
-    takeover.state = TakeoverState.CLAIM
-    takeover.cursor.log_fenced()
-    takeover.cursor.read()
+_start, _next_ledger, _now_fenced = ChainReplay.start, ChainReplay._next_ledger, ChainReplay._now_fenced
 
 
-def _replay_closed_ones(takeover: Takeover) -> Any:
-    """A ledger that is not CLOSED yet is fenced after the others were read, and is not read again."""
-    last = takeover.record.ledgers[-1].ledger_id if takeover.record.ledgers else None
-    if last is None or (takeover._ledgers and takeover._ledgers[-1] != last):
-        return _next_log_ledger(takeover)
-    takeover._ledgers.clear()
-    takeover.state = TakeoverState.LOG
-    return takeover._recover(last)
+def _snapshot_first(replay: ChainReplay, *arguments: Any, **named: Any) -> None:
+    if isinstance(replay._fold, LogFold):
+        _now_fenced(replay)
+    else:
+        _start(replay, *arguments, **named)
 
 
-def _fenced_last(takeover: Takeover, metadata: Any) -> Any:
-    return _next_log_ledger(takeover) if takeover.state is TakeoverState.LOG else _recovered(takeover, metadata)
+def _replay_closed_ones(replay: ChainReplay) -> None:
+    """The log's last ledger is fenced after the others were read, and is not read again."""
+    following = replay._list.next
+    if isinstance(replay._fold, LogFold) and following is not None and following.ledger_id == replay._list.last:
+        _start(replay)
+    else:
+        _next_ledger(replay)
+
+
+def _fenced_last(replay: ChainReplay) -> None:
+    if isinstance(replay._fold, LogFold):
+        replay._end()
+    else:
+        _now_fenced(replay)
 
 
 def _forget_without_floor(producer: Any) -> None:
@@ -349,8 +355,8 @@ MUTANTS = (
     Mutant(
         "snapshot and log read before the log is fenced", 7, 0,
         (
-            (Takeover, "start", _snapshot_first), (Takeover, "_next_log_ledger", _replay_closed_ones),
-            (Takeover, "_recovered", _fenced_last),
+            (ChainReplay, "start", _snapshot_first), (ChainReplay, "_next_ledger", _replay_closed_ones),
+            (ChainReplay, "_now_fenced", _fenced_last),
         ),
     ),
     # A tombstone alone would stop the zombie.

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+from oncelog.core.chain.replay_list import ReplayList
 from oncelog.core.formats import topic_record
 from oncelog.core.formats.ledger_page import ListPage, encode_page
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.retention.ledger_sizes import LogSpace
-from oncelog.core.topic.replay_list import ReplayList
 from oncelog.core.topic.serving import Serving
 from tests.simulation import records
 from tests.simulation.ledger_lists import page_path

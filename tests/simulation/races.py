@@ -12,7 +12,6 @@ from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.ledger.recovery import RecoveryPhase
 from oncelog.core.node.node_ledger import RecordKind
-from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import TrimRequested
 from tests.simulation.cluster import CURSOR_TICKS
@@ -237,9 +236,9 @@ def unreachable_snapshot(faults: "Faults") -> None:
 
 def _recovered_cursors(owner: OwnerServer) -> list[LedgerId]:
     """The cursors' ledgers whose recovery takeovers of this owner wait for."""
-    takeovers = [shell.core.attempt.takeover for shell in owner.topics.values() if shell.core.attempt is not None]
-    waiting = [one for one in takeovers if one.state is TakeoverState.CURSOR]
-    return [one._recovery.ledger_id for one in waiting if one._recovery is not None]
+    takeovers = [shell.core.takeover for shell in owner.topics.values() if shell.core.takeover is not None]
+    recoveries = [one.snapshots.recovery for one in takeovers if one.snapshots is not None]
+    return [recovery.ledger_id for recovery in recoveries if recovery is not None]
 
 
 def long_sleep(faults: "Faults") -> None:
@@ -313,7 +312,9 @@ def lose_ledger_record(faults: "Faults") -> None:
 
 def _recovery_phase(owner: OwnerServer) -> RecoveryPhase | None:
     for shell in owner.topics.values():
-        attempt = shell.core.attempt
-        if attempt is not None and attempt.takeover._recovery is not None:
-            return attempt.takeover._recovery.phase
+        takeover = shell.core.takeover
+        chains = (takeover.log, takeover.snapshots) if takeover is not None else ()
+        for chain in chains:
+            if chain is not None and chain.recovery is not None:
+                return chain.recovery.phase
     return None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
+from oncelog.core.chain.replay import ReadEntries
+from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -32,10 +34,8 @@ from oncelog.core.topic_events.effects import (
     LastAddConfirmed,
     LogTrimmed,
     NotifyDedupToggled,
-    ReadEntries,
     ReadEntryIds,
     ReadLedgerEnds,
-    ReadLedgerPage,
     Served,
     SnapshotTaken,
     StartTopicTimer,
@@ -50,7 +50,6 @@ from oncelog.core.topic_events.events import (
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
-    LedgerPageRead,
     OpeningAbandoned,
     OpeningsDelayed,
     PageSupportChecked,
@@ -169,8 +168,8 @@ class TopicShell:
 
         Counted in ticks of the core: they and the timer reach a process that was paused in the same order as others.
         """
-        attempt = self.core.attempt
-        if attempt is None or attempt.takeover.state is not TakeoverState.CURSOR:
+        takeover = self.core.takeover
+        if takeover is None or takeover.state is not TakeoverState.CURSOR:
             self._ticks_waiting = 0
         elif event == TopicTimerFired("tick"):
             self._ticks_waiting += 1

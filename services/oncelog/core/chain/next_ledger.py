@@ -167,7 +167,7 @@ class NextLedger:
 
     def id_claimed(self, event: LedgerIdClaimed) -> None:
         """Take the answer to ClaimLedgerId."""
-        if self.state is not NextState.CLAIMING:
+        if self.state is not NextState.CLAIMING or event.purpose is not self.settings.purpose:
             return
         if event.ledger_id <= self._last_ledger:
             self._claim()

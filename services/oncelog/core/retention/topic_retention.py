@@ -23,6 +23,7 @@ from typing import NamedTuple
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.acks.changes import EvictionReason
 from oncelog.core.chain.ownership import LogTrim, Ownership
+from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
@@ -53,13 +54,11 @@ from oncelog.core.topic_events.effects import (
     CheckClock,
     LogTrimmed,
     ReadLedgerEnds,
-    ReadLedgerPage,
     Step,
 )
 from oncelog.core.topic_events.events import (
     ClockChecked,
     LedgerEndsRead,
-    LedgerPageRead,
     TrimRequested,
     TruncateRequested,
 )

@@ -13,13 +13,15 @@ version; CLOSED is final; and a missing record was read after a sync, behind the
 from dataclasses import replace
 from enum import Enum
 
+from oncelog.core.chain.replay import TakeoverFailed
 from oncelog.core.formats.topic_record import CursorRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.records.records import ABSENT_VERSION, CursorKey, ReadRecord, RecordRead, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
-from oncelog.core.snapshots.snapshot_writer import LoadedSnapshot
-from oncelog.core.topic_events.effects import Step, TakeoverFailed
+from oncelog.core.topic_events.effects import (
+    Step,
+)
 
 
 class ClaimStep(Enum):
@@ -38,8 +40,6 @@ class CursorClaim:
         self.step = ClaimStep.READING
         self.record = CursorRecord(owner_epoch)
         self.version = ABSENT_VERSION
-        #: the snapshot that the takeover began from
-        self.loaded: LoadedSnapshot | None = None
         self._owner_epoch = owner_epoch
         self._log_fenced = False
         #: the cursor's last ledger, whose record was requested early, and the response

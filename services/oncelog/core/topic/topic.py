@@ -33,6 +33,8 @@ from oncelog.core.chain.ownership import (
     Paged,
     Trimmed,
 )
+from oncelog.core.chain.replay import TakeoverFailed
+from oncelog.core.chain.replay_list import LedgerPageRead
 from oncelog.core.delivery.events import (
     AdminRequest,
     AnswerAdmin,
@@ -55,8 +57,7 @@ from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
 from oncelog.core.records.records import CursorKey, RecordRead, RecordWritten, TopicKey, kind_of
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.serving import Serving, TopicSettings
-from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
-from oncelog.core.topic.takeover_attempt import Handlers, TakeoverAttempt
+from oncelog.core.topic.takeover import CURSOR_TIMER, Handlers, Takeover
 from oncelog.core.topic.ticks import Ticks
 from oncelog.core.topic_events.effects import (
     AnswerOpen,
@@ -67,7 +68,6 @@ from oncelog.core.topic_events.effects import (
     Served,
     StartTopicTimer,
     Step,
-    TakeoverFailed,
     TakeoverPhase,
     TakeoverPhaseEnded,
     TopicClosed,
@@ -83,7 +83,6 @@ from oncelog.core.topic_events.events import (
     EntryIdsRead,
     HigherEpochReported,
     LedgerEndsRead,
-    LedgerPageRead,
     OpeningAbandoned,
     OpeningsDelayed,
     PageSupportChecked,
@@ -163,7 +162,7 @@ class Topic:
         self.nodes = nodes
         self.dedup_enabled = dedup_enabled
         self.policies = TopicPolicies()
-        self.attempt: TakeoverAttempt | None = None
+        self.takeover: Takeover | None = None
         self._attempts = 0
         #: why the last takeover failed, until TopicFailed
         self._failure = TakeoverFailed("")
@@ -277,31 +276,31 @@ class Topic:
             self._step.emit(TakeoverPhaseEnded(TakeoverPhase.ACQUIRE))
         self.phase = Phase.RECOVERING
         self._attempts += 1
-        attempt = self.attempt = self._new_attempt()
-        self._handlers = {**self._always, **attempt.handlers}
-        attempt.takeover.start()
-        attempt.next_ledger.prepare()
+        takeover = self.takeover = self._new_takeover()
+        self._handlers = {**self._always, **takeover.handlers}
+        takeover.start()
+        takeover.next_ledger.prepare()
 
-    def _new_attempt(self) -> TakeoverAttempt:
+    def _new_takeover(self) -> Takeover:
         record, settings = self.ownership.record, self.settings
         last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
         of_log = ManagedLedgerSettings(
             LedgerPurpose.LOG, record.topic_id, record.owner_epoch, settings.write_quorum, settings.ack_quorum,
             self._checksum, settings.rule_of(LedgerPurpose.LOG),
         )  # fmt: skip
-        takeover = Takeover(
-            self._step, record, checksum=self._checksum, done=self._takeover_done,
+        next_ledger = NextLedger(of_log, last_ledger=last, nodes=self.nodes, emit=self._step.emit)
+        return Takeover(
+            self._step, record, next_ledger, checksum=self._checksum, done=self._takeover_done,
             recent_bytes_max=settings.snapshot.recent_bytes_max, cursor_timeout_ms=settings.cursor_timeout_ms,
             cursor_timeout_ms_max=settings.cursor_timeout_ms_max, number=self._attempts,
         )  # fmt: skip
-        return TakeoverAttempt(takeover, NextLedger(of_log, last_ledger=last, nodes=self.nodes, emit=self._step.emit))
 
     def _give_up(self) -> None:
         """End an attempt at a takeover, if there is one."""
-        attempt, self.attempt = self.attempt, None
+        takeover, self.takeover = self.takeover, None
         self._handlers = self._always
-        if attempt is not None:
-            attempt.next_ledger.drop()
+        if takeover is not None:
+            takeover.next_ledger.drop()
 
     def _takeover_done(self, result: TakenOver | TakeoverFailed) -> None:
         if isinstance(result, TakeoverFailed):
@@ -309,11 +308,11 @@ class Topic:
             self._give_up()
             self.ownership.suspect()
             return
-        attempt, self.attempt = self.attempt, None
-        assert attempt is not None, "a takeover ends that never began"
+        takeover, self.takeover = self.takeover, None
+        assert takeover is not None, "a takeover ends that never began"
         self.phase = Phase.OPENING
         serving = self.serving = Serving(
-            self._step, self.ownership, result, self.settings, self._checksum, next_ledger=attempt.next_ledger,
+            self._step, self.ownership, result, self.settings, self._checksum, next_ledger=takeover.next_ledger,
             first_session=self._next_session, first_consumer=self._next_consumer, dedup_enabled=self.dedup_enabled,
             policies=self.policies, drained=self._drained,
         )  # fmt: skip
@@ -374,8 +373,8 @@ class Topic:
         self.nodes = nodes
         if self.serving is not None:
             self.serving.update_nodes(nodes)
-        elif self.attempt is not None:
-            self.attempt.next_ledger.update_nodes(nodes)
+        elif self.takeover is not None:
+            self.takeover.next_ledger.update_nodes(nodes)
 
     def _dedup_toggled(self, event: DedupToggled) -> None:
         changed, self.dedup_enabled = event.enabled is not self.dedup_enabled, event.enabled
@@ -401,8 +400,8 @@ class Topic:
                 self.phase = Phase.READING
                 self.ownership.suspect()
         elif key.startswith(CURSOR_TIMER):
-            if self.attempt is not None:
-                self.attempt.takeover.handle(event)
+            if self.takeover is not None:
+                self.takeover.handle(event)
         elif key.startswith(RETURN_TIMER) and self.serving is not None:
             self.serving.return_over(key)
 
@@ -411,8 +410,8 @@ class Topic:
         if self.serving is not None and self.phase is Phase.SERVING:
             self.serving.tick()
             idle = self.serving.idle
-        elif self.attempt is not None:
-            self.attempt.takeover.tick()
+        elif self.takeover is not None:
+            self.takeover.tick()
         self._ticks.again(idle=idle)
         self._check_delay()
 

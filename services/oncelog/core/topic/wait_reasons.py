@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from oncelog.core.chain.next_ledger import NextState
+from oncelog.core.chain.replay import TakeoverFailed
 from oncelog.core.errors import (
     BY_CODE,
     CorruptEntry,
@@ -26,7 +27,6 @@ from oncelog.core.errors import (
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.topic import Phase, Topic
-from oncelog.core.topic_events.effects import TakeoverFailed
 
 _MOVING = "the topic is moving to another owner"
 _NOT_SERVED = "the topic cannot be served now"
@@ -139,12 +139,12 @@ class WaitReasons:
         return self._recovering(unreachable) or self._opening()
 
     def _recovering(self, unreachable: Container[Incarnation]) -> WaitReason | None:
-        takeover = self._core.attempt.takeover if self._core.attempt is not None else None
+        takeover = self._core.takeover
         waits = takeover.waits_for() if takeover is not None else None
         if takeover is None or waits is None:
             return None
         ledger_id, entry_id, asked = waits
-        entries = takeover.acks.unavailable if takeover.acks.owns(ledger_id) else takeover.unavailable
+        entries = takeover.unavailable
         if entries is not None and entries.ledger_id == ledger_id:
             members = dict.fromkeys(entries.waiting_for, "is waited for")
             return WaitReason(
@@ -170,8 +170,8 @@ class WaitReasons:
         serving = core.serving
         if serving is not None:
             following = serving.log.ledgers.next
-        elif core.attempt is not None:
-            following = core.attempt.next_ledger
+        elif core.takeover is not None:
+            following = core.takeover.next_ledger
         else:
             return WaitReason(TopicLoading.code, f"the topic is {core.phase.value}")
         if following.state is not NextState.WAITING:

@@ -9,15 +9,15 @@ from enum import Enum
 
 from oncelog.core.chain.managed_ledger import LedgerEffect
 from oncelog.core.chain.ownership import OwnershipEffect
+from oncelog.core.chain.replay import ReadEntries, TakeoverFailed
+from oncelog.core.chain.replay_list import ReadLedgerPage
 from oncelog.core.delivery.events import ConsumerEffect
-from oncelog.core.errors import LogHole, OncelogError
+from oncelog.core.errors import OncelogError
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.topic_record import CursorRecord
-from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ids import LedgerId, Position, SessionNumber
 from oncelog.core.ledger.recovery import FenceMember, LedgerRecordEffect, RecoveryAdd, RecoveryRead
-from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.records.records import CursorKey, ReadRecord, WriteRecord
 
 # --- producers --------------------------------------------------------------------------------------------------------
@@ -110,13 +110,6 @@ class ReadLedgerEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLedgerPage:
-    """Read a page of the topic's list of ledgers. The shell retries until it has an answer."""
-
-    name: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
 class CheckPageSupport:
     """Read whether every registered process reads pages of ledgers, once."""
 
@@ -159,16 +152,6 @@ class StartTopicTimer:
     after_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadEntries:
-    """Read first..last of a CLOSED ledger from any member, in order. headers_only: payloads may be cut off."""
-
-    metadata: LedgerMetadata
-    first: EntryId
-    last: EntryId
-    headers_only: bool
-
-
 class TakeoverPhase(Enum):
     """The phases of a takeover, in order."""
 
@@ -204,21 +187,6 @@ class Served:
     """The owner serves from here on. log_end: last position taken over."""
 
     log_end: Position
-
-
-@dataclass(frozen=True, slots=True)
-class TakeoverFailed:
-    """Why a takeover failed: something that must exist does not, or cannot be read.
-
-    code: of the error. ledger_id, entry_id: where, as far as known. members: (storage node, what it answered about
-    that entry).
-    """
-
-    reason: str
-    code: str = LogHole.code
-    ledger_id: LedgerId | None = None
-    entry_id: EntryId | None = None
-    members: MemberAnswers = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.chain.managed_ledger import LedgerEvent
+from oncelog.core.chain.replay import EntriesRead, EntriesUnavailable, EntryUnreadable
+from oncelog.core.chain.replay_list import LedgerPageRead
 from oncelog.core.delivery.events import ConsumerEvent
-from oncelog.core.errors import OncelogError, Retriable, UnreadableEntry
+from oncelog.core.errors import OncelogError, Retriable
 from oncelog.core.formats.batch import BatchHeader, Buffer
-from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber
@@ -19,7 +20,6 @@ from oncelog.core.ledger.recovery import (
     RecoveryAdded,
     RecoveryReadAnswered,
 )
-from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.records.records import CursorKey, RecordRead, RecordWritten, TopicKey
 
@@ -166,14 +166,6 @@ class LedgerEndsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerPageRead:
-    """The response to ReadLedgerPage, after a sync. None: there is no such record."""
-
-    name: LedgerId
-    page: ListPage | None
-
-
-@dataclass(frozen=True, slots=True)
 class PageSupportChecked:
     """The response to CheckPageSupport. known: every registered process reads pages."""
 
@@ -187,38 +179,6 @@ class ClockChecked:
 
     answered_ms: int
     modified_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class EntriesRead:
-    """Consecutive entries of a CLOSED ledger, in order, whole or cut behind the id deltas (as requested)."""
-
-    ledger_id: LedgerId
-    entries: list[tuple[EntryId, Buffer]]
-
-
-@dataclass(frozen=True, slots=True)
-class EntryUnreadable:
-    """No member will give this entry; `reason` and `members` name the answer of each. code: of the error. last: of the
-    entries in a row that are lost."""
-
-    ledger_id: LedgerId
-    entry_id: EntryId
-    reason: str
-    members: MemberAnswers = ()
-    code: str = UnreadableEntry.code
-    last: EntryId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EntriesUnavailable:
-    """No member gives the entries first..last now. waiting_for: the members that may give them later."""
-
-    ledger_id: LedgerId
-    first: EntryId
-    last: EntryId
-    reason: str
-    waiting_for: tuple[str, ...]
 
 
 TakeoverEvent = (

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from oncelog.core.access import Grants
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
+from oncelog.core.chain.replay import EntriesRead, EntriesUnavailable, EntryUnreadable, ReadEntries
+from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
@@ -41,16 +43,10 @@ from oncelog.core.topic_events.effects import (
     AllocateProducerId,
     CheckPageSupport,
     DeletePages,
-    ReadEntries,
-    ReadLedgerPage,
     TopicEffect,
 )
 from oncelog.core.topic_events.events import (
     DedupToggled,
-    EntriesRead,
-    EntriesUnavailable,
-    EntryUnreadable,
-    LedgerPageRead,
     PageSupportChecked,
     PoliciesChanged,
     ProducerIdAllocated,
