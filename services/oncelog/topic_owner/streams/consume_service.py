@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from oncelog.core.access import Caller, Right
+from oncelog.core.access import Right
+from oncelog.core.delivery.dead_letters import dead_letter_topic
 from oncelog.core.delivery.events import (
     AckRequested,
     AnswerAck,
@@ -263,7 +264,9 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         await runner.ownership_proofs.until_current(opening.owner_epoch_seen)
         await until_acks_are_known(runner)
         if opening.max_deliveries:
-            opening = await with_dead_letter_topic(runner, caller, opening)
+            letters = dead_letter_topic(parse_topic(runner.name), opening)
+            await runner.parts.policies.require(caller, letters.namespace_name, Right.PRODUCE)
+            opening = replace(opening, dead_letter_topic=str(letters))
         runner.consumers.expect(call, self)
         self._openings[runner.consumers, call] = runner, client_call
         runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
@@ -332,18 +335,3 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
 
 def _not_attached() -> ConsumerClosed:
     return ConsumerClosed("no such consumer is attached on this stream")
-
-
-async def with_dead_letter_topic(runner: TopicRunner, caller: Caller, opening: ConsumerOpening) -> ConsumerOpening:
-    """With the full name of the dead-letter topic, to which the caller may produce (hazard 38).
-
-    The default is that of Pulsar: the partitions of a topic share it. Raises InvalidName, InvalidArgument,
-    PermissionDenied.
-    """
-    topic = parse_topic(runner.name)
-    default = f"{topic.namespace_name}/{topic.local}-{opening.subscription}-DLQ"
-    name = parse_topic(opening.dead_letter_topic or default)
-    if name == topic:
-        raise InvalidArgument("a topic cannot be its own dead-letter topic", field="dead_letter_topic")
-    await runner.parts.policies.require(caller, name.namespace_name, Right.PRODUCE)
-    return replace(opening, dead_letter_topic=str(name))
