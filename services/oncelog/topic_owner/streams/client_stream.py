@@ -64,7 +64,7 @@ class ClientStream(ABC, Generic[ReceivedT, FrameT]):
                 sending.cancel()
 
     @abstractmethod
-    async def take(self, received: ReceivedT) -> None:
+    async def take(self, frame: ReceivedT) -> None:
         """Handle one frame of the client."""
 
     @property
@@ -79,8 +79,8 @@ class ClientStream(ABC, Generic[ReceivedT, FrameT]):
     # --- from the client ----------------------------------------------------------------------------------------------
 
     async def _receive(self) -> None:
-        async for received in self.stream:
-            await self.take(received)
+        async for frame in self.stream:
+            await self.take(frame)
             while self.is_full:
                 self._waits_for_room = True
                 self._room.clear()

@@ -187,8 +187,8 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
 
     # --- from the client ----------------------------------------------------------------------------------------------
 
-    async def take(self, received: list[ConsumerRequest]) -> None:
-        for request in received:
+    async def take(self, frame: list[ConsumerRequest]) -> None:
+        for request in frame:
             match request:
                 case OpenConsumer():
                     self._open(request)

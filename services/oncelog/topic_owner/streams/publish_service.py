@@ -189,18 +189,40 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
 
     # --- from the client ----------------------------------------------------------------------------------------------
 
-    async def take(self, received: ReceivedPublish) -> None:
-        for opening in received.opens:
+    async def take(self, frame: ReceivedPublish) -> None:
+        """Give each topic the batches of its sessions, in order, as one event: a step of the topic costs as much as the
+        check of a small batch."""
+        for opening in frame.opens:
             self._open(opening)
-        for open_id in received.cancels:
+        for open_id in frame.cancels:
             self._opening.cancel(open_id)
-        for number in received.closes:
+        for number in frame.closes:
             self._close_session(number)
-        if received.batches:
-            self._service.metrics.counts.frames_received += 1
-            began_ns = time.time_ns()
-            checked = await self._service.checks.check(received, self._sessions)
-            self._take_batches(received, checked, began_ns)
+        if not frame.batches:
+            return
+        self._service.metrics.counts.frames_received += 1
+        began_ns = time.time_ns()
+        checked = await self._service.checks.check(frame, self._sessions)
+        arrival = (began_ns, time.time_ns())
+        taken: dict[TopicRunner, _Runs] = {}
+        at = 0
+        for number, run in groupby(frame.sessions):
+            size = len(list(run))
+            session = self._sessions.get(number)
+            if session is not None:
+                of_run = slice(at, at + size)
+                received, refused = self._received(
+                    session, zip(frame.requests[of_run], frame.batches[of_run], checked[of_run], strict=True), began_ns
+                )
+                if received:
+                    taken.setdefault(session.runner, []).append((number, received))
+                if refused is not None:
+                    self._post(taken, arrival)
+                    taken = {}
+                    if number in self._sessions:
+                        self._refuse(number, session, *refused)
+            at += size
+        self._post(taken, arrival)
 
     @property
     def is_full(self) -> bool:
@@ -259,30 +281,6 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             session.runner.post(SessionClosed(number))
             self._out.ended.append(EndedSession(number, None, session.runner.owner_epoch))
             self._wake.set()
-
-    def _take_batches(self, frame: ReceivedPublish, checked: list[Checked], began_ns: int) -> None:
-        """Give each topic the batches of its sessions, in order, as one event: a step of the topic costs as much as the
-        check of a small batch. began_ns: when the frame arrived."""
-        arrival = (began_ns, time.time_ns())
-        taken: dict[TopicRunner, _Runs] = {}
-        at = 0
-        for number, run in groupby(frame.sessions):
-            size = len(list(run))
-            session = self._sessions.get(number)
-            if session is not None:
-                of_run = slice(at, at + size)
-                received, refused = self._received(
-                    session, zip(frame.requests[of_run], frame.batches[of_run], checked[of_run], strict=True), began_ns
-                )
-                if received:
-                    taken.setdefault(session.runner, []).append((number, received))
-                if refused is not None:
-                    self._post(taken, arrival)
-                    taken = {}
-                    if number in self._sessions:
-                        self._refuse(number, session, *refused)
-            at += size
-        self._post(taken, arrival)
 
     def _received(
         self, session: _Session, batches: Iterable[tuple[int, memoryview, Checked]], began_ns: int

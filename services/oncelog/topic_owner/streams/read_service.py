@@ -98,11 +98,11 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
         #: the confirmed position at which the reader last got `at_end`
         self._sent_end: Position | None = None
 
-    async def take(self, received: ReadControl) -> None:
+    async def take(self, frame: ReadControl) -> None:
         """Add the permits that the reader grants."""
-        if received.resume is not None:
-            self._resumed.put_nowait(received.resume)
-        self._permit_bytes += received.permit_bytes
+        if frame.resume is not None:
+            self._resumed.put_nowait(frame.resume)
+        self._permit_bytes += frame.permit_bytes
         self._permitted.set()
 
     async def send(self) -> None:
