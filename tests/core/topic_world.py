@@ -14,7 +14,6 @@ from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.chain.replay import EntriesRead, EntriesUnavailable, EntryUnreadable, ReadEntries
-from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.delivery.events import MessagesRead, ReadMessages, StoredEntry
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -28,7 +27,6 @@ from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     FenceMember,
-    LedgerRecordEvent,
     MemberFenced,
     RecoveryAdd,
     RecoveryAdded,
@@ -40,6 +38,7 @@ from oncelog.core.records.records import (
     ABSENT_VERSION,
     CursorKey,
     Kind,
+    PageKey,
     ReadRecord,
     RecordRead,
     TopicKey,
@@ -66,7 +65,6 @@ from oncelog.core.topic_events.effects import (
 from oncelog.core.topic_events.events import (
     BatchesReceived,
     ClockChecked,
-    CursorRecordEvent,
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
@@ -75,7 +73,6 @@ from oncelog.core.topic_events.events import (
     ReceivedBatch,
     TopicAssigned,
     TopicEvent,
-    TopicRecordEvent,
     TopicTimerFired,
 )
 from tests.core.builders import TOPIC, A, B, C, checksum, fold
@@ -85,6 +82,7 @@ T = TypeVar("T")
 #: Effects that a test holds back: see `Owner.run`.
 READ_TOPIC, WRITE_TOPIC = (ReadRecord, TopicKey), (WriteRecord, TopicKey)
 WRITE_CURSOR = (WriteRecord, CursorKey)
+READ_PAGE = (ReadRecord, PageKey)
 READ_LEDGER, WRITE_LEDGER = (ReadRecord, LedgerKey), (WriteRecord, LedgerKey)
 
 
@@ -123,7 +121,7 @@ class World:
         paged = [each for link in self.record.pages for each in link.listed(self.pages[link.name])]
         return [*(LedgerLink(each.ledger_id, each.base_index) for each in paged), *self.record.ledgers]
 
-    def read(self, key: TopicKey | CursorKey | LedgerKey) -> TopicRecordEvent | CursorRecordEvent | LedgerRecordEvent:
+    def read(self, key: TopicKey | CursorKey | LedgerKey | PageKey) -> RecordRead[Any, Any]:
         match key:
             case TopicKey():
                 return RecordRead(key, *self.topic)
@@ -131,6 +129,8 @@ class World:
                 return RecordRead(key, *self.cursor)
             case LedgerKey(ledger_id):
                 return RecordRead(key, *self.ledgers.get(ledger_id, (None, -1)))
+            case PageKey():
+                return RecordRead(key, self.pages.get(key.name), 0)
 
     def written(self, record: TopicRecord | CursorRecord | LedgerMetadata, write: WriteRecord[Any, Any]) -> None:
         """The write is applied."""
@@ -325,8 +325,6 @@ class Owner:
                     assert ledger_id not in world.listed or world.proves_deletion_of(ledger_id), "no proof of its end"
                     del world.ledgers[ledger_id]
                 return []
-            case ReadLedgerPage(name):
-                return [LedgerPageRead(name, world.pages.get(name))]
             case CheckPageSupport():
                 return [PageSupportChecked(world.pages_supported)]
             case DeletePages(below):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from oncelog.core.formats.ledger_page import encode_page
+from oncelog.core.formats.ledger_page import decode_page, encode_page
 from oncelog.core.formats.topic_record import (
     decode_cursor,
     decode_topic,
@@ -12,7 +12,7 @@ from oncelog.core.formats.topic_record import (
 )
 from oncelog.core.ledger.metadata import LedgerKey, decode_ledger, encode_ledger
 from oncelog.core.records.id_claim import Counter, decode_counter, encode_counter
-from oncelog.core.records.records import CursorKey, ReadRecord, RecordRead, TopicKey, WriteRecord
+from oncelog.core.records.records import CursorKey, PageKey, ReadRecord, RecordRead, TopicKey, WriteRecord
 from tests.simulation.ledger_lists import page_path
 from tests.simulation.store import Store
 from tests.simulation.world import Process
@@ -22,16 +22,19 @@ _KINDS: dict[type, tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]] =
     TopicKey: ("topics", encode_topic, decode_topic),
     CursorKey: ("cursors", encode_cursor, decode_cursor),
     LedgerKey: ("ledgers", encode_ledger, decode_ledger),
+    PageKey: ("pages", encode_page, decode_page),
     Counter: ("ids", encode_counter, decode_counter),
 }
 
 
-def _path(key: TopicKey | CursorKey | LedgerKey | Counter) -> str:
+def _path(key: TopicKey | CursorKey | LedgerKey | PageKey | Counter) -> str:
     match key:
         case TopicKey(name) | CursorKey(name):
             return f"{_KINDS[type(key)][0]}/{name}"
         case LedgerKey(ledger_id):
             return f"ledgers/{ledger_id}"
+        case PageKey(topic_id, name):
+            return page_path(topic_id, name)
         case Counter():
             return f"ids/{key.value}"
 
@@ -41,6 +44,8 @@ def read_record(store: Store, process: Process, effect: ReadRecord[Any], done: C
     key, decode = effect.key, _KINDS[type(effect.key)][2]
 
     def answer(data: bytes | None, version: int) -> None:
+        if isinstance(key, PageKey):
+            store.world.count("page read")
         done(RecordRead(key, None if data is None else decode(data), version))
 
     store.read(process, _path(key), answer)

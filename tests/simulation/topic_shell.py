@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, get_args
 from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.chain.replay import ReadEntries
-from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -238,8 +237,6 @@ class TopicShell:
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
                 self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
-            case ReadLedgerPage(name):
-                self._read_page(name)
             case CheckPageSupport():
                 self.owner.post(1, "checks pages", lambda: self.handle(PageSupportChecked(known=True)))
             case DeletePages(below):
@@ -311,13 +308,6 @@ class TopicShell:
                 link.opened(AnswerOpen(opening.call, effect.result), epoch)
 
     # --- the store ----------------------------------------------------------------------------------------------------
-
-    def _read_page(self, name: LedgerId) -> None:
-        def page(data: bytes | None, _version: int) -> None:
-            self.owner.world.count("page read")
-            self.handle(LedgerPageRead(name, None if data is None else decode_page(data)))
-
-        self.owner.parts.store.read(self.owner, page_path(self.topic_id, name), page)
 
     def _delete_pages(self, below: LedgerId) -> None:
         """The pages below the floor, also those that a crash has left, after the records of their ledgers."""

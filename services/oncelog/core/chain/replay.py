@@ -27,10 +27,11 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from enum import Enum
 
-from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage, ReplayList
+from oncelog.core.chain.replay_list import ReplayList
 from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, InvariantViolated, LogHole, UnreadableEntry
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, EntryKind, GivenUp, body_of, decode_given_up
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
@@ -50,7 +51,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
-from oncelog.core.records.records import ReadRecord, RecordRead
+from oncelog.core.records.records import PageKey, ReadRecord, RecordRead
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -106,7 +107,7 @@ class ReadEntries:
     headers_only: bool
 
 
-ReplayEffect = ReadEntries | ReadLedgerPage | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
+ReplayEffect = ReadEntries | ReadRecord[PageKey] | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -300,7 +301,7 @@ class ChainReplay:
             self._list.taken()  # the last ledger is not recovered
         self._begin()
 
-    def page_read(self, event: LedgerPageRead) -> None:
+    def page_read(self, event: RecordRead[PageKey, ListPage]) -> None:
         """Take a page of the list."""
         if self.state is not ReplayState.REPLAYING:
             return

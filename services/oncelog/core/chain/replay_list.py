@@ -1,32 +1,17 @@
 """The ledgers that a replay reads, in order. Ledgers in pages are read page by page.
 
 start(from ledger) -> READY: `next` is the ledger to replay, or None behind the last one
-                   -> otherwise a page is being read: ReadLedgerPage -> page_read -> READY
+                   -> otherwise a page is being read: ReadRecord -> page_read -> READY
 taken              -> the same for the ledger after it
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.ledger_page import ListPage, PageLink
 from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLedgerPage:
-    """Read a page of the topic's list of ledgers. The shell retries until it has an answer."""
-
-    name: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerPageRead:
-    """The response to ReadLedgerPage, after a sync. None: there is no such record."""
-
-    name: LedgerId
-    page: ListPage | None
+from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.records.records import PageKey, ReadRecord, RecordRead
 
 
 class ReplayList:
@@ -34,7 +19,8 @@ class ReplayList:
 
     def __init__(
         self,
-        emit: Callable[[ReadLedgerPage], None],
+        emit: Callable[[ReadRecord[PageKey]], None],
+        topic_id: TopicId,
         ledgers: Sequence[LedgerLink],
         pages: Sequence[PageLink] = (),
         *,
@@ -42,6 +28,7 @@ class ReplayList:
     ) -> None:
         """ledgers: those outside of pages, the oldest first."""
         self._emit = emit
+        self._topic_id = topic_id
         self._ledgers = ledgers
         self._newest_first = newest_first
         #: pages still to be read, the next one last
@@ -72,7 +59,7 @@ class ReplayList:
         if self._links:
             return
         if self._pages:
-            self._emit(ReadLedgerPage(self._pages[-1].name))
+            self._emit(ReadRecord(PageKey(self._topic_id, self._pages[-1].name)))
         elif not self._tail_taken:
             self._tail_taken = True
             self._links = [link for link in reversed(self._ledgers) if link.ledger_id >= self._begin]
@@ -95,16 +82,17 @@ class ReplayList:
         self._links.pop()
         self._go_on()
 
-    def page_read(self, event: LedgerPageRead) -> str | None:
+    def page_read(self, event: RecordRead[PageKey, ListPage]) -> str | None:
         """Take a page. Returns why it cannot be used; None if it can, or if it is not the one that was asked for."""
-        if self._links or not self._pages or event.name != self._pages[-1].name:
+        name, page = event.key.name, event.value
+        if self._links or not self._pages or name != self._pages[-1].name:
             return None
-        if event.page is None:
-            return f"page {event.name} of the topic's list of ledgers has no record"
+        if page is None:
+            return f"page {name} of the topic's list of ledgers has no record"
         link = self._pages.pop()
-        listed = [LedgerLink(each.ledger_id, each.base_index) for each in link.listed(event.page)]
+        listed = [LedgerLink(each.ledger_id, each.base_index) for each in link.listed(page)]
         if (listed[0].ledger_id, listed[-1].ledger_id) != (link.first, link.last):
-            return f"page {event.name} of the topic's list of ledgers is not what its link says"
+            return f"page {name} of the topic's list of ledgers is not what its link says"
         self._links = [each for each in reversed(listed) if each.ledger_id >= self._begin]
         self._go_on()
         return None

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
-from oncelog.core.ids import TopicId
+from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.records.status import WriteStatus
 
 #: The version of a record that does not exist: a write from this version creates it.
@@ -43,6 +43,14 @@ class CursorKey(RecordKey[CursorRecord]):
     """The record of the topic's dedup cursor."""
 
     topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class PageKey(RecordKey[ListPage]):
+    """A page of the topic's list of ledgers. It is created with a write of the topic record, and never written."""
+
+    topic_id: TopicId
+    name: LedgerId
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from typing import NamedTuple
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.acks.changes import EvictionReason
 from oncelog.core.chain.ownership import LogTrim, Ownership
-from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, SubscriptionNumber
 from oncelog.core.policies.ack_state_limit import AckStateJudge
 from oncelog.core.policies.retention_rules import (
@@ -46,6 +46,7 @@ from oncelog.core.policies.retention_rules import (
 )
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.log import TopicLog
+from oncelog.core.records.records import PageKey, ReadRecord, RecordRead
 from oncelog.core.retention.ledger_sizes import LogSpace
 from oncelog.core.retention.paging import PageSettings, Paging
 from oncelog.core.snapshots.snapshot_writer import DedupCursor
@@ -217,7 +218,7 @@ class TopicSpace:
         for name in pages:
             if name not in self._asked_pages:
                 self._asked_pages[name] = None
-                self._step.emit(ReadLedgerPage(name))
+                self._step.emit(ReadRecord(PageKey(self._ownership.topic_id, name)))
         return not pages
 
     def _read_ends(self, ledger_ids: Sequence[LedgerId]) -> None:
@@ -229,9 +230,9 @@ class TopicSpace:
     def ledger_ends_read(self, event: LedgerEndsRead) -> None:
         self.ledgers.ends_read(event.ends)
 
-    def page_read(self, event: LedgerPageRead) -> None:
-        self._asked_pages.pop(event.name, None)
-        self.ledgers.page_read(event.name, event.page)
+    def page_read(self, event: RecordRead[PageKey, ListPage]) -> None:
+        self._asked_pages.pop(event.key.name, None)
+        self.ledgers.page_read(event.key.name, event.value)
 
     def _compare_clocks(self) -> None:
         if self.policies.age_ms is None:

@@ -37,7 +37,7 @@ from oncelog.core.chain.replay import (
     ReplayState,
     TakeoverFailed,
 )
-from oncelog.core.chain.replay_list import LedgerPageRead, ReplayList
+from oncelog.core.chain.replay_list import ReplayList
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
@@ -45,7 +45,7 @@ from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered, ledger_of
 from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
-from oncelog.core.records.records import CursorKey, Kind, RecordRead, RecordWritten
+from oncelog.core.records.records import CursorKey, Kind, PageKey, RecordRead, RecordWritten
 from oncelog.core.snapshots.cursor_claim import ClaimStep, CursorClaim
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.folds import AckFold, LogFold, SnapshotFold
@@ -106,13 +106,14 @@ class Takeover:
         self.snapshot = SnapshotFold(checksum, recent_bytes_max)
         self._log_fold = LogFold(record, self.snapshot.state)
         self._ack_fold = AckFold(record, checksum)
+        self._topic_id = record.topic_id
         self._replay_of = partial(ChainReplay, step.emit, checksum=checksum, failed=self._fail)
         self.log = self._replay_of(
-            ReplayList(step.emit, record.ledgers, record.pages), self._log_fold,
+            ReplayList(step.emit, record.topic_id, record.ledgers, record.pages), self._log_fold,
             fenced=self._chain_fenced, begins=self._log_begins, replayed=self._chain_replayed,
         )  # fmt: skip
         self.acks = self._replay_of(
-            ReplayList(step.emit, _links(record.acks)), self._ack_fold,
+            ReplayList(step.emit, record.topic_id, _links(record.acks)), self._ack_fold,
             fenced=self._chain_fenced, replayed=self._chain_replayed,
         )  # fmt: skip
         #: once the cursor's record is claimed
@@ -120,12 +121,13 @@ class Takeover:
         #: when the members were last found silent
         self._looked_ms: int | None = None
         of_ledgers: tuple[Kind, ...] = (
-            EntriesRead, EntriesUnavailable, EntryUnreadable, LedgerPageRead, (RecordRead, LedgerKey),
+            EntriesRead, EntriesUnavailable, EntryUnreadable, (RecordRead, LedgerKey),
             MemberErased, MemberFenced, RecoveryReadAnswered, RecoveryAdded,
         )  # fmt: skip
         self.handlers: Handlers = {
             LedgerIdClaimed: next_ledger.id_claimed,
             (RecordWritten, LedgerKey): self._ledger_written,
+            (RecordRead, PageKey): self.log.page_read,
             (RecordRead, CursorKey): self.cursor_read,
             (RecordWritten, CursorKey): self.cursor_written,
             **dict.fromkeys(of_ledgers, self.handle),
@@ -139,9 +141,6 @@ class Takeover:
 
     def handle(self, event: TakeoverEvent) -> None:
         """Take one completion. Completions of another ledger or step are late and are ignored."""
-        if isinstance(event, LedgerPageRead):
-            self.log.page_read(event)
-            return
         if isinstance(event, TopicTimerFired):
             self._timer_fired(event.key)
             return
@@ -231,7 +230,10 @@ class Takeover:
         """Recover the cursor's last ledger."""
         self.state = TakeoverState.CURSOR
         ledgers = ReplayList(
-            self._step.emit, _links([link.ledger_id for link in self.cursor.record.ledgers]), newest_first=True
+            self._step.emit,
+            self._topic_id,
+            _links([link.ledger_id for link in self.cursor.record.ledgers]),
+            newest_first=True,
         )
         self.snapshots = self._replay_of(
             ledgers, self.snapshot, fenced=self._cursor_fenced, replayed=self._snapshot_loaded

@@ -34,7 +34,6 @@ from oncelog.core.chain.ownership import (
     Trimmed,
 )
 from oncelog.core.chain.replay import TakeoverFailed
-from oncelog.core.chain.replay_list import LedgerPageRead
 from oncelog.core.delivery.events import (
     AdminRequest,
     AnswerAdmin,
@@ -54,7 +53,7 @@ from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
-from oncelog.core.records.records import CursorKey, RecordRead, RecordWritten, TopicKey, kind_of
+from oncelog.core.records.records import CursorKey, PageKey, RecordRead, RecordWritten, TopicKey, kind_of
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Handlers, Takeover
@@ -133,7 +132,7 @@ def _handlers_of(serving: Serving) -> Handlers:
         TrimRequested: serving.space.trim,
         TruncateRequested: serving.space.truncate,
         LedgerEndsRead: serving.space.ledger_ends_read,
-        LedgerPageRead: serving.space.page_read,
+        (RecordRead, PageKey): serving.space.page_read,
         ClockChecked: serving.space.clock_checked,
         **dict.fromkeys(get_args(ConsumerEvent), serving.subscriptions.handle),
     }

@@ -10,7 +10,6 @@ from enum import Enum
 from oncelog.core.chain.managed_ledger import LedgerEffect
 from oncelog.core.chain.ownership import OwnershipEffect
 from oncelog.core.chain.replay import ReadEntries, TakeoverFailed
-from oncelog.core.chain.replay_list import ReadLedgerPage
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.opening import Granted
@@ -18,7 +17,7 @@ from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.topic_record import CursorRecord
 from oncelog.core.ids import LedgerId, Position, SessionNumber
 from oncelog.core.ledger.recovery import FenceMember, LedgerRecordEffect, RecoveryAdd, RecoveryRead
-from oncelog.core.records.records import CursorKey, ReadRecord, WriteRecord
+from oncelog.core.records.records import CursorKey, PageKey, ReadRecord, WriteRecord
 
 # --- producers --------------------------------------------------------------------------------------------------------
 
@@ -210,11 +209,10 @@ class TopicClosed:
 
 TopicEffect = (
     AnswerBatches | EndSession | ReadEntryIds | AnswerOpen | AllocateProducerId | ExplainDelay | NotifyDedupToggled
-    | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey] | WriteRecord[CursorKey, CursorRecord] | SnapshotTaken
-    | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed
-    | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd | ConsumerEffect
-    | ReadLedgerEnds | ReadLedgerPage | CheckPageSupport | DeletePages | CheckClock | AnswerTruncate
-    | LogTrimmed
+    | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey | PageKey] | WriteRecord[CursorKey, CursorRecord]
+    | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed
+    | TopicDeposed | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
+    | ConsumerEffect | ReadLedgerEnds | CheckPageSupport | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
 )  # fmt: skip
 
 

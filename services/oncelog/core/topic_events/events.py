@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from oncelog.core.chain.managed_ledger import LedgerEvent
 from oncelog.core.chain.replay import EntriesRead, EntriesUnavailable, EntryUnreadable
-from oncelog.core.chain.replay_list import LedgerPageRead
 from oncelog.core.delivery.events import ConsumerEvent
 from oncelog.core.errors import OncelogError, Retriable
 from oncelog.core.formats.batch import BatchHeader, Buffer
+from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber
@@ -21,7 +21,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
 )
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.records.records import CursorKey, RecordRead, RecordWritten, TopicKey
+from oncelog.core.records.records import CursorKey, PageKey, RecordRead, RecordWritten, TopicKey
 
 # --- producers --------------------------------------------------------------------------------------------------------
 
@@ -182,16 +182,17 @@ class ClockChecked:
 
 
 TakeoverEvent = (
-    EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerPageRead | LedgerRecordEvent | MemberErased
+    EntriesRead | EntriesUnavailable | EntryUnreadable | LedgerRecordEvent | MemberErased
     | MemberFenced | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
 )  # fmt: skip
 
 TopicRecordEvent = RecordRead[TopicKey, TopicRecord] | RecordWritten[TopicKey, TopicRecord]
+PageRead = RecordRead[PageKey, ListPage]
 CursorRecordEvent = RecordRead[CursorKey, CursorRecord] | RecordWritten[CursorKey, CursorRecord]
 
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
-    | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | HigherEpochReported
-    | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | PageSupportChecked | ClockChecked
-    | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
+    | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
+    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | PageSupportChecked
+    | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
 )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from oncelog.core.access import Grants
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.chain.replay import EntriesRead, EntriesUnavailable, EntryUnreadable, ReadEntries
-from oncelog.core.chain.replay_list import LedgerPageRead, ReadLedgerPage
 from oncelog.core.errors import (
     CorruptEntry,
     EntriesLost,
@@ -32,6 +31,7 @@ from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.records.records import (
     ABSENT_VERSION,
     CursorKey,
+    PageKey,
     ReadRecord,
     RecordRead,
     TopicKey,
@@ -118,7 +118,6 @@ class EffectExecutor:
             WriteRecord: partial(self._begin, self._write_record),
             ClaimLedgerId: partial(self._begin, self._claim_ledger_id),
             DeleteLedgers: partial(self._begin, self._delete_ledgers),
-            ReadLedgerPage: partial(self._begin, self._read_page),
             CheckPageSupport: partial(self._begin, self._check_page_support),
             DeletePages: partial(self._begin, self._delete_pages),
             AllocateProducerId: partial(self._begin, self._allocate_producer_id),
@@ -262,9 +261,6 @@ class EffectExecutor:
             f"page {name} of the list of ledgers", lambda: self.parts.topics.pages.read(self.topic_id, name)
         )
 
-    async def _read_page(self, effect: ReadLedgerPage) -> None:
-        self._post(LedgerPageRead(effect.name, await self.page(effect.name)))
-
     async def _check_page_support(self, _effect: CheckPageSupport) -> None:
         older = await self._until_answered("the registered processes", self.parts.topics.pages.unsupported_by)
         if older:
@@ -284,7 +280,7 @@ class EffectExecutor:
         except (StoreUnavailable, CorruptEntry) as error:
             logger.warning("trimmed pages of topic %s stay until the next trim: %s", self.topic_id, error.message)
 
-    async def _read_record(self, effect: ReadRecord[TopicKey | CursorKey | LedgerKey]) -> None:
+    async def _read_record(self, effect: ReadRecord[TopicKey | CursorKey | LedgerKey | PageKey]) -> None:
         parts, key = self.parts, effect.key
         match key:
             case TopicKey():
@@ -298,6 +294,9 @@ class EffectExecutor:
             case LedgerKey(ledger_id):
                 ledger = await self._until_answered(_ledger(ledger_id), lambda: parts.ledgers.read(ledger_id))
                 self._post(RecordRead(key, *(ledger or _ABSENT)))
+            case PageKey():
+                page = await self.page(key.name)
+                self._post(RecordRead(key, page, ABSENT_VERSION if page is None else 0))
 
     async def _write_record(self, effect: WriteRecord[Any, Any]) -> None:
         parts, record, version = self.parts, effect.value, effect.version
