@@ -52,7 +52,8 @@ async def sent_once(write: Awaitable[WriteResult]) -> WriteResult:
         logger.error("cannot write a record: %s", error.message)
         await asyncio.sleep(TOO_LARGE_PAUSE_MS / 1000)
         return WriteResult(WriteStatus.CONFLICT)
-    except NotFound:
+    except NotFound as error:
         # The parent does not exist, so nothing was written. The topic was deleted, or the tree is to be repaired.
+        logger.warning("cannot write a record: %s", error.message)
         await asyncio.sleep(NO_PARENT_PAUSE_MS / 1000)
         return WriteResult(WriteStatus.CONFLICT)
