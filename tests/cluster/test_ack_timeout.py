@@ -26,7 +26,7 @@ async def work() -> None:
     await until(lambda: loop.time() >= ready_at, DEADLINE_S)
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 async def test_dead_letters_were_received_and_order_is_kept(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Every message is in the window at once, and the application needs several time-outs for all of them; the topics
     move meanwhile. All types at once, because the application mostly waits."""

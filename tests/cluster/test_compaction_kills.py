@@ -1,4 +1,5 @@
-"""Compaction with real processes: a kill at every durable step loses nothing, and space is given back (hazard 65)."""
+"""Compaction with real processes: a kill at every durable step loses nothing, and space is given back (hazard
+removed-segment)."""
 
 from collections.abc import Iterator
 
@@ -33,7 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]
         yield own
 
 
-@pytest.mark.hazard(65)
+@pytest.mark.hazard("removed-segment")
 async def test_kill_at_every_step_of_compaction_loses_no_message(cluster: FaultyCluster) -> None:
     """Three nodes at a time, each at another step, while a topic that stays shares the segments of one that goes."""
     async with await oncelog.connect(cluster.url, operation_timeout=STEP_DEADLINE_S) as client:

@@ -19,7 +19,7 @@ async def backlog(cluster: Cluster, topic: str) -> int:
     return int(found.get("msg_backlog", -1))
 
 
-@pytest.mark.hazard(37)
+@pytest.mark.hazard("dead-letter-number-lost")
 async def test_dead_letters_are_stored_once_in_order(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Also when the owner is killed while they are published: with key, properties, and where they come from."""
     producer = await client.create_producer("returns", producer_name="importer")
@@ -62,7 +62,7 @@ async def test_dead_letters_are_stored_once_in_order(cluster: Cluster, client: o
     assert first.properties["dead_letter.index"] == first.value.decode()
 
 
-@pytest.mark.hazard(38)
+@pytest.mark.hazard("pending-dead-letter-trimmed")
 async def test_deleted_dead_letter_topic_is_made_again(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """What was pending goes to the new one, from its first number on."""
     producer = await client.create_producer("jobs", producer_name="importer")
@@ -88,8 +88,8 @@ async def test_deleted_dead_letter_topic_is_made_again(cluster: Cluster, client:
     assert [letter.value for letter in await read_all(client, "jobs-dead")] == [b"three"]
 
 
-@pytest.mark.hazard(87)
-@pytest.mark.hazard(88)
+@pytest.mark.hazard("oversized-dead-letters")
+@pytest.mark.hazard("poisonous-dead-letter")
 async def test_every_message_becomes_a_dead_letter(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Those of large batches, together far above the limit of a request; one of the largest size, without room for the
     properties of a dead letter; and one with a time that `datetime` cannot express."""
@@ -124,7 +124,7 @@ async def test_every_message_becomes_a_dead_letter(cluster: Cluster, client: onc
     assert letters[202].value == b"last"
 
 
-@pytest.mark.hazard(93)
+@pytest.mark.hazard("foreign-producer-name")
 async def test_message_of_another_program_does_not_count_as_a_dead_letter(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:

@@ -31,7 +31,7 @@ async def ledgers_on_the_node(cluster: Cluster) -> int:
     return int(float(found[1]))
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 async def test_recreated_topic_is_empty_and_old_clients_get_an_error(cluster: Cluster) -> None:
     """Producers and readers of the deleted topic get an error with the reason. The new topic has none of its ids or
     messages."""

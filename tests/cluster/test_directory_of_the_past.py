@@ -1,4 +1,5 @@
-"""Directories that went back in time: what a storage node acknowledged is never missing in silence (hazards 81, 82)."""
+"""Directories that went back in time: what a storage node acknowledged is never missing in silence (hazards
+directory-went-back, copied-directory)."""
 
 import shutil
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.random_faults import SETTINGS
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(81)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("directory-went-back")]
 #: More than the last group of a journal, with its padding and its marker, takes here.
 GROUP_BYTES = 64 * 1024
 VALUES = [b"%d" % number for number in range(600)]
@@ -110,7 +111,7 @@ async def test_nothing_acknowledged_is_lost_with_one_directory_of_the_past(
         assert "the directory went back in time" in log
 
 
-@pytest.mark.hazard(82)
+@pytest.mark.hazard("copied-directory")
 async def test_copy_of_a_directory_is_refused_while_the_original_serves(
     zookeeper_server: ZooKeeperServer, tmp_path: Path
 ) -> None:
@@ -127,7 +128,7 @@ async def test_copy_of_a_directory_is_refused_while_the_original_serves(
         assert original.get("/readyz")[0] == 200
 
 
-@pytest.mark.hazard(82)
+@pytest.mark.hazard("copied-directory")
 async def test_process_ends_when_a_copy_of_its_directory_is_started(
     zookeeper_server: ZooKeeperServer, tmp_path: Path
 ) -> None:

@@ -75,8 +75,8 @@ async def test_killing_the_owner_twice_under_load_loses_no_message(
     await cluster.healed()
 
 
-@pytest.mark.hazard(26)
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("ack-before-delivery")
+@pytest.mark.hazard("delivered-while-held")
 async def test_no_acknowledged_message_comes_again_after_the_owner_is_killed(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
@@ -113,7 +113,7 @@ async def test_no_acknowledged_message_comes_again_after_the_owner_is_killed(
     await cluster.healed()
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 async def test_messages_of_a_killed_consumer_go_to_another_one(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Only what it had received counts as delivered to it."""
     topic = "killed-consumer"

@@ -51,7 +51,7 @@ async def read(url: str, count: int) -> list[tuple[str, str]]:
         return found
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 async def test_keys_survive_a_killed_publishing_process(tmp_path: Path) -> None:
     """kill -9 with requests in flight. Every key is repeated at the other replica, and each message is read back
     once."""

@@ -1,5 +1,6 @@
 """Two of three disks and the topic's owner are lost at once: the topic waits with a reason until an operator gives the
-lost copies up, and goes on with what the third disk holds (hazards 72 and 79)."""
+lost copies up, and goes on with what the third disk holds (hazards index-given-twice and
+open-ledger-without-quorum)."""
 
 import asyncio
 import json
@@ -55,7 +56,7 @@ async def _end(cluster: FaultyCluster, ledger_id: int, *words: str) -> Completed
     return await asyncio.to_thread(run, [*command, *words], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.hazard(72, 79)
+@pytest.mark.hazard("index-given-twice", "open-ledger-without-quorum")
 async def test_topic_goes_on_when_an_operator_ends_its_ledger(cluster: FaultyCluster) -> None:
     """What the surviving disk holds is read, nothing is stored twice, and a number is given to one message only."""
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:

@@ -114,9 +114,10 @@ async def test_terminated_node_exits_cleanly_and_starts_again(one: StorageCluste
     assert node.incarnation in await one.registry.storage_nodes.live()
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
-    """At the same address, but requests for the old node are neither accepted nor answered (hazard 2)."""
+    """At the same address, but requests for the old node are neither accepted nor answered (hazard
+    former-incarnation)."""
     (node,) = one.nodes
     before, port = node.incarnation, node.address.rpartition(":")[2]
     metadata = await one.create_ledger(1, [node])
@@ -136,7 +137,7 @@ async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
     assert await fence(node, metadata.ledger_id) is ReadStatus.WRONG_INCARNATION
 
 
-@pytest.mark.hazard(74)
+@pytest.mark.hazard("unmounted-volume")
 async def test_mount_point_of_an_absent_volume_is_not_formatted(one: StorageCluster) -> None:
     """The node before had a volume of its own, and the directory is empty on the disk of the machine."""
     (node,) = one.nodes
@@ -154,7 +155,7 @@ async def test_mount_point_of_an_absent_volume_is_not_formatted(one: StorageClus
     assert not node.data.exists()
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 async def test_first_add_waits_for_a_read_of_zookeeper(one: StorageCluster) -> None:
     """Absent or CLOSED: a writer that was paused for long writes nothing here."""
     (node,) = one.nodes
@@ -170,7 +171,7 @@ async def test_first_add_waits_for_a_read_of_zookeeper(one: StorageCluster) -> N
     assert await append_until_lost(node, node.incarnation, other) == {EntryId(1): OK}
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 async def test_node_with_a_damaged_directory_starts_in_limbo(one: StorageCluster) -> None:
     """Acknowledged bytes are lost. The sound entries are served; no entry is called missing, and none is added."""
     (node,) = one.nodes

@@ -22,7 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]
         yield own
 
 
-@pytest.mark.hazard(55, 57)
+@pytest.mark.hazard("replaced-member-erased-early", "flapping-node")
 async def test_disks_replaced_in_turn_lose_no_message(cluster: FaultyCluster) -> None:
     """Each time when the cluster says that the node may be replaced. All copies are restored in between, also those of
     a topic that is not written any more; at the end every ledger that a topic lists is whole on the three new disks."""
@@ -47,7 +47,7 @@ async def test_disks_replaced_in_turn_lose_no_message(cluster: FaultyCluster) ->
     await until(whole, 4 * DEADLINE_S, every_s=0.5, waiting_for="every ledger to be whole on the three new disks")
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_disks_lost_at_once_are_reported(cluster: FaultyCluster) -> None:
     """The control: nobody waits for permission, so a reader gets an error, and never hangs. The loss is proved when
     all three have joined again."""

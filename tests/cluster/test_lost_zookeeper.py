@@ -16,7 +16,7 @@ from tests.cluster.loads import read_all
 from tests.cluster.service_process import Process, processes
 from tests.cluster.until import until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(85)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper")]
 
 DEADLINE_S = 120.0
 TOPIC = "flights"

@@ -289,7 +289,7 @@ async def test_ledgers_are_returned_in_order_with_their_members() -> None:
             await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 async def test_long_list_of_ledgers_comes_in_several_answers() -> None:
     """With the ledgers in pages. One answer with a hundred thousand ledgers would be too large for a message."""
     async with World.running() as world:
@@ -329,7 +329,7 @@ async def test_long_list_of_ledgers_comes_in_several_answers() -> None:
         assert [each.ledger_id for each in answer.ledgers] == [3, 4, 5, 6, 7, 8]
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 async def test_ledgers_that_a_client_names_are_read_anew() -> None:
     """This service keeps copies of closed records. A client that names a ledger has met a former member."""
     async with World.running() as world:

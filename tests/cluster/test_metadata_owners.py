@@ -103,7 +103,7 @@ async def test_owner_that_reconnects_keeps_its_topics() -> None:
         assert (await world.record()).owner_epoch == 1
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
     """A network partition looks like a death from one side. Then only the session decides."""
     async with World.running() as world:
@@ -145,9 +145,10 @@ async def test_pending_probe_does_not_delay_the_next_one() -> None:
         ends.set()
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
-    """In a network partition no heartbeat is answered before the stream ends: only the session decides (hazard 5)."""
+    """In a network partition no heartbeat is answered before the stream ends: only the session decides (hazard
+    living-owner-suspected)."""
     async with World.running() as world:
         prober = Prober(Reachability.UNREACHABLE)
         replica = await world.replica(reach=prober)
@@ -163,9 +164,10 @@ async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
         assert (await world.record()).owner == owner.incarnation
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing() -> None:
-    """Otherwise a restarted replica would move all topics while owners reconnect one by one (hazard 5)."""
+    """Otherwise a restarted replica would move all topics while owners reconnect one by one (hazard
+    living-owner-suspected)."""
     async with World.running() as world:
         first = await world.replica()
         owner, _ = await placed(first, [await world.owner(first), await world.owner(first)])

@@ -128,7 +128,7 @@ async def look_up(address: str, topic: str = "flights") -> pb.LookupAnswer:
         return await channel.call(LOOKUP, request, timeout_ms=20_000)
 
 
-@pytest.mark.hazard(85)
+@pytest.mark.hazard("emptied-zookeeper")
 async def test_cluster_is_created_once_on_request_and_services_only_join_it(zookeeper: str, tmp_path: Path) -> None:
     """Several may request it at once, and again later: all print the same id. Without a request a service waits."""
     async with running(zookeeper, tmp_path) as cluster:

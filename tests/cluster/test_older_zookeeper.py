@@ -10,7 +10,7 @@ from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.storage_nodes import StorageCluster, append_until_lost
 from tests.contract.storage_client.ledger_world import adds_of, writer_of
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(84)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("ledger-id-given-twice")]
 
 
 async def test_storage_node_does_not_register_in_an_older_zookeeper(

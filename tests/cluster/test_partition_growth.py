@@ -8,7 +8,7 @@ from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.mark.hazard(23)
+@pytest.mark.hazard("resent-to-another-partition")
 async def test_nothing_is_stored_twice_or_missed_when_a_topic_grows(cluster: Cluster) -> None:
     """A producer that sends everything again finds its messages, also at the next owner, and a subscription whose
     consumers were away gets every message of every partition once."""

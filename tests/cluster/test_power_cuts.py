@@ -50,7 +50,7 @@ async def test_power_cuts_lose_no_message(cluster: FaultyCluster, client: oncelo
     await check_with_each_node_stopped(cluster, client, topic, loads)
 
 
-@pytest.mark.hazard(19)
+@pytest.mark.hazard("repeated-add-not-synced")
 async def test_power_cut_of_all_nodes_loses_no_message(cluster: FaultyCluster, client: oncelog.AsyncClient) -> None:
     """What is acknowledged was synced on two nodes, and what a replay serves again was synced before."""
     topic = "power-cut-of-all"

@@ -87,7 +87,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path, data: str) ->
     assert (tmp_path / "orders.jsonl").read_text() == "{}"
 
 
-@pytest.mark.hazard(85)
+@pytest.mark.hazard("emptied-zookeeper")
 def test_directory_without_the_data_of_zookeeper_is_refused(tmp_path: Path) -> None:
     """With one sentence, also the second time. No cluster is created beside the messages of the former one. They are
     served again once the data is back."""

@@ -82,9 +82,10 @@ async def test_stopped_node_loses_no_message(cluster: Cluster, client: oncelog.A
     loads.check(await read_all(client, topic))
 
 
-@pytest.mark.hazard(8)
+@pytest.mark.hazard("members-lost-in-turn")
 async def test_wiped_node_is_a_new_node(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """It has lost its acknowledged entries and fences, so it is not asked for them (hazards 2, 8)."""
+    """It has lost its acknowledged entries and fences, so it is not asked for them (hazards former-incarnation,
+    members-lost-in-turn)."""
     topic = "wiped-node"
     before = cluster.serving("storage-1", "incarnation")
     async with (await Loads.of_two(client, topic)).running() as loads:
@@ -130,10 +131,10 @@ async def open_ledger_state(cluster: Cluster, topic: str, state: str, *, negate:
     return bool(internal.get("open_ledger")) and (internal["open_ledger"]["state"] == state) is not negate
 
 
-@pytest.mark.hazard(10)
+@pytest.mark.hazard("marks-of-a-failed-write")
 async def test_failed_write_rolls_back_every_session(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Id 6 is in flight on one session and joined on the next, with 7 after it: all three fail, and both ids are
-    stored once when they are sent again. Only then is a duplicate reported (hazard 10)."""
+    stored once when they are sent again. Only then is a duplicate reported (hazard marks-of-a-failed-write)."""
     topic = "failed-write"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"5", sequence_id=5)
@@ -180,7 +181,7 @@ async def test_directory_of_another_cluster_is_refused(cluster: Cluster, client:
     loads.check(await read_all(client, topic))
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 async def test_node_with_a_damaged_segment_starts_in_limbo(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Acknowledged bytes are flipped: the node serves what is sound, and every acknowledged message is read."""
     topic = "damaged-segment"

@@ -25,7 +25,7 @@ async def switch(cluster: Cluster, topic: str, *, on: bool) -> None:
     await judged(cluster, topic, on=on)
 
 
-@pytest.mark.hazard(15)
+@pytest.mark.hazard("dedup-toggled")
 async def test_disabled_dedup_stores_duplicates_and_still_records_ids(
     cluster: Cluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,9 +83,9 @@ async def test_switch_of_a_partitioned_topic_applies_to_all_partitions(
         assert (await producer.send(b"0", sequence_id=0)).duplicate
 
 
-@pytest.mark.hazard(15)
+@pytest.mark.hazard("dedup-toggled")
 async def test_fences_hold_while_dedup_is_disabled(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Generations do not depend on sequence ids (hazard 15)."""
+    """Generations do not depend on sequence ids (hazard dedup-toggled)."""
     topic = "fenced-while-off"
     old = await client.create_producer(topic, producer_name="importer")
     await old.send(b"old", sequence_id=0)

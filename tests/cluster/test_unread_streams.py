@@ -43,7 +43,7 @@ async def metric(cluster: Cluster, name: str) -> float:
     return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 @pytest.mark.parametrize("through", ["owner-1", "metadata-1"])
 async def test_unread_windows_take_little_memory_and_others_go_on(cluster: Cluster, through: str) -> None:
     """150 consumers took 2 GB of an owner, which kept them. A consumer that reads gets every message meanwhile."""

@@ -37,7 +37,8 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Sessions end soon, and ledgers roll all the time: a paused owner may be at any step of a roll (hazard 1)."""
+    """Sessions end soon, and ledgers roll all the time: a paused owner may be at any step of a roll (hazard
+    stale-record-after-conflict)."""
     directory = tmp_path_factory.mktemp("zombies")
     with Cluster.running(directory, session_timeout_ms=1_500, ledger_entries_max=40, snapshot_entries_max=30) as own:
         yield own
@@ -47,7 +48,7 @@ def full(topic: str) -> str:
     return f"public/default/{topic}"
 
 
-@pytest.mark.hazard(1)
+@pytest.mark.hazard("stale-record-after-conflict")
 async def test_paused_owner_acknowledges_nothing_when_it_resumes(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Frames in its socket are not stored, its clients get NotOwner, and the messages of the next owner stand."""
     topic = "paused-owner"
@@ -80,12 +81,12 @@ async def test_paused_owner_acknowledges_nothing_when_it_resumes(cluster: Cluste
     await cluster.healed()
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 async def test_deposed_owner_that_never_writes_is_notified_by_its_clients(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
     """A stale route leads to it: a request with a higher epoch than its own makes it check and step down (hazard
-    6)."""
+    deposed-owner-refuses)."""
     topic = "stale-route"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=0)
@@ -124,11 +125,12 @@ async def test_reader_at_a_deposed_owner_continues(cluster: Cluster, client: onc
     await cluster.healed()
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 async def test_request_to_a_deposed_owner_gets_no_outdated_answer(
     cluster: Cluster, client: oncelog.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request waits in the socket of a paused owner, which answers when it resumes (hazard 6)."""
+    """The request waits in the socket of a paused owner, which answers when it resumes (hazard
+    deposed-owner-refuses)."""
     topic = "asked-late"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=0)
@@ -287,10 +289,10 @@ async def test_fenced_instance_stores_nothing_more(cluster: Cluster, client: onc
     assert [message.value for message in await read_all(client, topic)] == [b"old", b"new", b"new"]
 
 
-@pytest.mark.hazard(11)
+@pytest.mark.hazard("forgotten-producer")
 async def test_unknown_producer_ids_are_never_accepted(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """An unknown id must be opened by name. An id that differs from the name's is expired. A generation that was
-    never granted is wrong (hazard 11)."""
+    never granted is wrong (hazard forgotten-producer)."""
     topic = "unknown"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"one", sequence_id=0)
@@ -310,10 +312,10 @@ async def test_unknown_producer_ids_are_never_accepted(cluster: Cluster, client:
     assert not (await producer.send(b"two", sequence_id=1)).duplicate
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 async def test_skipped_ids_are_not_reported_as_duplicates(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """{2, 3, 5} are stored, then 4 is sent: an error for 4 alone, before and after a takeover that replays it
-    (hazards 9, 14)."""
+    (hazards id-between-stored-ids, endless-resend)."""
     topic = "holes"
     producer = await client.create_producer(topic, producer_name="importer")
     result = await producer.send_many([b"2", b"3", b"5"], sequence_ids=[2, 3, 5])

@@ -161,7 +161,7 @@ class Owner:
             message.attempt, session=self.session, last=self.mark, epoch=self.epoch, generation=self.generation
         )
 
-    def judge(self, message: SendBatches) -> ProducerEvent:
+    def ack_limit(self, message: SendBatches) -> ProducerEvent:
         answers: list[tuple[int, Outcome | OncelogError]] = []
         for request, data in message.batches:
             result = self._verdict(decode_batch(data, checksum))
@@ -229,7 +229,7 @@ class World:
         if isinstance(message, OpenProducer):
             self.to_client.append(self.owner.grant(message))
         elif message.session in self.owner.live:
-            self.to_client.append(self.owner.judge(message))
+            self.to_client.append(self.owner.ack_limit(message))
 
     def lose_stream(self) -> None:
         self.to_owner.clear()

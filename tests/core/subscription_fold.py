@@ -1,4 +1,4 @@
-"""Folds changes into the durable state, without an ack chain around them."""
+"""Folds changes into the durable state, without an ack log around them."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""One topic's subscriptions without a topic: a log in memory, an ack chain that a test writes or fails, and consumers.
+"""One topic's subscriptions without a topic: a log in memory, an ack log that a test writes or fails, and consumers.
 
-The ack chain is a list of changes. `write` makes them durable, as one entry; `fail` drops them; `take_over` puts a new
+The ack log is a list of changes. `write` makes them durable, as one entry; `fail` drops them; `take_over` puts a new
 owner on the durable state. Consumers keep what they were sent; nothing is acknowledged unless a test does it.
 """
 
@@ -35,7 +35,7 @@ from oncelog.core.delivery.events import (
     Subscribed,
     SubscriptionSought,
 )
-from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import OncelogError
@@ -130,10 +130,10 @@ class World:
         #: whether reads are answered at once
         self.reads_answered = True
         self.reads: list[ReadMessages] = []
-        #: whether more acknowledgements may wait for the ack chain
+        #: whether more acknowledgements may wait for the ack log
         self.has_room = True
         self._calls = 0
-        self.judge: Judge = NO_LIMITS
+        self.ack_limit: AckStateCheck = NO_LIMITS
         self._ids = count(1)
         for each in messages:
             self.store(each)
@@ -145,7 +145,7 @@ class World:
             self.step, self.state, lambda change, token: self.chain.append((change, token)), first_index=0,
             next_index=self.log.next_index, first_consumer=ConsumerNumber(self._calls),
             new_id=lambda: f"{next(self._ids):032x}", partition=self.partition, taken_over=taken_over,
-            judge=self.judge, has_room=lambda: self.has_room,
+            ack_limit=self.ack_limit, has_room=lambda: self.has_room,
         )  # fmt: skip
 
     # --- what a test does ---------------------------------------------------------------------------------------------

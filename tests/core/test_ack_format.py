@@ -1,4 +1,4 @@
-"""The entries of the ack chain: what was written comes back, and anything else is a CorruptEntry."""
+"""The entries of the ack log: what was written comes back, and anything else is a CorruptEntry."""
 
 import random
 
@@ -18,7 +18,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
     Evicted,
@@ -62,7 +62,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
         SubscriptionCreated, SUBSCRIPTIONS, IDS, TEXTS, st.sampled_from(SubscriptionType), NUMBERS, TEXTS, PROPERTIES
     ),
     st.builds(SubscriptionDeleted, SUBSCRIPTIONS),
-    st.builds(ConsumerGranted, SUBSCRIPTIONS, TEXTS, GENERATIONS),
+    st.builds(ConsumerActivated, SUBSCRIPTIONS, TEXTS, GENERATIONS),
     st.builds(Acked, SUBSCRIPTIONS, EPOCHS, RANGES),
     st.builds(AckedBelow, SUBSCRIPTIONS, EPOCHS, NUMBERS, GENERATIONS),
     st.builds(Redelivered, SUBSCRIPTIONS, EPOCHS, REDELIVERIES),
@@ -79,7 +79,7 @@ TOPIC = TopicId("0f" * 16)
 ONE_OF_EACH: tuple[Change, ...] = (
     SubscriptionCreated(ONE, "ab" * 16, "billing", SubscriptionType.SHARED, 300, "röle", (("a", "1"), ("b", "")),),
     SubscriptionDeleted(ONE),
-    ConsumerGranted(ONE, "worker", Generation(3)),
+    ConsumerActivated(ONE, "worker", Generation(3)),
     Acked(ONE, EPOCH, (IndexRange(5, 5), IndexRange(7, 400))),
     AckedBelow(ONE, EPOCH, 1000, Generation(3)),
     Redelivered(ONE, EPOCH, (Redelivery(5, 2, 0), Redelivery(6, 1, 1_700_000_000_000))),
@@ -183,7 +183,7 @@ def test_range_beyond_63_bits_is_corrupt() -> None:
         decode_changes(data[:-1] + b"\x02")
 
 
-@pytest.mark.hazard(41)
+@pytest.mark.hazard("oversized-ack-entry")
 @pytest.mark.parametrize("kind", ["acked", "skipped", "evicted", "redelivered"])
 def test_change_above_the_limit_is_split_in_order(kind: str) -> None:
     """Each part fits, and together they name the same messages in the same order."""
@@ -225,7 +225,7 @@ def test_small_change_is_not_split() -> None:
         AckedBelow(ONE, EPOCH, -1, Generation(0)),
         SubscriptionDeleted(SubscriptionNumber(2**63)),
         DeadLetterPublished(ONE, TopicId("0F" * 16), 1),
-        ConsumerGranted(ONE, "x" * 70_000, Generation(1)),
+        ConsumerActivated(ONE, "x" * 70_000, Generation(1)),
     ],
 )
 def test_invalid_change_is_never_written(change: Change) -> None:

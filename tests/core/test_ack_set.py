@@ -135,7 +135,7 @@ def test_state_of_every_second_message_is_bounded_by_bitsets() -> None:
 
 
 def test_index_beyond_32_bits_is_kept() -> None:
-    """Indexes have 64 bits (hazard 49); a given-up ledger alone leaves out 2**31 of them."""
+    """Indexes have 64 bits; a given-up ledger alone leaves out 2**31 of them."""
     acks = AckSet(2**40)
     acks.add([IndexRange(2**40 + 2, 2**40 + 2)])
     assert acks.next_unacked(0) == 2**40

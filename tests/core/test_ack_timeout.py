@@ -12,10 +12,10 @@ TYPES = [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED]
 ORDERED = [EXCLUSIVE, FAILOVER]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("type_", TYPES)
 def test_message_that_no_application_has_received_has_no_time_out(type_: SubscriptionType) -> None:
-    """Hazard 89: what waits behind a slow message would become dead letters that nobody has seen."""
+    """Hazard timeout-in-the-window: what waits behind a slow message would become dead letters that nobody has seen."""
     world = World(messages=[60])
     consumer = world.subscribe(
         "a", type_, window=100, ack_timeout_ms=1_000, max_deliveries=1, dead_letter_topic="a/b/dead"
@@ -28,10 +28,10 @@ def test_message_that_no_application_has_received_has_no_time_out(type_: Subscri
     assert [change.index for change, _ in world.chain if isinstance(change, DeadLettered)] == [0]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("type_", ORDERED)
 def test_ordered_types_get_everything_from_the_timed_out_message_on_again(type_: SubscriptionType) -> None:
-    """Hazard 89: with the timed-out message alone, the ones behind it would come before it."""
+    """Hazard timeout-in-the-window: with the timed-out message alone, the ones behind it would come before it."""
     world = World(messages=[3, 3])
     consumer = world.subscribe("a", type_, window=6, ack_timeout_ms=10_000)
     world.receive(consumer, 0, 1)
@@ -49,7 +49,7 @@ def test_ordered_types_get_everything_from_the_timed_out_message_on_again(type_:
     assert consumer.got == [(1, 2), (2, 2), (3, 2), (4, 1), (5, 1), (6, 1), (7, 1)]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 def test_order_is_kept_when_the_counts_of_a_time_out_are_dropped() -> None:
     world = World(messages=[4])
     consumer = world.subscribe("a", EXCLUSIVE, window=10, ack_timeout_ms=10_000)
@@ -62,7 +62,7 @@ def test_order_is_kept_when_the_counts_of_a_time_out_are_dropped() -> None:
     assert consumer.got == [(0, 2), (1, 2), (2, 1), (3, 1)]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 def test_acknowledgement_in_flight_stops_the_time_out() -> None:
     """It comes again only if the acknowledgement is dropped, and then at once."""
     world = World(messages=[2])
@@ -79,7 +79,7 @@ def test_acknowledgement_in_flight_stops_the_time_out() -> None:
     assert consumer.got == [(0, 2), (1, 2)]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 def test_report_of_a_former_delivery_starts_no_time() -> None:
     """It was written before the repeated delivery reached the consumer, where it waits now."""
     world = World(messages=[1])
@@ -98,7 +98,7 @@ def test_report_of_a_former_delivery_starts_no_time() -> None:
     assert consumer.got == [(0, 3)]
 
 
-@pytest.mark.hazard(28, 89)
+@pytest.mark.hazard("late-ack-after-seek", "timeout-in-the-window")
 def test_report_of_a_former_seek_epoch_starts_no_time() -> None:
     world = World(messages=[1])
     consumer = world.subscribe("a", SHARED, window=10, ack_timeout_ms=1_000)
@@ -110,7 +110,7 @@ def test_report_of_a_former_seek_epoch_starts_no_time() -> None:
     assert consumer.take() == []
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("timeout_ms", [1, 86_400_000])
 def test_shortest_and_longest_time_outs(timeout_ms: int) -> None:
     """Never early, and late by a sixteenth or half a second."""
@@ -127,7 +127,7 @@ def test_shortest_and_longest_time_outs(timeout_ms: int) -> None:
     assert consumer.got == [(0, 2)]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("jump_ms", [86_400_000, -86_400_000])
 def test_jump_of_the_clock_neither_ends_a_time_out_nor_stops_it(jump_ms: int) -> None:
     """The same for an owner that was paused: what consumers said meanwhile waits to be read."""
@@ -145,7 +145,7 @@ def test_jump_of_the_clock_neither_ends_a_time_out_nor_stops_it(jump_ms: int) ->
     assert consumer.got == [(0, 2)]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 def test_time_out_counts_once_when_its_recall_is_lost_with_the_stream() -> None:
     """The consumer keeps the message over a reconnection: it has received it once, and that counts already."""
     world = World(messages=[1])
@@ -161,12 +161,12 @@ def test_time_out_counts_once_when_its_recall_is_lost_with_the_stream() -> None:
     assert again.got == [(0, 2)]
 
 
-@pytest.mark.hazard(39, 89)
+@pytest.mark.hazard("dispatch-paused-for-ever", "timeout-in-the-window")
 def test_hole_that_waits_in_a_window_goes_to_another_consumer_uncounted() -> None:
     """While dispatch is paused a hole must not stay with an application that takes nothing."""
     world = World(messages=[6])
     deaf = world.subscribe("a", SHARED, window=6, ack_timeout_ms=1_000, max_deliveries=1, dead_letter_topic="dlq")
-    world.topic.set_judge(RangeLimit())
+    world.topic.set_ack_state_limit(RangeLimit())
     world.ack(deaf, 1, 3, 5)
     other = world.subscribe("b", SHARED, window=100)
     world.pass_time(65_000)
@@ -177,9 +177,9 @@ def test_hole_that_waits_in_a_window_goes_to_another_consumer_uncounted() -> Non
 # --- a request counts the delivery that it means ----------------------------------------------------------------------
 
 
-@pytest.mark.hazard(91)
+@pytest.mark.hazard("nack-counted-twice")
 def test_repeated_negative_acknowledgement_counts_once_over_a_takeover() -> None:
-    """Hazard 91: it was durable at the former owner, and its answer was lost."""
+    """Hazard nack-counted-twice: it was durable at the former owner, and its answer was lost."""
     world = World(messages=[1])
     consumer = world.subscribe("a", SHARED, window=10)
     world.nack(consumer, 0, delay_ms=0)
@@ -189,7 +189,7 @@ def test_repeated_negative_acknowledgement_counts_once_over_a_takeover() -> None
     assert again.got == [(0, 2)]
 
 
-@pytest.mark.hazard(27, 91)
+@pytest.mark.hazard("delivered-while-held", "nack-counted-twice")
 def test_consumer_keeps_a_message_that_came_again_after_its_delay() -> None:
     """The state has the delay of the former delivery until the message is acknowledged."""
     world = World(messages=[1])
@@ -204,7 +204,7 @@ def test_consumer_keeps_a_message_that_came_again_after_its_delay() -> None:
     assert again.got == []
 
 
-@pytest.mark.hazard(91)
+@pytest.mark.hazard("nack-counted-twice")
 def test_negative_acknowledgement_of_a_former_delivery_leaves_the_newer_one() -> None:
     world = World(messages=[1])
     consumer = world.subscribe("a", SHARED, window=10, ack_timeout_ms=1_000)
@@ -218,7 +218,7 @@ def test_negative_acknowledgement_of_a_former_delivery_leaves_the_newer_one() ->
     assert consumer.got == [(0, 1), (0, 2), (0, 3)]
 
 
-@pytest.mark.hazard(91)
+@pytest.mark.hazard("nack-counted-twice")
 def test_delivery_that_counts_is_not_counted_again_when_its_consumer_is_lost() -> None:
     world = World(messages=[1])
     consumer = world.subscribe("a", SHARED, window=10)
@@ -232,7 +232,7 @@ def test_delivery_that_counts_is_not_counted_again_when_its_consumer_is_lost() -
     assert world.subscribe("b", SHARED, window=10).got == [(0, 2)]
 
 
-@pytest.mark.hazard(91)
+@pytest.mark.hazard("nack-counted-twice")
 def test_negative_acknowledgement_of_an_older_client_counts() -> None:
     """It does not say which delivery it means."""
     world = World(messages=[1])
@@ -243,7 +243,7 @@ def test_negative_acknowledgement_of_an_older_client_counts() -> None:
     assert consumer.got == [(0, 1), (0, 2), (0, 3)]
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("type_", ORDERED)
 def test_delivery_in_order_waits_for_a_skip_in_flight(type_: SubscriptionType) -> None:
     """If the skip is dropped, its messages are delivered after all: later ones must not have come before."""

@@ -48,7 +48,7 @@ def restored(state: DedupState, *, bytes_max: int) -> DedupState:
     return reader.state
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 def test_idle_producer_keeps_all_its_batches() -> None:
     """Before, only the newest batch was left after ten idle minutes: a resend was no longer verified, and an id that
     was never stored was answered as a success."""

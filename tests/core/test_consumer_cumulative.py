@@ -29,7 +29,7 @@ def ack_below(session: ConsumerSession, request: int, below: int) -> list[OwnerR
     return requests(session.handle(wanted))
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 def test_cumulative_acknowledgement_ends_before_an_own_negative_one() -> None:
     """Beyond, it would acknowledge the message that the consumer asked for again. After its redelivery it may."""
     session = attached(EXCLUSIVE, generation=1)
@@ -60,7 +60,7 @@ def test_cumulative_acknowledgement_before_nothing_but_a_negative_one_acknowledg
     assert session.messages.held() == ranges((0, 1))
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 def test_cumulative_acknowledgement_passes_a_dead_letter_once_it_is_stored() -> None:
     """It is never received again, but the owner reports that it is acknowledged: nothing behind it waits for ever."""
     session = attached(EXCLUSIVE, generation=1)
@@ -73,7 +73,7 @@ def test_cumulative_acknowledgement_passes_a_dead_letter_once_it_is_stored() -> 
     assert ack_below(session, 3, 3) == [AckRequested(C1, 3, EPOCH0, (), 3, Generation(1))]
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 def test_cumulative_acknowledgement_keeps_the_generation_of_its_message() -> None:
     """The consumer was active, then another one, now this one again: the owner must see the old generation."""
     session = attached(FAILOVER, generation=1)
@@ -86,7 +86,7 @@ def test_cumulative_acknowledgement_keeps_the_generation_of_its_message() -> Non
     assert sent[:-1] == [AckRequested(ConsumerNumber(2), 1, EPOCH0, (), 1, Generation(1))]
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 @pytest.mark.parametrize("generation", [1, 3])
 def test_negative_acknowledgement_outlives_a_reconnection(generation: int) -> None:
     """Its delay may be long, and later messages come meanwhile; also when another consumer was active since."""

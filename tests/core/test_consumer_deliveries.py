@@ -13,7 +13,7 @@ from tests.core.consumer_world import asked, attached, frame, ranges, reported, 
 C1, EPOCH0 = ConsumerNumber(1), SeekEpoch(0)
 
 
-@pytest.mark.hazard(91)
+@pytest.mark.hazard("nack-counted-twice")
 def test_reconnection_and_negative_acknowledgement_name_the_delivery() -> None:
     """So that the owner counts each delivery once, however often it is asked."""
     session = attached()
@@ -29,7 +29,7 @@ def test_reconnection_and_negative_acknowledgement_name_the_delivery() -> None:
     assert (resume.ranges, resume.delivery_counts) == (ranges((0, 1), (3, 4)), {1: 3})
 
 
-@pytest.mark.hazard(33, 91)
+@pytest.mark.hazard("former-consumer-acks", "nack-counted-twice")
 def test_negative_acknowledgement_of_a_former_delivery_leaves_the_newer_one_with_the_application() -> None:
     """It is still held, and a cumulative acknowledgement may cover it."""
     session = attached(SubscriptionType.EXCLUSIVE, generation=1)

@@ -49,7 +49,7 @@ C1, EPOCH0, EPOCH1 = ConsumerNumber(1), SeekEpoch(0), SeekEpoch(1)
 FAILOVER, EXCLUSIVE = SubscriptionType.FAILOVER, SubscriptionType.EXCLUSIVE
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 def test_seek_voids_messages_and_acknowledgements_of_lower_epochs() -> None:
     """A late acknowledgement of the former place must not count at the new one."""
     session = attached()
@@ -73,7 +73,7 @@ def test_seek_voids_messages_and_acknowledgements_of_lower_epochs() -> None:
     ]
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 def test_seek_while_disconnected_is_seen_at_the_reconnection() -> None:
     """The owner answers with the higher epoch, and nothing of the former one is kept."""
     session = attached()
@@ -101,7 +101,7 @@ def test_seek_is_sent_once_and_its_outcome_is_unknown_when_the_stream_is_lost() 
     assert reported(session, AnswerSeek(2, EPOCH1)) == [SeekSettled(2, EPOCH1)]
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 @pytest.mark.parametrize(
     "refusal", [NotOwner("the topic is being moved"), TopicLoading("the topic is being taken over")]
 )

@@ -91,7 +91,7 @@ def test_first_opening_may_create_the_subscription() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.hazard(35)
+@pytest.mark.hazard("relative-credit")
 def test_credit_is_absolute_and_counts_dropped_messages() -> None:
     """Messages that leave without reaching the application, recalled ones and repeated ones, cost no credit."""
     session = attached()
@@ -104,7 +104,7 @@ def test_credit_is_absolute_and_counts_dropped_messages() -> None:
     assert (session.messages.received, session.messages.left, taken(session)) == (4, 3, [2])
 
 
-@pytest.mark.hazard(35)
+@pytest.mark.hazard("relative-credit")
 def test_messages_of_the_former_stream_take_room_in_the_window() -> None:
     """A new stream counts from 0. What still waits from the former one leaves less room until it is handed out."""
     session = attached()
@@ -118,7 +118,7 @@ def test_messages_of_the_former_stream_take_room_in_the_window() -> None:
     assert flow(effects) == FlowReported(c2, 0, WINDOW - 1, ranges((0, 2)), 0, EPOCH0)
 
 
-@pytest.mark.hazard(35)
+@pytest.mark.hazard("relative-credit")
 def test_room_of_an_acknowledged_message_of_the_former_stream_is_reported() -> None:
     """It was delivered again while its acknowledgement was in flight, and never reaches the application: no later
     report would give its room back, so the consumer would starve."""
@@ -135,7 +135,7 @@ def test_room_of_an_acknowledged_message_of_the_former_stream_is_reported() -> N
     assert flow(reported(session, AnswerAck(c2, 1))) == FlowReported(c2, 0, WINDOW, ranges((1, 4)), 0, EPOCH0)
 
 
-@pytest.mark.hazard(90)
+@pytest.mark.hazard("busy-loop-during-ack")
 def test_message_whose_acknowledgement_is_in_flight_is_not_available() -> None:
     """It was delivered again meanwhile. Whoever waits for messages would be woken for ever, and get none."""
     session = attached()
@@ -151,7 +151,7 @@ def test_message_whose_acknowledgement_is_in_flight_is_not_available() -> None:
     assert (session.available, session.messages.waiting.count) == (0, 1)
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_reconnection_presents_exactly_what_is_held_and_begun() -> None:
     """Acknowledged messages are not presented; those whose acknowledgement is in flight are, because it may be lost."""
     session = attached()
@@ -168,7 +168,7 @@ def test_reconnection_presents_exactly_what_is_held_and_begun() -> None:
     assert opening.first_index is None
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_reconnection_drops_what_the_owner_has_given_to_another() -> None:
     """The application may still acknowledge a message that it has; it is not presented any more."""
     session = attached()
@@ -205,7 +205,7 @@ def test_unanswered_acknowledgement_is_sent_again_on_the_next_stream() -> None:
     assert reported(session, AnswerAck(c2, 1)) == [], "a second answer"
 
 
-@pytest.mark.hazard(25)
+@pytest.mark.hazard("failed-ack-write")
 def test_acknowledgement_that_could_not_be_made_durable_is_repeated() -> None:
     """It is not reported as settled, and its message is still held. The pause grows, so a failed ledger is not
     flooded."""
@@ -237,7 +237,7 @@ def test_message_is_withheld_while_its_acknowledgement_is_in_flight() -> None:
     assert (taken(session), session.messages.held()) == ([], ranges((0, 0), (2, 2)))
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 def test_frame_of_a_lower_owner_epoch_is_refused() -> None:
     """A deposed owner delivers from its cache. Its consumer drops the frame and looks the owner up again."""
     session = attached()
@@ -254,7 +254,7 @@ def test_frame_of_a_lower_owner_epoch_is_refused() -> None:
     assert asked(session, epoch=2).owner_epoch_seen == 2
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 def test_higher_epoch_seen_elsewhere_ends_the_attachment() -> None:
     """A consumer that never acknowledges would never learn that its owner was deposed."""
     session = attached()
@@ -262,7 +262,7 @@ def test_higher_epoch_seen_elsewhere_ends_the_attachment() -> None:
     assert session.state is ConsumerSessionState.RECONNECTING
 
 
-@pytest.mark.hazard(31, 32)
+@pytest.mark.hazard("deposed-owner-delivers", "activation-not-durable")
 def test_frames_of_a_lower_generation_are_dropped() -> None:
     """Another consumer was active since; what waits here belongs to it now."""
     session = attached(FAILOVER, generation=1)
@@ -279,7 +279,7 @@ def test_frames_of_a_lower_generation_are_dropped() -> None:
     assert taken(session) == [4]
 
 
-@pytest.mark.hazard(34)
+@pytest.mark.hazard("key-moves-too-early")
 def test_recalled_messages_are_dropped_unless_the_application_has_them() -> None:
     """A key's later messages wait for the earlier one; they come again in their order."""
     session = attached(SubscriptionType.KEY_SHARED)
@@ -295,7 +295,7 @@ def test_recalled_messages_are_dropped_unless_the_application_has_them() -> None
     assert [(run.first, run.delivery_counts) for run in handed_out.runs] == [(0, {0: 2}), (2, {})]
 
 
-@pytest.mark.hazard(30)
+@pytest.mark.hazard("recreated-subscription")
 @pytest.mark.parametrize("answer", [SubscriptionGone("deleted"), subscribed(consumer=2, subscription_id="cd" * 16)])
 def test_reconnection_to_a_deleted_subscription_is_final(answer: object) -> None:
     """Also when a subscription of the same name exists: it is another one."""
@@ -312,7 +312,7 @@ def test_reconnection_to_a_deleted_subscription_is_final(answer: object) -> None
     assert [effect.error for effect in effects if isinstance(effect, AckSettled)] == [effects[0].error]
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 def test_busy_is_final_for_a_new_consumer_and_retried_by_a_reconnecting_one() -> None:
     """Two processes of one name must not depose each other; a former stream of this consumer ends soon."""
     session = new_session()
@@ -405,7 +405,7 @@ def test_pending_acknowledgements_are_bounded() -> None:
     assert isinstance(refused.error, TooManyRequests)
 
 
-@pytest.mark.hazard(26, 27)
+@pytest.mark.hazard("ack-before-delivery", "delivered-while-held")
 @pytest.mark.parametrize("seed", range(40))
 def test_every_message_is_acknowledged_once_durably(seed: int) -> None:
     """Under lost streams, takeovers, failed ack writes and seeks: no message is missed, and none comes again after its
@@ -413,7 +413,7 @@ def test_every_message_is_acknowledged_once_durably(seed: int) -> None:
     World(seed).run(faults=300)
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_stream_may_be_lost_after_every_step() -> None:
     """The same history, interrupted after each of its steps."""
     for step in range(120):

@@ -114,7 +114,7 @@ def test_unknown_producer_is_refused() -> None:
     refused(DedupWorld().check([0], pid=9), UnknownProducer)
 
 
-@pytest.mark.hazard(12)
+@pytest.mark.hazard("incomplete-grant")
 def test_higher_generation_means_that_this_owner_is_deposed() -> None:
     """Another owner granted that generation; the producer made no error."""
     assert refused(DedupWorld().check([0], generation=2), NotOwner).suspect
@@ -126,7 +126,7 @@ def test_batches_without_a_producer_id_are_never_checked() -> None:
     assert world.check([5], pid=0) == world.check([5], pid=0) == ACCEPT
 
 
-@pytest.mark.hazard(10)
+@pytest.mark.hazard("marks-of-a-failed-write")
 def test_old_generation_waits_for_a_grant_in_flight() -> None:
     """If it were fenced, the grant could still fail. If it were accepted, it would be in the log behind the fence."""
     world = DedupWorld()
@@ -156,7 +156,7 @@ def test_name_in_flight_is_bound_until_its_write_fails() -> None:
     assert (table.producer_id_of("q"), table.knows(ProducerId(2))) == (None, False)
 
 
-@pytest.mark.hazard(4)
+@pytest.mark.hazard("block-claimed-twice")
 def test_producer_id_is_never_bound_to_two_names() -> None:
     """Binding an id again is an internal error, whether the first binding is durable or in flight."""
     world = DedupWorld()
@@ -186,7 +186,7 @@ def test_contiguous_accepts_only_the_next_id() -> None:
     world.write([3])
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 def test_contiguous_batch_has_no_holes() -> None:
     """Otherwise 11 would be accepted as the next after 10, and 12 be reported as stored."""
     refused(DedupWorld(CONTIGUOUS).check([0, 2]), InvalidBatch)
@@ -245,7 +245,7 @@ def test_batch_may_contain_durable_in_flight_and_new_ids() -> None:
 # --- older than the recent batches ------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 def test_monotonic_below_the_recent_batches_is_not_verified() -> None:
     """Answered as BELOW_MARK: a success that stores no message. Also in a batch with remembered and new ids."""
     world = DedupWorld().stored(*([2 * i] for i in range(RECENT_BATCHES_MAX + 2)))
@@ -303,7 +303,7 @@ def test_ids_in_flight_are_always_in_memory() -> None:
 # --- failure ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(10)
+@pytest.mark.hazard("marks-of-a-failed-write")
 def test_failed_write_rolls_everything_back() -> None:
     """Accepted marks, recent batches and grants: what is left is the fold, and the retry is new, not a duplicate."""
     world = DedupWorld().stored(range(3))
@@ -331,7 +331,7 @@ def test_failure_rolls_back_only_entries_that_are_not_durable() -> None:
 # --- disabled ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(15)
+@pytest.mark.hazard("dedup-toggled")
 def test_disabled_dedup_skips_only_the_check_of_sequence_ids() -> None:
     """Grants, fencing and the fold continue, so dedup can be enabled again by one event without a replay."""
     world = DedupWorld(dedup_enabled=False)

@@ -110,7 +110,7 @@ def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
     assert len(cursor.snapshots()) == 1
 
 
-@pytest.mark.hazard(8)
+@pytest.mark.hazard("members-lost-in-turn")
 @pytest.mark.parametrize(
     "without_c",
     [
@@ -257,7 +257,7 @@ def test_late_answer_of_an_earlier_link_is_ignored() -> None:
 # --- which ledgers stay -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_two_complete_bases_are_kept() -> None:
     """Each ledger begins with a base, and deltas follow. A ledger is dropped when two newer ones are complete."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
@@ -274,7 +274,7 @@ def test_two_complete_bases_are_kept() -> None:
     assert len(complete) >= 2
 
 
-@pytest.mark.hazard(16)
+@pytest.mark.hazard("unreadable-snapshot")
 def test_trim_bound_is_the_oldest_kept_base() -> None:
     """There is no bound while there is only one base."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(14)
@@ -286,7 +286,7 @@ def test_trim_bound_is_the_oldest_kept_base() -> None:
     assert bound == cursor.serving.cursor.bases[cursor.ledgers()[0]].log
 
 
-@pytest.mark.hazard(16)
+@pytest.mark.hazard("unreadable-snapshot")
 def test_every_kept_base_is_a_fallback() -> None:
     """If the newer bases are damaged, the log from the trim bound on is enough."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)

@@ -140,7 +140,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 @given(source=SOURCES, steps=STEPS)
 def test_monotonic_producer_may_send_in_any_order(source: list[int], steps: list[tuple[str, int, int]]) -> None:
     """Pieces sent out of order leave ids behind that can never be stored: stale, and never called stored."""

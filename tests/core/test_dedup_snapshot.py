@@ -142,7 +142,7 @@ def test_newest_snapshot_of_a_chain_is_read() -> None:
     assert reader.base == decode_manifest(base[-1][1])
 
 
-@pytest.mark.hazard(16)
+@pytest.mark.hazard("unreadable-snapshot")
 def test_snapshot_without_a_manifest_is_ignored() -> None:
     """The manifest is the commit record. Chunks of a failed snapshot are not taken for chunks of the next one."""
     base, first, second = chain()

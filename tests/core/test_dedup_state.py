@@ -65,7 +65,7 @@ def test_skip_first_is_applied_whatever_the_mark() -> None:
     assert (recent.first, recent.count, recent.offset) == (6, 2, 1)
 
 
-@pytest.mark.hazard(15)
+@pytest.mark.hazard("dedup-toggled")
 def test_first_position_and_highest_mark_win() -> None:
     """An id that was stored twice while dedup was disabled keeps its first position."""
     log = log_with(range(3), range(3), range(1, 5))
@@ -151,7 +151,7 @@ def test_batch_of_an_unknown_producer_is_corrupt() -> None:
             fold(log.entries)
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 @pytest.mark.parametrize(
     "second",
     [
@@ -169,7 +169,7 @@ def test_grant_that_contradicts_the_log_is_corrupt(second: object) -> None:
         fold(log.entries)
 
 
-@pytest.mark.hazard(13)
+@pytest.mark.hazard("renewal-fences-itself")
 def test_unknown_kind_is_corrupt() -> None:
     """An entry of a later version may have any meaning, so it is not skipped."""
     log = log_with()

@@ -19,7 +19,7 @@ def test_reports_go_out_while_the_proof_is_young() -> None:
     assert own.release() == []
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 def test_delivery_with_an_old_proof_begins_one_and_waits_for_it() -> None:
     """Half a session after the last proof another process may soon own the topic."""
     own = gate()
@@ -32,7 +32,7 @@ def test_answer_needs_no_proof() -> None:
     assert gate().report("answer", delivers=False, proof_age_ms=float("inf")) is GateVerdict.SEND
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 def test_what_follows_a_waiting_delivery_waits_behind_it() -> None:
     """Also an answer, and also after the watch has renewed the proof: consumers get reports in their order."""
     own = gate()

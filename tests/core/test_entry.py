@@ -80,7 +80,7 @@ def test_header_is_read_without_its_body() -> None:
     assert peek_header(DATA[:HEADER_BYTES]) == HEADER
 
 
-@pytest.mark.hazard(12)
+@pytest.mark.hazard("incomplete-grant")
 @given(
     name=st.text(max_size=300),
     mode=st.sampled_from(SequenceMode),

@@ -16,7 +16,7 @@ def after_takeover_of_a_closed_holder() -> tuple[World, Client, Client]:
     return world, holder, world.subscribe("b")
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 def test_exclusive_subscribe_after_a_takeover_waits_until_no_holder_can_return() -> None:
     """A new owner does not know that the former holder has closed: ConsumerBusy would be wrong, and final for a client.
     A message that is stored meanwhile is delivered, too."""

@@ -4,7 +4,7 @@ import pytest
 
 from oncelog.core.placement.first_cluster import DirectorySeen, NoAnswer, creation_refusal
 
-pytestmark = pytest.mark.hazard(85)
+pytestmark = pytest.mark.hazard("emptied-zookeeper")
 
 EMPTY, FULL, SILENT = DirectorySeen(""), DirectorySeen("c" * 32), NoAnswer("Connection refused")
 

@@ -11,21 +11,21 @@ from tests.core.builders import TOPIC, A, B, C
 OPEN = LedgerMetadata(LedgerId(4), TOPIC, (A, B, C), 2)
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_members_that_are_not_registered_are_given_up() -> None:
     assert members_to_give_up(OPEN, {B}) == (A, C)
     assert members_to_give_up(OPEN.in_recovery(), set()) == (A, B, C)
     assert members_to_give_up(OPEN.give_up((A, B), by="ann"), set()) == (A, B, C), "the last one is gone by now, too"
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_ledger_that_can_be_recovered_is_not_ended() -> None:
     """Two of three members can close it, and lose nothing."""
     with pytest.raises(Conflict, match="2 are enough to recover it"):
         members_to_give_up(OPEN, {A, B})
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_entries_of_a_closed_ledger_are_given_up_only_if_they_can_be_lost() -> None:
     """Each has two copies: with one member away every entry is on another one."""
     closed = OPEN.in_recovery().closed(end=EntryId(3), length=9)

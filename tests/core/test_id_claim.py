@@ -124,7 +124,7 @@ def test_claim_counts_when_the_record_shows_its_nonce(status: WriteStatus) -> No
     assert claim.handle(RecordRead(KEY, record(201), 6)) == [IdGranted(1, 101)]
 
 
-@pytest.mark.hazard(4)
+@pytest.mark.hazard("block-claimed-twice")
 @pytest.mark.parametrize("status", FAILURES)
 def test_same_number_by_another_claimer_proves_no_claim(status: WriteStatus) -> None:
     """S1's claim 101 -> 201 was not applied, but S2's identical one was: otherwise one id would name two producers."""
@@ -229,7 +229,7 @@ class Store:
         return effect.answered(self.write(effect), self.version)
 
 
-@pytest.mark.hazard(4)
+@pytest.mark.hazard("block-claimed-twice")
 @pytest.mark.parametrize("seed", range(100))
 def test_no_id_is_granted_twice_despite_races_lost_replies_and_crashes(seed: int) -> None:
     """Three claimers, one counter. A claimer may crash after any step and restart as a new incarnation."""

@@ -110,7 +110,7 @@ def test_pending_key_with_a_live_holder_is_in_progress() -> None:
 
 
 def test_pending_key_with_a_dead_holder_fences_its_producer_first() -> None:
-    """Hazard 22: the last stored id proves nothing before the producer is fenced."""
+    """Hazard key-without-message: the last stored id proves nothing before the producer is fenced."""
     core = KeyedPublish("body")
     core.handle(KeyRead(FOUND))
     assert core.handle(HolderChecked(alive=False)) == [FenceProducer("http-1")]
@@ -179,7 +179,7 @@ def test_key_record_round_trips_through_bytes() -> None:
             decode_key_record(data)
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 def test_keyed_producer_uses_ids_in_order_and_none_after_it_is_retired() -> None:
     """Released ids are reserved again; a retired producer reserves none."""
     keyed = KeyedProducer("http-1")
@@ -211,7 +211,7 @@ def interrupted(steps: int, *, applied: bool, world: World) -> Run:
     return run
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("arrives", ["before", "during", "after", "never"])
 @pytest.mark.parametrize("steps", range(8))
@@ -281,7 +281,7 @@ def sweep(seed: int, *, fences: bool = True) -> World:
     return world
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 def test_no_seed_loses_or_duplicates_a_key() -> None:
     """An answered key is stored, and a repeated one only once, in every order of faults."""
     for seed in range(200):
@@ -290,7 +290,7 @@ def test_no_seed_loses_or_duplicates_a_key() -> None:
         assert copies == [1, 1, 1, 1], f"seed {seed}: {copies}"
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 def test_new_claim_without_fencing_is_found() -> None:
     """Control: without the rule, the same sweep stores a key twice."""
 

@@ -58,7 +58,7 @@ def test_fewer_writes_than_were_acknowledged_are_a_loss() -> None:
     assert judged(RECORD, FOUND, writes_seen=6) == InstallMarker("marker")
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 def test_new_run_id_of_a_server_with_a_replica_is_a_loss() -> None:
     """The server may be a promoted replica without the last writes."""
     noted = judged(RECORD, replace(FOUND, replicas=1))

@@ -1,4 +1,4 @@
-"""key_shared: the messages of a key are worked on in order, by one consumer at a time (hazard 34)."""
+"""key_shared: the messages of a key are worked on in order, by one consumer at a time (hazard key-moves-too-early)."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def test_each_key_goes_to_one_consumer_in_order() -> None:
         assert client.indexes == sorted(client.indexes)
 
 
-@pytest.mark.hazard(34)
+@pytest.mark.hazard("key-moves-too-early")
 def test_message_waits_while_another_consumer_holds_an_earlier_one_of_its_key() -> None:
     """C1 holds 0(a); C2 gets a's range; 2(a) at C2 would be out of order. Other keys go on (pulsar#21199)."""
     world = world_of("a", "b")
@@ -52,7 +52,7 @@ def test_message_waits_while_another_consumer_holds_an_earlier_one_of_its_key() 
     assert taken == [2]
 
 
-@pytest.mark.hazard(34)
+@pytest.mark.hazard("key-moves-too-early")
 def test_negative_acknowledgement_recalls_the_later_messages_of_its_key() -> None:
     """C1 rejects 0 and acknowledges 2: without the recall 2 is done before 0."""
     world = world_of("a", "b", "a", "a")
@@ -66,7 +66,7 @@ def test_negative_acknowledgement_recalls_the_later_messages_of_its_key() -> Non
     assert consumer.got == [(0, 2), (2, 1), (3, 1)]
 
 
-@pytest.mark.hazard(34)
+@pytest.mark.hazard("key-moves-too-early")
 def test_delayed_message_keeps_the_later_ones_of_its_key_back_after_a_takeover() -> None:
     world = world_of("a", "b", "a")
     consumer = world.subscribe("c", KEY_SHARED, window=100)
@@ -79,7 +79,7 @@ def test_delayed_message_keeps_the_later_ones_of_its_key_back_after_a_takeover()
     assert consumer.take() == [0, 2]
 
 
-@pytest.mark.hazard(34)
+@pytest.mark.hazard("key-moves-too-early")
 def test_time_out_recalls_the_later_messages_of_the_key() -> None:
     world = world_of("a")
     consumer = world.subscribe("c", KEY_SHARED, window=100, ack_timeout_ms=10_000)
@@ -109,7 +109,7 @@ def test_lost_consumer_gives_its_keys_to_others_in_order() -> None:
     assert got.index(1) < got.index(3)
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_consumer_keeps_its_keys_over_a_takeover() -> None:
     world = world_of("a", "b", "a")
     first = world.subscribe("c", KEY_SHARED, window=2)
@@ -141,7 +141,7 @@ def test_seek_begins_again_with_every_key() -> None:
     assert consumer.take() == [0, 1, 2]
 
 
-@pytest.mark.hazard(34)
+@pytest.mark.hazard("key-moves-too-early")
 def test_blocked_key_stops_reading_at_the_look_ahead() -> None:
     """A consumer that holds the first message of a key and never acknowledges: the log is not read to its end."""
     world = world_of("a")

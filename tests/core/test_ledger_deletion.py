@@ -1,4 +1,4 @@
-"""A ledger without a record counts as deleted only if ZooKeeper proves it (hazard 67)."""
+"""A ledger without a record counts as deleted only if ZooKeeper proves it (hazard missing-record-is-no-deletion)."""
 
 import pytest
 
@@ -11,20 +11,20 @@ from tests.core.recovery_world import TOPIC, entry
 FLOOR = LedgerId(5)
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_ledger_below_the_floor_was_trimmed() -> None:
     """The floor is written in the compare-and-set that trims, and only rises."""
     assert was_deleted(LedgerId(4), deleted_below=FLOOR, topic_deleted=False)
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_ledger_at_or_above_the_floor_was_not_deleted() -> None:
     """It is listed, or was never linked, or is newer than a restored backup."""
     for ledger_id in (5, 6, 7):
         assert not was_deleted(LedgerId(ledger_id), deleted_below=FLOOR, topic_deleted=False)
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_missing_record_proves_nothing() -> None:
     """A lost topic record must not delete the topic."""
     assert not was_deleted(LedgerId(4), deleted_below=LedgerId(0), topic_deleted=False)

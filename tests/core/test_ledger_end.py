@@ -54,7 +54,7 @@ def give_up(world: recovery_world.World, *gone: Incarnation) -> None:
     world.record, world.version = world.record.give_up(gone, by="ann"), world.version + 1
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_command_ends_a_ledger_at_what_the_survivor_holds() -> None:
     """The recovery looks at the record while nobody answers, and goes on without the members that are gone."""
     world = recovery_world.World({RA: held(0, 1, 2), RB: held(0, 1, 2, 3), RC: held(0, 1, 2, 3)})
@@ -70,7 +70,7 @@ def test_command_ends_a_ledger_at_what_the_survivor_holds() -> None:
     assert world.fenced == {RA}
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_ledger_ends_before_the_first_entry_that_no_survivor_holds() -> None:
     """A replay needs every entry. An entry below the last confirmed one is surely lost, and so is what follows it."""
     world = recovery_world.World({RA: held(0, 2, 3), RB: held(3), RC: {}})
@@ -84,7 +84,7 @@ def test_ledger_ends_before_the_first_entry_that_no_survivor_holds() -> None:
     assert recovered(world).end == 3
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_ledger_without_a_survivor_ends_empty() -> None:
     world = recovery_world.World({})
     give_up(world, RA, RB, RC)
@@ -140,7 +140,7 @@ def given_up_of(world: World) -> list[GivenUp]:
     return [decode_given_up(body_of(data)) for data in entries if peek_header(data).kind == EntryKind.GIVEN_UP]
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 def test_numbers_and_generations_jump_past_what_may_have_been_told() -> None:
     """Otherwise the next messages would get numbers that consumers have seen, and a lost grant's generation would be
     granted twice."""
@@ -159,7 +159,7 @@ def test_numbers_and_generations_jump_past_what_may_have_been_told() -> None:
     assert plain(world.folded()) == plain(state)
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 def test_instance_from_before_the_loss_is_fenced() -> None:
     """It may have received acknowledgements of messages that are lost, so it must not continue without an error."""
     world, granted = lost_tail()
@@ -170,7 +170,7 @@ def test_instance_from_before_the_loss_is_fenced() -> None:
     assert isinstance(owner.answers[call], ProducerFenced)
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 def test_log_says_once_what_was_given_up_after_every_interruption() -> None:
     """The entry is the first one behind the ledger. An owner that dies before it is durable leaves it to the next."""
     world, _ = lost_tail()
@@ -186,7 +186,7 @@ def test_log_says_once_what_was_given_up_after_every_interruption() -> None:
     assert plain(world.folded()) == plain(last.core.serving.log.table.state)
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 def test_nothing_is_granted_before_the_log_says_what_was_given_up() -> None:
     """A grant of an old generation would come before the jump in the log."""
     world, _ = lost_tail()
@@ -199,7 +199,7 @@ def test_nothing_is_granted_before_the_log_says_what_was_given_up() -> None:
     assert isinstance(owner.answers[call], Granted)
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_takeover_that_waits_for_members_looks_at_the_record() -> None:
     """The operator's command is a change of the ledger's record, and the owner is the one that closes the ledger."""
     world, _ = lost_tail()

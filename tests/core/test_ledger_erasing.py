@@ -40,7 +40,7 @@ from tests.core.storage_disk import (
 ORIGIN = LedgerOrigin(TOPIC, LedgerPurpose.LOG)
 CLOSED = OPEN.closed(end=EntryId(1), length=20)
 #: CLOSED and whole, and its members are other nodes
-ELSEWHERE = replace(CLOSED, members=(B, C), whole=True)
+ELSEWHERE = replace(CLOSED, members=(B, C), verified=True)
 
 
 def touching() -> Disk:
@@ -63,9 +63,9 @@ def erased() -> Disk:
 # --- deleted ledgers --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 def test_deleted_ledger_is_erased_only_after_a_synced_read_proved_it() -> None:
-    """A lagging follower shows records as absent that exist (hazard 2)."""
+    """A lagging follower shows records as absent that exist (hazard former-incarnation)."""
     disk = writable()
     assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
     assert disk.handle(LedgerChecked(LEDGER, 2, OPEN, may_erase=True)) == [reviewed(2, CopyState.HELD)]
@@ -78,9 +78,10 @@ def test_deleted_ledger_is_erased_only_after_a_synced_read_proved_it() -> None:
     assert disk.sync() == [LedgerErased(LEDGER, deleted=True), reviewed(3, CopyState.ERASED)]
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> None:
-    """A lost record, or an older backup of ZooKeeper, must not erase acknowledged entries (hazard 67)."""
+    """A lost record, or an older backup of ZooKeeper, must not erase acknowledged entries (hazard
+    missing-record-is-no-deletion)."""
     disk = writable()
     disk.handle(review(2))
     checked = LedgerChecked(LEDGER, 2, None, may_erase=True)
@@ -93,7 +94,7 @@ def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> 
     assert disk.sync() == [answer(7, AppendStatus.OK, 1)]
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 def test_record_of_another_topic_says_nothing_of_the_copy() -> None:
     """The ledger id was given twice by an older ZooKeeper. The copy is needed when the right one is back."""
     disk = writable()
@@ -113,10 +114,10 @@ def test_check_that_began_before_the_first_entry_erases_nothing() -> None:
     assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [reviewed(2, CopyState.ABSENT)]
 
 
-@pytest.mark.hazard(80)
+@pytest.mark.hazard("older-owner-drops-fields")
 @pytest.mark.parametrize(("metadata", "deleted"), [(None, True), (ELSEWHERE, False)])
 def test_nothing_is_erased_while_an_older_process_is_registered(metadata: LedgerMetadata | None, deleted: bool) -> None:
-    """An older process would take an erased copy for a missing one (hazard 80)."""
+    """An older process would take an erased copy for a missing one (hazard older-owner-drops-fields)."""
     disk = writable()
     disk.handle(review(2))
     checked = LedgerChecked(LEDGER, 2, metadata, deleted=deleted, may_erase=False)
@@ -132,7 +133,7 @@ def test_review_of_an_unknown_ledger_leaves_nothing_behind() -> None:
     assert LEDGER not in disk.node.ledgers
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 def test_review_for_another_incarnation_is_refused() -> None:
     """The wiped node at the same address has another copy, or none."""
     wrong = AnswerReview(2, LEDGER, CopyState.ABSENT, ReadStatus.WRONG_INCARNATION)
@@ -142,16 +143,16 @@ def test_review_for_another_incarnation_is_refused() -> None:
 # --- copies that the record does not name -----------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(54)
-@pytest.mark.hazard(55)
-@pytest.mark.hazard(60)
+@pytest.mark.hazard("copy-erased-before-joining")
+@pytest.mark.hazard("replaced-member-erased-early")
+@pytest.mark.hazard("differing-copies")
 @pytest.mark.parametrize(
     "metadata",
     [
         CLOSED,
-        replace(OPEN.closed(end=EntryId(0), length=10), whole=True),
+        replace(OPEN.closed(end=EntryId(0), length=10), verified=True),
         replace(ELSEWHERE, joining=A),
-        replace(ELSEWHERE, whole=False),
+        replace(ELSEWHERE, verified=False),
         replace(ELSEWHERE, frozen=True),
         replace(OPEN, members=(B, C)),
         replace(OPEN, members=(B, C)).in_recovery(),
@@ -165,9 +166,9 @@ def test_copy_that_may_be_needed_is_kept(metadata: LedgerMetadata) -> None:
     assert disk.unsynced == []
 
 
-@pytest.mark.hazard(54)
+@pytest.mark.hazard("copy-erased-before-joining")
 def test_every_call_is_refused_from_before_the_compare_and_set_until_the_tombstone_is_synced() -> None:
-    """An entry that is stored between the two would be acknowledged and erased (hazard 54)."""
+    """An entry that is stored between the two would be acknowledged and erased (hazard copy-erased-before-joining)."""
     disk = touching()
     tombstone_synced = False
     for calls in (10, 20):
@@ -187,7 +188,7 @@ def test_every_call_is_refused_from_before_the_compare_and_set_until_the_tombsto
     assert disk.sync() == [LedgerErased(LEDGER), reviewed(2, CopyState.ERASED)]
 
 
-@pytest.mark.hazard(54)
+@pytest.mark.hazard("copy-erased-before-joining")
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
 def test_copy_is_kept_after_a_conflict(status: WriteStatus) -> None:
     """A repairer may have named this node since the record was read."""
@@ -231,10 +232,11 @@ def test_entries_that_were_accepted_before_are_answered_before_the_tombstone() -
 # --- erased ledgers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_erased_ledger_answers_erased_and_keeps_its_fence(restarted: bool) -> None:
-    """ "Missing" would be a negative, and two negatives cut an acknowledged entry (hazard 61)."""
+    """ "Missing" would be a negative, and two negatives cut an acknowledged entry (hazard
+    answer-of-a-former-member)."""
     disk = erased()
     if restarted:
         disk.start()
@@ -266,7 +268,7 @@ def test_repair_begins_a_new_life_of_an_erased_ledger(restarted: bool) -> None:
     assert disk.handle(append(6, E1)) == [answer(6, AppendStatus.FENCED, 1)]
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_tombstone_of_a_copy_learns_that_its_ledger_was_deleted(restarted: bool) -> None:
     """By the same proof as entries. Then compaction drops the tombstone and the fence. A missing record is no proof."""
@@ -304,7 +306,7 @@ def test_repair_add_to_an_erased_ledger_that_does_not_name_the_node_is_refused()
 # --- repair adds ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(54)
+@pytest.mark.hazard("copy-erased-before-joining")
 @pytest.mark.parametrize("metadata", [CLOSED, replace(ELSEWHERE, joining=A)])
 def test_repair_adds_of_a_member_or_a_joining_node_are_stored_up_to_the_end(metadata: LedgerMetadata) -> None:
     """One check is enough, because the end of a CLOSED ledger never changes."""
@@ -320,10 +322,10 @@ def test_repair_adds_of_a_member_or_a_joining_node_are_stored_up_to_the_end(meta
     assert disk.handle(append(3, E2)) == [CheckLedger(LEDGER, 1, ORIGIN)]
 
 
-@pytest.mark.hazard(54)
+@pytest.mark.hazard("copy-erased-before-joining")
 @pytest.mark.parametrize("metadata", [None, OPEN, OPEN.in_recovery(), ELSEWHERE])
 def test_repair_adds_are_refused_unless_the_record_names_the_node(metadata: LedgerMetadata | None) -> None:
-    """The node must be in the record before the first byte (hazard 54)."""
+    """The node must be in the record before the first byte (hazard copy-erased-before-joining)."""
     disk = Disk()
     disk.handle(append(1, E0, repair=True))
     assert disk.handle(LedgerChecked(LEDGER, 1, metadata)) == [answer(1, AppendStatus.NOT_WRITABLE, 0)]
@@ -337,5 +339,5 @@ def test_review_without_the_node_in_the_record_ends_repair_adds() -> None:
     disk.handle(LedgerChecked(LEDGER, 1, replace(ELSEWHERE, joining=A)))
     disk.sync()
     disk.handle(review(2))
-    disk.handle(LedgerChecked(LEDGER, 2, replace(ELSEWHERE, whole=False), may_erase=True))
+    disk.handle(LedgerChecked(LEDGER, 2, replace(ELSEWHERE, verified=False), may_erase=True))
     assert disk.handle(append(3, E1, repair=True)) == [CheckLedger(LEDGER, 3, ORIGIN)]

@@ -74,7 +74,7 @@ def listed(world: World) -> list[int]:
 # --- the records ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_page_round_trips_through_bytes_and_a_damaged_one_is_refused() -> None:
     """Ledgers without entries have time 0, so differences may be negative."""
     some = ListPage((PagedLedger(LedgerId(4), 0, 7, 1 << 40), PagedLedger(LedgerId(9), 70, 0, 0)))
@@ -90,7 +90,7 @@ def test_page_round_trips_through_bytes_and_a_damaged_one_is_refused() -> None:
         decode_page(b"[]")
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_a_million_ledgers_fit_into_small_records() -> None:
     """The topic record grows by some 70 bytes for each page; ZooKeeper takes 1 MiB."""
     count, size = 1_000_000, PageSettings().ledgers
@@ -101,7 +101,7 @@ def test_a_million_ledgers_fit_into_small_records() -> None:
     assert len(encode_topic(record)) < 50_000
 
 
-@pytest.mark.hazard(50, 86)
+@pytest.mark.hazard("older-owner-and-ack-log", "oversized-ledger-list")
 def test_record_with_pages_has_format_3_and_keeps_it() -> None:
     """A process of before pages refuses it, so it neither places the topic nor drops the pages."""
     record = record_of(1, 2, 3, 4).with_page(page(1, 2).link)
@@ -113,7 +113,7 @@ def test_record_with_pages_has_format_3_and_keeps_it() -> None:
     assert decode_topic(encode_topic(trimmed)) == trimmed
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_page_takes_exactly_the_oldest_ledgers_and_never_the_last() -> None:
     """Otherwise ledgers would leave the list without a trim, or the takeover would not find the one to fence."""
     record = record_of(1, 2, 3)
@@ -123,7 +123,7 @@ def test_page_takes_exactly_the_oldest_ledgers_and_never_the_last() -> None:
     assert record.with_page(page(1, 2).link).ledgers == record.ledgers[2:]
 
 
-@pytest.mark.hazard(67, 86)
+@pytest.mark.hazard("missing-record-is-no-deletion", "oversized-ledger-list")
 def test_trim_within_a_page_changes_its_link_and_raises_the_floor() -> None:
     """The page itself is never changed: the link says where it begins now."""
     first, second = page(1, 2, 3), page(4, 5, 6)
@@ -143,7 +143,7 @@ def test_trim_within_a_page_changes_its_link_and_raises_the_floor() -> None:
 # --- the owner --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_list_grows_without_bound_and_the_topic_record_does_not() -> None:
     """All ledgers are still in the log, and a takeover folds all of it."""
     own = written(40)
@@ -157,7 +157,7 @@ def test_list_grows_without_bound_and_the_topic_record_does_not() -> None:
     assert two.core.serving.log.table.state.next_index == 40
 
 
-@pytest.mark.hazard(1, 86)
+@pytest.mark.hazard("stale-record-after-conflict", "oversized-ledger-list")
 def test_owner_that_stops_at_any_write_of_the_record_loses_no_ledger() -> None:
     """A page and its link are one write. The next owner finds the list as it was before or after it."""
     own = written(6)
@@ -169,7 +169,7 @@ def test_owner_that_stops_at_any_write_of_the_record_loses_no_ledger() -> None:
     assert len(own.world.record.pages) > 1
 
 
-@pytest.mark.hazard(1, 86)
+@pytest.mark.hazard("stale-record-after-conflict", "oversized-ledger-list")
 def test_deposed_owner_writes_no_page() -> None:
     """Its compare-and-set fails, and the page is a part of that."""
     own = written(4)
@@ -183,7 +183,7 @@ def test_deposed_owner_writes_no_page() -> None:
     assert own.world.record.pages == ()
 
 
-@pytest.mark.hazard(50, 86)
+@pytest.mark.hazard("older-owner-and-ack-log", "oversized-ledger-list")
 def test_no_page_is_written_before_every_process_reads_pages() -> None:
     """The question is repeated once a minute; the list goes on growing in the record meanwhile."""
     world = World(pages_supported=False)
@@ -197,7 +197,7 @@ def test_no_page_is_written_before_every_process_reads_pages() -> None:
     assert world.record.format == 3
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_record_that_is_too_large_becomes_smaller_before_another_ledger_is_linked() -> None:
     """A topic that stopped at ZooKeeper's limit goes on after an upgrade. What is not known of its ledgers is not
     waited for: it counts so that nothing is deleted too early."""
@@ -214,7 +214,7 @@ def test_record_that_is_too_large_becomes_smaller_before_another_ledger_is_linke
     assert {(each.message_bytes, each.ended_ms) for each in pages[0].page.ledgers} == {(0, two.now_ms)}
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_ends_of_former_ledgers_are_read_before_they_move_to_a_page() -> None:
     """A page holds what retention needs, so that a takeover never reads the records of all ledgers."""
     world = World(pages_supported=False)
@@ -228,7 +228,7 @@ def test_ends_of_former_ledgers_are_read_before_they_move_to_a_page() -> None:
     assert [each.message_bytes > 0 for each in first.ledgers] == [False, True, True]
 
 
-@pytest.mark.hazard(67, 86)
+@pytest.mark.hazard("missing-record-is-no-deletion", "oversized-ledger-list")
 def test_retention_trims_within_a_page_and_whole_pages_and_forgets_no_floor() -> None:
     """The page that is cut is read; records of ledgers and pages that left are deleted, and no others."""
     own = written(40, snapshots=OFTEN)
@@ -249,7 +249,7 @@ def test_retention_trims_within_a_page_and_whole_pages_and_forgets_no_floor() ->
     assert two.core.serving.log.table.state.next_index == 40
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_page_that_lost_its_record_goes_as_a_whole() -> None:
     """Its ledgers cannot be told apart any more, but retention goes on."""
     own = written(40, snapshots=OFTEN)
@@ -261,7 +261,7 @@ def test_page_that_lost_its_record_goes_as_a_whole() -> None:
     assert own.world.record.pages == ()
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_truncation_deletes_all_pages() -> None:
     """Also without a policy, and after a takeover."""
     written(30, snapshots=OFTEN)
@@ -273,7 +273,7 @@ def test_truncation_deletes_all_pages() -> None:
     assert (own.world.record.pages, own.world.pages, listed(own.world)[0]) == ((), {}, 31)
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_takeover_without_a_snapshot_replays_page_by_page_and_needs_every_page() -> None:
     """With a snapshot it reads only the pages behind that."""
     own = written(30)
@@ -288,7 +288,7 @@ def test_takeover_without_a_snapshot_replays_page_by_page_and_needs_every_page()
     assert f"page {missing} " in failed.failure.reason
 
 
-@pytest.mark.hazard(48, 86)
+@pytest.mark.hazard("wrong-clock-expires", "oversized-ledger-list")
 def test_time_to_live_reads_the_page_of_the_lowest_backlog() -> None:
     """A page counts as a whole until it is read. Messages expire ledger by ledger nevertheless."""
     own = written(30)

@@ -184,7 +184,7 @@ def test_wiped_member_does_not_answer_for_its_former_incarnation() -> None:
     assert recovered(world).end == 0
 
 
-@pytest.mark.hazard(8)
+@pytest.mark.hazard("members-lost-in-turn")
 def test_two_lost_members_leave_a_recovery_waiting() -> None:
     """With too few members nothing may be decided: no answer is better than a lost acknowledged entry."""
     world = World({A: {}, B: {0: E0}, C: {0: E0}})
@@ -198,7 +198,7 @@ def test_two_lost_members_leave_a_recovery_waiting() -> None:
     assert run.core.phase is RecoveryPhase.FENCING
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_recovery_that_too_few_members_can_answer_cannot_end() -> None:
     """The topic says so instead of waiting in silence. A member that is fenced has answered the step of the fence, but
     its entries are still to be read."""
@@ -249,7 +249,7 @@ def test_copies_that_differ_fail_the_recovery() -> None:
     assert "two valid copies of entry 7:0 differ" in failure(world)
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 def test_entries_of_another_topic_are_not_recovered() -> None:
     """Their ledger had the same id before ZooKeeper was restored. What they hide is unknown, so nothing is ended."""
     foreign = entry(0, topic_id=TopicId("f0" * 16))
@@ -400,7 +400,7 @@ def test_record_deleted_while_closing_fails_the_recovery() -> None:
     assert "no record" in failure(world)
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 @pytest.mark.parametrize("phase", [RecoveryPhase.FENCING, RecoveryPhase.COPYING])
 def test_erased_member_makes_the_recovery_read_the_record_again(phase: RecoveryPhase) -> None:
     """Another recovery closed the ledger, repair replaced B and C, and both erased their copies. Two negatives of them
@@ -417,7 +417,7 @@ def test_erased_member_makes_the_recovery_read_the_record_again(phase: RecoveryP
     assert recovered(world).end == 0
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 def test_erased_member_is_no_negative() -> None:
     """While the record is not CLOSED nothing follows from it: the other members decide."""
     world = World({A: {0: E0}, B: {}, C: {0: E0}})

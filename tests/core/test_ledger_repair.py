@@ -37,9 +37,9 @@ def lost_disk(end: int = 9, **fields: object) -> RepairWorld:
 
 def test_retired_member_is_replaced() -> None:
     """The record takes the steps of the design: joining, the swap, whole."""
-    world = lost_disk(whole=True)
+    world = lost_disk(verified=True)
     assert world.result(SWAP) is RepairResult.WHOLE
-    assert [(r.members, r.joining, r.whole) for r in world.written] == [
+    assert [(r.members, r.joining, r.verified) for r in world.written] == [
         ((A, B, C), D, False),
         ((A, B, D), None, False),
         ((A, B, D), None, True),
@@ -47,7 +47,7 @@ def test_retired_member_is_replaced() -> None:
     assert world.nodes[D].sound == held(*range(10)).sound
 
 
-@pytest.mark.hazard(54)
+@pytest.mark.hazard("copy-erased-before-joining")
 def test_nothing_is_copied_before_the_record_names_the_joining_node() -> None:
     """A copy that the record does not name could be erased while it is filled."""
     repair = LedgerRepair(SWAP, RepairNodes((A, B, D), (C,)), LIMITS)
@@ -59,18 +59,18 @@ def test_nothing_is_copied_before_the_record_names_the_joining_node() -> None:
     ]
 
 
-@pytest.mark.hazard(55)
+@pytest.mark.hazard("replaced-member-erased-early")
 def test_whole_is_cleared_when_a_node_joins_and_set_when_every_member_has_read_its_copy() -> None:
-    world = lost_disk(whole=True)
+    world = lost_disk(verified=True)
     world.nodes[B].silent = True
     assert world.result(SWAP) is RepairResult.WAITING
-    assert (world.record.members, world.record.whole) == ((A, B, D), False)
+    assert (world.record.members, world.record.verified) == ((A, B, D), False)
     world.nodes[B].silent = False
     assert world.result() is RepairResult.WHOLE
-    assert world.record.whole
+    assert world.record.verified
 
 
-@pytest.mark.hazard(56)
+@pytest.mark.hazard("copy-of-one-source")
 def test_every_id_is_copied_each_from_any_sound_copy() -> None:
     """A and B both lack entries that acknowledged writes left out; together they hold all of them."""
     world = lost_disk()
@@ -81,7 +81,7 @@ def test_every_id_is_copied_each_from_any_sound_copy() -> None:
     assert not [source for source, target, _ in world.copied if source == target]
 
 
-@pytest.mark.hazard(56)
+@pytest.mark.hazard("copy-of-one-source")
 def test_absent_member_stays_listed_while_an_entry_may_be_on_it_alone() -> None:
     world = lost_disk()
     world.retired = ()
@@ -94,7 +94,7 @@ def test_absent_member_stays_listed_while_an_entry_may_be_on_it_alone() -> None:
     assert world.record.lost == ()
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 def test_swap_stops_when_the_absent_member_returns() -> None:
     """Its copies are read where they are, and the node that was being filled leaves the record with `whole`."""
     world = lost_disk()
@@ -107,7 +107,7 @@ def test_swap_stops_when_the_absent_member_returns() -> None:
     assert (world.record.members, world.record.joining) == ((A, B, C), None)
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 def test_running_swap_is_given_up_at_the_next_range_when_the_member_returns() -> None:
     world = lost_disk()
     world.retired = ()
@@ -127,7 +127,7 @@ def test_running_swap_is_given_up_at_the_next_range_when_the_member_returns() ->
     assert len(world.copied) <= LIMITS.entries_max
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
 def test_ledger_that_is_not_closed_is_left_alone(state: LedgerState) -> None:
     world = lost_disk(state=state)
@@ -136,7 +136,7 @@ def test_ledger_that_is_not_closed_is_left_alone(state: LedgerState) -> None:
     assert world.copied == []
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 def test_unlisted_ledger_is_left_alone() -> None:
     world = lost_disk()
     world.listed = False
@@ -145,7 +145,7 @@ def test_unlisted_ledger_is_left_alone() -> None:
     assert world.copied == []
 
 
-@pytest.mark.hazard(59)
+@pytest.mark.hazard("late-repairer")
 def test_late_repairer_does_not_swap_what_another_has_swapped() -> None:
     """The first repairer is interrupted after every step; meanwhile the second one replaces C by E."""
     for steps in range(200):
@@ -166,14 +166,14 @@ def test_late_repairer_does_not_swap_what_another_has_swapped() -> None:
             assert event is not None
             effects += late.handle(event)
         assert effect.result is RepairResult.WHOLE
-        assert (world.record.whole, world.record.joining) == (True, None)
+        assert (world.record.verified, world.record.joining) == (True, None)
         assert already or set(world.record.members) <= {A, B, D, E}
         for member in world.record.members:
             assert world.nodes[member].sound == held(*range(10)).sound
     raise AssertionError("the repair has more steps than expected")
 
 
-@pytest.mark.hazard(59)
+@pytest.mark.hazard("late-repairer")
 def test_record_that_is_gone_is_not_created_again() -> None:
     world = lost_disk()
     repair = world.repair(SWAP)
@@ -186,7 +186,7 @@ def test_record_that_is_gone_is_not_created_again() -> None:
     assert repair.handle(write.answered(WriteStatus.OK, 3)) == []
 
 
-@pytest.mark.hazard(60)
+@pytest.mark.hazard("differing-copies")
 def test_sound_copies_that_differ_freeze_the_ledger() -> None:
     world = lost_disk()
     world.nodes[B].sound[6] = 1
@@ -198,7 +198,7 @@ def test_sound_copies_that_differ_freeze_the_ledger() -> None:
     assert world.written == before
 
 
-@pytest.mark.hazard(60)
+@pytest.mark.hazard("differing-copies")
 def test_entries_after_the_end_are_not_copied() -> None:
     world = lost_disk()
     world.nodes[A].sound[10] = 1010
@@ -208,18 +208,18 @@ def test_entries_after_the_end_are_not_copied() -> None:
 
 def test_damaged_member_is_filled_in_place() -> None:
     """Only what it lacks is copied, and `whole` is taken back before that."""
-    world = lost_disk(whole=True)
+    world = lost_disk(verified=True)
     world.nodes[C] = held(*range(10))
     for entry_id in (2, 3, 8):
         del world.nodes[C].sound[entry_id]
         world.nodes[C].damaged[entry_id] = None
     assert world.result(RepairJob(LEDGER, damaged=(C,))) is RepairResult.WHOLE
-    assert [(r.whole, r.members) for r in world.written] == [(False, (A, B, C)), (True, (A, B, C))]
+    assert [(r.verified, r.members) for r in world.written] == [(False, (A, B, C)), (True, (A, B, C))]
     assert sorted(entry_id for _, target, entry_id in world.copied if target == C) == [2, 3, 8]
 
 
 def test_whole_ledger_without_work_is_read_only() -> None:
-    world = lost_disk(whole=True)
+    world = lost_disk(verified=True)
     world.nodes[C] = held(*range(10))
     assert world.result() is RepairResult.WHOLE
     assert world.written == []
@@ -252,20 +252,20 @@ def test_copy_that_no_record_names_is_a_source() -> None:
 @pytest.mark.parametrize("write", range(3))
 def test_repair_begins_anew_after_each_failed_write(write: int, status: WriteStatus) -> None:
     """UNKNOWN: the write was applied, and its reply is lost."""
-    world = lost_disk(whole=True)
+    world = lost_disk(verified=True)
     world.statuses = [WriteStatus.OK] * write + [status]
     assert world.result(SWAP) is RepairResult.WHOLE
-    assert world.record == closed(members=(A, B, D), whole=True)
+    assert world.record == closed(members=(A, B, D), verified=True)
 
 
 def test_another_repairer_finishes_a_repair_that_stopped_at_any_step() -> None:
     """What the target holds by then is not copied again."""
     for steps in range(200):
-        world = lost_disk(whole=True)
+        world = lost_disk(verified=True)
         if world.run(world.repair(SWAP), steps=steps) is not None:
             return
         assert world.result(SWAP) is RepairResult.WHOLE
-        assert world.record == closed(members=(A, B, D), whole=True)
+        assert world.record == closed(members=(A, B, D), verified=True)
         assert len(world.copied) == len(dict.fromkeys(world.copied)) == 10
     raise AssertionError("the repair has more steps than expected")
 
@@ -282,7 +282,7 @@ def test_answers_in_any_order_lead_to_the_same_record(seed: int) -> None:
     finished = world.run(world.repair(RepairJob(LEDGER, C, D, damaged=(A, B))), rng=rng)
     assert finished is not None
     assert finished.result is RepairResult.WHOLE
-    assert world.record == closed(members=(A, B, D), whole=True)
+    assert world.record == closed(members=(A, B, D), verified=True)
 
 
 def test_full_target_is_reported() -> None:

@@ -1,4 +1,5 @@
-"""A node whose directory has lost records takes nothing for certain, until each ledger is whole again (hazard 62)."""
+"""A node whose directory has lost records takes nothing for certain, until each ledger is whole again (hazard
+damaged-fence)."""
 
 from dataclasses import replace
 
@@ -56,10 +57,10 @@ def cleared() -> Disk:
 # --- in limbo ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 @pytest.mark.parametrize("restarted", [False, True])
 def test_ordinary_adds_are_read_only_though_entries_of_the_writer_are_held(restarted: bool) -> None:
-    """The fence may have been in the hole; FENCED would depose a current owner (hazard 62)."""
+    """The fence may have been in the hole; FENCED would depose a current owner (hazard damaged-fence)."""
     disk = in_limbo(restarted=restarted)
     assert disk.handle(append(2, E1)) == [answer(2, AppendStatus.READ_ONLY, 1)]
     unknown = entry(0, ledger_id=LedgerId(3))
@@ -68,7 +69,7 @@ def test_ordinary_adds_are_read_only_though_entries_of_the_writer_are_held(resta
     assert list(disk.node.ledgers) == [LEDGER]
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 @pytest.mark.parametrize("fence", [False, True])
 def test_entry_that_is_not_found_is_unreadable(fence: bool) -> None:
     """It may have been in the hole, so it is no negative: neither in a read nor in the read of a recovery."""
@@ -98,7 +99,7 @@ def test_ledger_that_is_newer_than_the_hole_is_not_in_limbo() -> None:
     assert disk.handle(replace(read(3, 0, 1), ledger_id=LedgerId(N + 1))) == [missing]
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_tombstone_does_not_answer_for_a_later_life_that_may_be_in_the_hole() -> None:
     """A repair may have filled the copy again; its entries are unknown, not erased."""
     disk = writable()
@@ -113,7 +114,7 @@ def test_tombstone_does_not_answer_for_a_later_life_that_may_be_in_the_hole() ->
 # --- the end of limbo -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_limbo_ends_when_the_closed_ledger_is_held_and_sound_and_that_is_synced() -> None:
     """Until the record is synced the ledger stays in limbo, because a crash could bring it back."""
     disk = cleared()
@@ -131,7 +132,7 @@ def test_limbo_ends_when_the_closed_ledger_is_held_and_sound_and_that_is_synced(
         disk.start()
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_writer_that_was_fenced_cannot_add_after_the_limbo() -> None:
     """Its fence was in the hole, and entries of the writer are held here: the end of limbo fences the ledger."""
     disk = cleared()
@@ -141,7 +142,7 @@ def test_writer_that_was_fenced_cannot_add_after_the_limbo() -> None:
     assert disk.handle(append(5, E2)) == [answer(5, AppendStatus.FENCED, 2)]
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 @pytest.mark.parametrize(
     "verified",
     [LedgerVerified(LEDGER, 1, missing=(EntryId(1),)), LedgerVerified(LEDGER, 1, unreadable=(EntryId(0),))],
@@ -156,7 +157,7 @@ def test_limbo_stays_while_an_entry_is_missing_or_unreadable(verified: LedgerVer
     assert disk.node.ledgers.in_limbo == [LEDGER]
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 @pytest.mark.parametrize("metadata", [None, OPEN, OPEN.in_recovery()])
 def test_limbo_of_a_ledger_that_is_not_closed_stays(metadata: None) -> None:
     """Its end is not known yet, so nothing proves that all of it is held."""
@@ -186,7 +187,7 @@ def test_ledger_of_which_everything_was_in_the_hole_is_owed_once_its_record_name
 def test_copy_in_limbo_that_is_not_needed_is_erased_and_leaves_limbo() -> None:
     """All records in the hole have lower numbers than the tombstone."""
     disk = in_limbo()
-    elsewhere = replace(CLOSED, members=(B, C), whole=True)
+    elsewhere = replace(CLOSED, members=(B, C), verified=True)
     disk.handle(review(2))
     disk.handle(LedgerChecked(LEDGER, 1, elsewhere, version=1, may_erase=True))
     disk.handle(RecordTouched(LEDGER, 1, WriteStatus.OK))
@@ -197,7 +198,7 @@ def test_copy_in_limbo_that_is_not_needed_is_erased_and_leaves_limbo() -> None:
         disk.start()
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_another_hole_begins_limbo_anew() -> None:
     """The later hole may hold what the earlier one did not."""
     disk = cleared()
@@ -255,7 +256,7 @@ def test_review_of_a_damaged_ledger_reads_it_again() -> None:
     assert disk.node.ledgers.damaged == []
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_damage_found_during_the_review_keeps_the_ledger_in_limbo() -> None:
     """The entry may have been read before it was damaged."""
     disk = in_limbo()
@@ -269,11 +270,11 @@ def test_damage_found_during_the_review_keeps_the_ledger_in_limbo() -> None:
 # --- what a node has attested before ---------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(83)
+@pytest.mark.hazard("verified-copy-is-missing")
 def test_what_a_whole_ledger_lacks_here_is_damage() -> None:
     """This node has read everything back, or the record would not be whole. A repair add heals it."""
     disk = writable()
-    whole = replace(CLOSED, whole=True)
+    whole = replace(CLOSED, verified=True)
     disk.handle(review(2))
     assert disk.handle(LedgerChecked(LEDGER, 2, whole)) == [VerifyLedger(LEDGER, 2, EntryId(1))]
     assert disk.handle(LedgerVerified(LEDGER, 2, missing=(EntryId(1),))) == [reviewed(2, CopyState.DAMAGED)]
@@ -285,12 +286,12 @@ def test_what_a_whole_ledger_lacks_here_is_damage() -> None:
     assert disk.handle(LedgerChecked(LEDGER, 3, whole)) == [reviewed(4, CopyState.HELD)]
 
 
-@pytest.mark.hazard(83)
+@pytest.mark.hazard("verified-copy-is-missing")
 def test_whole_ledger_of_which_nothing_is_here_is_damaged() -> None:
     """The damage is kept although nothing else of the ledger is. A copy that is being made has attested nothing."""
     disk = Disk()
     disk.handle(review(2))
-    disk.handle(LedgerChecked(LEDGER, 1, replace(CLOSED, whole=True)))
+    disk.handle(LedgerChecked(LEDGER, 1, replace(CLOSED, verified=True)))
     both = (EntryId(0), EntryId(1))
     assert disk.handle(LedgerVerified(LEDGER, 1, missing=both)) == [reviewed(2, CopyState.DAMAGED)]
     assert disk.node.ledgers.damaged == [LEDGER]

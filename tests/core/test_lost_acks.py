@@ -1,11 +1,11 @@
-"""Lost entries of the ack chain that an operator gives up: the takeover passes over them, numbers jump, and the chain
+"""Lost entries of the ack log that an operator gives up: the takeover passes over them, numbers jump, and the chain
 says so. What was acknowledged there may be delivered again; nothing counts as acknowledged that was not."""
 
 from dataclasses import replace
 
 import pytest
 
-from oncelog.core.acks.changes import Acked, ConsumerGranted, IndexRange, Sought
+from oncelog.core.acks.changes import Acked, ConsumerActivated, IndexRange, Sought
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.errors import EntriesLost
 from oncelog.core.formats.entry import (
@@ -22,12 +22,12 @@ from oncelog.core.records.records import CursorKey
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import TopicFailed
 from oncelog.core.topic_events.events import TopicTimerFired
-from tests.core.ack_chain import NUMBER, OFTEN, Chain, shown, shown_of
+from tests.core.ack_log import NUMBER, OFTEN, Chain, shown, shown_of
 from tests.core.builders import A, B, C
 from tests.core.test_lost_entries import give_up, lose
 from tests.core.topic_world import SETTINGS, Owner, World
 
-pytestmark = pytest.mark.hazard(72)
+pytestmark = pytest.mark.hazard("index-given-twice")
 #: In the second and third ledger, index 10 (n + 1) + m is acknowledged by entry m of ledger n.
 ENTRIES = 3
 
@@ -35,7 +35,7 @@ ENTRIES = 3
 def history() -> tuple[World, list[LedgerId]]:
     """Three ledgers of the chain with acknowledgements of one subscription, and a grant and a seek at its begin."""
     chain = Chain.new(replace(SETTINGS, acks=replace(SETTINGS.acks, ledger_entries_max=ENTRIES)))
-    chain.append((ConsumerGranted(NUMBER, "a", Generation(1)), 1), (Sought(NUMBER, SeekEpoch(1), 0, False), 2))
+    chain.append((ConsumerActivated(NUMBER, "a", Generation(1)), 1), (Sought(NUMBER, SeekEpoch(1), 0, False), 2))
     chain.owner.run()
     for number in range(1, 4):
         chain.owner.tick(300).run()

@@ -16,7 +16,7 @@ from tests.core.builders import plain, received
 from tests.core.test_ledger_end import given_up_of
 from tests.core.topic_world import Owner, World
 
-pytestmark = [pytest.mark.hazard(72), pytest.mark.hazard(78)]
+pytestmark = [pytest.mark.hazard("index-given-twice"), pytest.mark.hazard("lost-too-early")]
 
 
 def send(owner: Owner, granted: Granted, *ids: int) -> None:

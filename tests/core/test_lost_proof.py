@@ -24,7 +24,7 @@ def lossy() -> RepairWorld:
     return world
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_entry_is_lost_when_every_holder_lacks_it() -> None:
     """The other entries get all their copies; the ledger is never whole."""
     world = lossy()
@@ -33,7 +33,7 @@ def test_entry_is_lost_when_every_holder_lacks_it() -> None:
     assert world.nodes[D].sound == held(*(e for e in range(10) if e != 4)).sound
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("who", ["absent member", "silent node", "member that erased its copy"])
 def test_entry_is_not_lost_while_a_node_may_hold_it(who: str) -> None:
     world = lossy()
@@ -51,16 +51,16 @@ def test_entry_is_not_lost_while_a_node_may_hold_it(who: str) -> None:
     assert world.record.lost == ()
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_entry_that_the_owner_has_in_memory_is_stored_again() -> None:
     """The owner is asked before the entry is called lost."""
     world = lossy()
     world.memory = {4: held(4).sound[4]}
     assert world.result(SWAP) is RepairResult.WHOLE
-    assert world.record == closed(members=(A, B, D), whole=True)
+    assert world.record == closed(members=(A, B, D), verified=True)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_entry_is_not_lost_while_the_owner_does_not_answer() -> None:
     world = lossy()
     world.memory = None
@@ -70,14 +70,14 @@ def test_entry_is_not_lost_while_the_owner_does_not_answer() -> None:
     assert world.record.lost == ()
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_other_node_that_erased_its_copy_does_not_prevent_the_proof() -> None:
     world = lossy()
     world.nodes[E] = Copies(erased=True)
     assert world.result(SWAP) is RepairResult.LOST
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_proof_counts_only_under_an_unchanged_record() -> None:
     """The write of `lost` conflicts. The proof is made again under the new version; a holder is back by then."""
     world = lossy()
@@ -95,7 +95,7 @@ def test_proof_counts_only_under_an_unchanged_record() -> None:
     assert world.record.lost == ()
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_node_that_registers_during_the_proof_is_asked_too() -> None:
     world = lossy()
     repair = world.repair(SWAP)
@@ -113,7 +113,7 @@ def test_node_that_registers_during_the_proof_is_asked_too() -> None:
     assert world.record.lost == ()
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_entry_that_another_repairer_copies_during_the_proof_is_not_lost() -> None:
     """C was asked before it got the entry, and its source A lost the entry before it was asked."""
     everything, rest = held(*range(10)), [entry_id for entry_id in range(10) if entry_id != 4]
@@ -134,7 +134,7 @@ def test_entry_that_another_repairer_copies_during_the_proof_is_not_lost() -> No
     assert world.nodes[A].sound[4] == world.nodes[C].sound[4]
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("silent_again", [False, True])
 def test_proof_needs_two_complete_rounds(*, silent_again: bool) -> None:
     """A node that answers the first question and not the second one may have got the entry in between."""
@@ -155,7 +155,7 @@ def test_proof_needs_two_complete_rounds(*, silent_again: bool) -> None:
     assert world.record.lost == (() if silent_again else (span(4, 4),))
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("returns", [False, True])
 def test_proof_begins_anew_when_a_node_leaves(*, returns: bool) -> None:
     """Also when it is registered again before the proof ends."""
@@ -181,14 +181,14 @@ def test_proof_begins_anew_when_a_node_leaves(*, returns: bool) -> None:
     assert reads == 2
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("holder", [C, E])
 def test_holder_that_returns_takes_lost_entries_back(holder: Incarnation) -> None:
     world = lossy()
     assert world.result(SWAP) is RepairResult.LOST
     world.nodes[holder] = held(4)
     assert world.result() is RepairResult.WHOLE
-    assert world.record == closed(members=(A, B, D), whole=True)
+    assert world.record == closed(members=(A, B, D), verified=True)
 
 
 def test_lost_entries_stay_lost_in_further_repairs() -> None:

@@ -204,7 +204,7 @@ def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
     assert core.handle(answered(C, 0, 1)) == [Confirmed(LedgerId(5), EntryId(1))]
 
 
-@pytest.mark.hazard(4)
+@pytest.mark.hazard("block-claimed-twice")
 def test_id_not_above_the_last_is_discarded() -> None:
     """The counter went backwards, or the claim is old: the positions of a topic must ascend."""
     core = managed_ledger(last=7)
@@ -227,7 +227,8 @@ def test_id_whose_record_may_exist_is_discarded(status: WriteStatus) -> None:
 
 
 def test_next_ledger_waits_for_enough_nodes() -> None:
-    """Then it gets a new id: a node that has registered since may have a ledger with the former one (hazard 84)."""
+    """Then it gets a new id: a node that has registered since may have a ledger with the former one (hazard
+    ledger-id-given-twice)."""
     core = managed_ledger(A)
     core.open_next()
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
@@ -239,7 +240,7 @@ def test_next_ledger_waits_for_enough_nodes() -> None:
     assert set(create.value.members) == {A, B, C}
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 def test_node_that_registers_after_the_id_was_requested_is_no_live_member() -> None:
     """It may have a ledger of this id. With too few others the id is discarded."""
     core = managed_ledger(A, B, C)

@@ -55,7 +55,7 @@ def test_first_open_binds_a_name_and_grants_generation_one() -> None:
     assert (granted.name, granted.instance, granted.last_sequence_id, granted.final) == ("p", (1, 1), NO_SEQUENCE, True)
 
 
-@pytest.mark.hazard(23)
+@pytest.mark.hazard("resent-to-another-partition")
 def test_growths_of_a_name_are_those_of_its_first_opening() -> None:
     """Also for a later instance that knows of more growths, and at the next owner."""
     world, owner = serving()
@@ -133,7 +133,7 @@ def test_two_openings_of_a_new_name_bind_it_once() -> None:
     assert [g.instance for g in granted if isinstance(g, Granted)] == [(1, 1), (1, 2)]
 
 
-@pytest.mark.hazard(12)
+@pytest.mark.hazard("incomplete-grant")
 @pytest.mark.parametrize("fields", [{}, {"resume": instance(1)}, {"present": instance(1)}])
 def test_other_mode_is_refused(fields: dict[str, object]) -> None:
     """The name is bound to its mode, for a new instance as for the same one."""
@@ -159,7 +159,7 @@ def test_current_instance_may_present_itself() -> None:
     assert (again.instance, again.final) == (granted.instance, False)
 
 
-@pytest.mark.hazard(11)
+@pytest.mark.hazard("forgotten-producer")
 def test_fenced_instance_that_presents_itself_is_refused() -> None:
     """With a plain open by name it would get the next generation, and win."""
     _, owner = serving()
@@ -168,7 +168,7 @@ def test_fenced_instance_that_presents_itself_is_refused() -> None:
     assert refusal(owner, present=zombie.instance) is ProducerFenced
 
 
-@pytest.mark.hazard(11)
+@pytest.mark.hazard("forgotten-producer")
 def test_presented_instance_that_the_log_does_not_contain_is_expired() -> None:
     """Its state is gone, or the name is another producer's by now: presenting again would never end."""
     _, owner = serving()

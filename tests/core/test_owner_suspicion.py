@@ -36,7 +36,7 @@ def test_closed_stream_and_refused_connection_suspect_an_owner() -> None:
     core.check_invariants()
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 def test_refused_connection_alone_causes_no_suspicion() -> None:
     """A replica that restarts sees owners that have not reconnected to it yet."""
     core = OwnerSuspicion()
@@ -79,7 +79,7 @@ def test_new_stream_ends_the_suspicion() -> None:
     core.check_invariants()
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 def test_timeout_causes_no_suspicion() -> None:
     """A host that vanished does not answer; the end of the session decides."""
     core = closed()
@@ -110,7 +110,7 @@ def test_vanished_host_of_a_stream_that_answered_is_suspected() -> None:
     core.check_invariants()
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 def test_vanished_host_of_a_stream_that_fell_silent_is_not_suspected() -> None:
     """Behind a network partition there is no route either, seen from this side."""
     core = closed()

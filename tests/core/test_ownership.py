@@ -129,7 +129,7 @@ def test_write_is_from_the_version_that_was_read() -> None:
     assert ownership.link(link(5)) == [WriteRecord(KEY, five, 8)]
 
 
-@pytest.mark.hazard(1)
+@pytest.mark.hazard("stale-record-after-conflict")
 def test_record_is_read_after_a_conflict_before_any_write() -> None:
     """O2 took the topic over while O1 rolled: the write of O1 fails, and O1 must not try its next write."""
     ownership = owning()
@@ -175,7 +175,7 @@ def test_deposed_owner_stays_deposed() -> None:
     assert isinstance(ownership.lost("another has it"), NotOwner)
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 def test_deleted_topic_ends_ownership() -> None:
     """A topic that is deleted and created again has another id; nothing is left under this one."""
     ownership = owning()
@@ -282,7 +282,7 @@ def test_suspicion_drops_pending_writes() -> None:
 # --- both chains on one record ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(53)
+@pytest.mark.hazard("deposed-owner-acks")
 def test_links_and_trims_of_both_chains_are_written_one_after_the_other() -> None:
     """Each write is based on the record that the last one left, and a link of the log waits for none that waits."""
     acks = MINE.with_ack_ledger(LedgerId(4)).with_ack_ledger(LedgerId(5))
@@ -313,7 +313,7 @@ def test_trim_of_acks_requested_again_during_its_write_happens_once() -> None:
     assert ownership.record_written(ok(8)) == [Trimmed((LedgerId(4),))]
 
 
-def test_suspicion_drops_pending_writes_of_the_ack_chain() -> None:
+def test_suspicion_drops_pending_writes_of_the_ack_log() -> None:
     """The next writes are decided after the record was read."""
     ownership = owning()
     ownership.link(link(4))
@@ -325,7 +325,7 @@ def test_suspicion_drops_pending_writes_of_the_ack_chain() -> None:
     assert ownership.record_written(ok(9)) == []
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_link_takes_the_place_of_an_empty_ledger() -> None:
     """In the same write. Only the last one can be replaced."""
     ownership = owning()

@@ -38,7 +38,7 @@ def test_ack_quorum_of_unfenced_members_proves_the_owner(
     assert assess(states, ack_quorum=2) is verdict
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 @pytest.mark.parametrize(("write_quorum", "ack_quorum"), [(1, 1), (3, 1), (3, 2), (3, 3), (5, 3)])
 def test_no_proof_after_a_newer_owner_has_fenced_enough_members(write_quorum: int, ack_quorum: int) -> None:
     """The fences of a finished recovery leave fewer members than a proof needs, whichever members answer."""
@@ -61,7 +61,7 @@ def _record(epoch: int) -> RecordRead[TopicKey, TopicRecord]:
     return RecordRead(TopicKey(TOPIC), TopicRecord(TOPIC, "t", owner=ME, owner_epoch=OwnerEpoch(epoch)), 7)
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 def test_owner_does_not_take_back_an_epoch_it_gave_up() -> None:
     """A late assignment, or one by a process that saw the old record: the topic is about to be placed again."""
     ownership = Ownership(TOPIC, ME, lambda _: None)

@@ -18,9 +18,9 @@ from oncelog.core.acks.changes import (
     SubscriptionType,
 )
 from oncelog.core.acks.roaring_blocks import BITSET_BYTES, BLOCK_INDEXES, Block, BlockForm
-from oncelog.core.delivery.limits import Judge
+from oncelog.core.delivery.limits import AckStateCheck
 from oncelog.core.ids import SeekEpoch, SubscriptionNumber
-from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX, AckStateJudge, PausePolicy
+from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX, AckStateLimit, PausePolicy
 from tests.core.builders import at
 
 MESSAGES = 200
@@ -38,7 +38,7 @@ class World:
     """One subscription of 200 messages, with the limit of 50 ranges of SubscriptionPauseOnAckStatPersistTest."""
 
     def __init__(self, policy: PausePolicy = ON, kind: SubscriptionType = SubscriptionType.SHARED) -> None:
-        self.judge: Judge = AckStateJudge(policy)
+        self.ack_limit: AckStateCheck = AckStateLimit(policy)
         self.state = SubscriptionsState()
         self.paused = False
         self.entries = 0
@@ -49,14 +49,14 @@ class World:
         return self.state.subscriptions[ONE].acks
 
     def fold(self, change: Change) -> bool:
-        """Fold a change and judge; returns whether new messages are withheld."""
+        """Fold a change and ack_limit; returns whether new messages are withheld."""
         self.state.fold_changes(at(self.entries), [change])
         self.entries += 1
         return self.look()
 
-    def look(self, judge: Judge | None = None) -> bool:
-        self.judge = judge or self.judge
-        self.paused = bool(self.judge.pause_reason(self.state.subscriptions[ONE], paused=self.paused))
+    def look(self, ack_limit: AckStateCheck | None = None) -> bool:
+        self.ack_limit = ack_limit or self.ack_limit
+        self.paused = bool(self.ack_limit.pause_reason(self.state.subscriptions[ONE], paused=self.paused))
         return self.paused
 
     def ack(self, *indexes: int) -> bool:
@@ -75,15 +75,15 @@ def test_messages_are_withheld_above_the_limit_and_not_at_it() -> None:
     world = World()
     assert not world.ack(*range(1, 101, 2))
     assert world.ack(102)
-    reason = world.judge.pause_reason(world.state.subscriptions[ONE], paused=False)
+    reason = world.ack_limit.pause_reason(world.state.subscriptions[ONE], paused=False)
     assert reason == "51 acknowledged ranges, limit 50"
 
 
 def test_policy_that_is_off_withholds_nothing() -> None:
-    """Whatever the state is, and whether the ack chain can be written or not."""
+    """Whatever the state is, and whether the ack log can be written or not."""
     world = World(OFF)
     assert not world.ack(*range(1, MESSAGES, 2))
-    assert not world.look(AckStateJudge(OFF, writable=False))
+    assert not world.look(AckStateLimit(OFF, writable=False))
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
@@ -91,9 +91,9 @@ def test_policy_withholds_and_releases_for_every_type(kind: SubscriptionType) ->
     """Pulsar's exclusive and failover subscriptions never pause, and lose acknowledgements at a restart."""
     world = World(OFF, kind)
     assert not world.ack(*range(1, MESSAGES, 2))
-    assert world.look(AckStateJudge(ON))
-    assert not world.look(AckStateJudge(OFF))
-    assert world.look(AckStateJudge(ON))
+    assert world.look(AckStateLimit(ON))
+    assert not world.look(AckStateLimit(OFF))
+    assert world.look(AckStateLimit(ON))
 
 
 def test_acknowledging_the_rest_releases() -> None:
@@ -118,7 +118,7 @@ def test_skip_clear_and_seek_release(change: Change) -> None:
     assert not paused_world().fold(change)
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 def test_messages_go_on_below_eighty_percent() -> None:
     """From 50 down to 40 ranges they stay withheld, so that not every acknowledgement changes it."""
     world = paused_world()
@@ -136,17 +136,17 @@ def test_messages_go_on_below_eighty_percent() -> None:
     assert world.ack(later + 2)
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 def test_state_is_judged_at_load_and_at_a_lowered_limit() -> None:
     """Pulsar looks again only after the next acknowledgement, which a waiting consumer may never send."""
     world = World(PausePolicy(enabled=True, unacked_ranges_max=1000))
     assert not world.ack(*range(1, MESSAGES, 2))
-    assert world.look(AckStateJudge(ON))
-    assert AckStateJudge(ON).pause_reason(world.state.subscriptions[ONE], paused=False)
-    assert not world.look(AckStateJudge(PausePolicy(enabled=True, unacked_ranges_max=126)))
+    assert world.look(AckStateLimit(ON))
+    assert AckStateLimit(ON).pause_reason(world.state.subscriptions[ONE], paused=False)
+    assert not world.look(AckStateLimit(PausePolicy(enabled=True, unacked_ranges_max=126)))
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 @pytest.mark.parametrize("limit", [0, 1])
 @pytest.mark.parametrize("field", ["ranges", "bytes"])
 def test_smallest_limits_have_a_way_out(limit: int, field: str) -> None:
@@ -171,15 +171,15 @@ def test_limit_of_zero_withholds_while_any_message_is_acknowledged_out_of_order(
     assert not world.ack(1)
 
 
-@pytest.mark.hazard(39)
-def test_messages_are_withheld_while_the_ack_chain_cannot_be_written() -> None:
+@pytest.mark.hazard("dispatch-paused-for-ever")
+def test_messages_are_withheld_while_the_ack_log_cannot_be_written() -> None:
     """What would be delivered could not be acknowledged; it goes on when the chain can be written again."""
     world = World()
-    assert world.look(AckStateJudge(ON, writable=False))
-    assert not world.look(AckStateJudge(ON))
+    assert world.look(AckStateLimit(ON, writable=False))
+    assert not world.look(AckStateLimit(ON))
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 def test_delivery_counts_withhold_nothing() -> None:
     """Only acknowledgements can lower the state. Counts without one would withhold messages for ever."""
     world = World(PausePolicy(enabled=True, state_bytes_max=100))
@@ -195,7 +195,7 @@ def test_state_of_too_many_bytes_withholds() -> None:
     assert not world.ack(*range(0, 400, 2))
 
 
-@pytest.mark.hazard(40)
+@pytest.mark.hazard("ack-state-at-its-limit")
 def test_topic_is_full_at_its_hard_limit_and_not_before() -> None:
     """With or without the policy."""
     world = World(OFF)
@@ -207,6 +207,6 @@ def test_topic_is_full_at_its_hard_limit_and_not_before() -> None:
     acks = grown(8000)
     assert acks.state_bytes < TOPIC_STATE_BYTES_MAX
     world.state.restore(replace(world.state.subscriptions[ONE], acks=acks))
-    assert not world.judge.full(world.state)
+    assert not world.ack_limit.full(world.state)
     world.state.restore(replace(world.state.subscriptions[ONE], acks=grown(8200)))
-    assert world.judge.full(world.state)
+    assert world.ack_limit.full(world.state)

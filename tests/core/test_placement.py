@@ -93,7 +93,7 @@ def test_no_owner_is_chosen_when_none_is_live() -> None:
     assert pick_owner(TOPIC, ()) is None
 
 
-@pytest.mark.hazard(8)
+@pytest.mark.hazard("members-lost-in-turn")
 @given(
     st.lists(st.sampled_from(NODES), unique=True),
     st.lists(st.sampled_from(NODES), unique=True),
@@ -102,7 +102,8 @@ def test_no_owner_is_chosen_when_none_is_live() -> None:
 def test_members_are_live_first_and_never_superseded(
     live: list[Incarnation], absent: list[Incarnation], superseded: list[Incarnation]
 ) -> None:
-    """A ledger on a node that never comes back cannot be recovered when another member dies (hazard 8)."""
+    """A ledger on a node that never comes back cannot be recovered when another member dies (hazard
+    members-lost-in-turn)."""
     members = pick_members(LedgerId(1), live, absent, superseded, 3, 2)
     usable = [node for node in live if node not in superseded]
     known = {node for node in (*live, *absent) if node not in superseded}
@@ -164,8 +165,8 @@ def test_absence_of_owners_is_reported() -> None:
     assert ask(core, was_read(None)) == [TopicMissing(TOPIC)]
 
 
-@pytest.mark.hazard(50)
-def test_only_owners_that_can_serve_an_ack_chain_get_such_a_topic() -> None:
+@pytest.mark.hazard("older-owner-and-ack-log")
+def test_only_owners_that_can_serve_an_ack_log_get_such_a_topic() -> None:
     """An older owner would refuse an entry of kind 7, and with it every producer."""
     with_acks = ON_O1.with_ack_ledger(LedgerId(9))
     old_o2 = OwnersView((O2,), versions={O2: 2})
@@ -178,8 +179,8 @@ def test_only_owners_that_can_serve_an_ack_chain_get_such_a_topic() -> None:
     assert ask(core, was_read(with_acks, OwnersView((O2,), versions={O2: 3}))) == [WriteRecord(KEY, on_o2, 9)]
 
 
-@pytest.mark.hazard(50)
-def test_topic_leaves_an_owner_that_cannot_serve_its_ack_chain() -> None:
+@pytest.mark.hazard("older-owner-and-ack-log")
+def test_topic_leaves_an_owner_that_cannot_serve_its_ack_log() -> None:
     """The process was replaced by an older one that registered under the same incarnation."""
     core = reading()
     owners = OwnersView((O1, O2), versions={O1: 2})
@@ -207,7 +208,7 @@ def test_late_answers_are_ignored() -> None:
     assert ask(core, written()) == []
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
 def test_decision_is_made_again_after_a_failed_write(status: WriteStatus) -> None:
     """The owner came back, another replica was faster, or the write was applied after all: never repeat it blindly."""
@@ -251,9 +252,10 @@ def test_suspected_owner_is_never_chosen() -> None:
         assert write.value.owner == O1
 
 
-@pytest.mark.hazard(5)
+@pytest.mark.hazard("living-owner-suspected")
 def test_second_suspicion_within_the_back_off_waits_for_the_session() -> None:
-    """Two replicas that see different halves of the network would otherwise move a topic back and forth (hazard 5)."""
+    """Two replicas that see different halves of the network would otherwise move a topic back and forth (hazard
+    living-owner-suspected)."""
     core = reading()
     ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)), now_ms=100))
     ask(core, written(now_ms=150))

@@ -1,4 +1,4 @@
-"""core/producer_session: the three kinds of verdict (hazard 14), and any faults at all."""
+"""core/producer_session: the three kinds of verdict (hazard endless-resend), and any faults at all."""
 
 import pytest
 
@@ -37,9 +37,9 @@ from tests.core.producer_world import World, answered, explicit, opened, ready, 
 CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 
-@pytest.mark.hazard(10)
+@pytest.mark.hazard("marks-of-a-failed-write")
 def test_answers_of_an_older_session_are_ignored() -> None:
-    """Hazard 10: a late verdict of session 1 decides nothing in session 2."""
+    """Hazard marks-of-a-failed-write: a late verdict of session 1 decides nothing in session 2."""
     producer = opened()
     producer.handle(ready(1))
     producer.handle(StreamLost(1))
@@ -52,12 +52,13 @@ def test_answers_of_an_older_session_are_ignored() -> None:
     assert producer.handle(answered(2, (1, stored(1)))) == []
 
 
-@pytest.mark.hazard(14)
+@pytest.mark.hazard("endless-resend")
 @pytest.mark.parametrize(
     "error", [SessionEnded(), NotOwner(), UnknownProducer(), ServiceUnavailable(), TopicLoading(), TooManyRequests()]
 )
 def test_retriable_verdict_resends_all_pending_batches(error: OncelogError) -> None:
-    """Hazard 14, first kind: as an answer and as the end of the session; nothing fails, nothing is reordered."""
+    """Hazard endless-resend, first kind: as an answer and as the end of the session; nothing fails, nothing is
+    reordered."""
     for event in (
         answered(1, (2, error), (1, stored(1))),
         SessionClosedByOwner(SessionNumber(1), error, OwnerEpoch(1)),
@@ -72,9 +73,9 @@ def test_retriable_verdict_resends_all_pending_batches(error: OncelogError) -> N
         assert sent_requests(reopened(producer, session=2)) == [r for r in (1, 2, 3) if r not in completed]
 
 
-@pytest.mark.hazard(14)
+@pytest.mark.hazard("endless-resend")
 def test_final_verdict_for_a_batch_fails_only_that_batch() -> None:
-    """Hazard 14, second kind: a monotonic producer resends the others and goes on."""
+    """Hazard endless-resend, second kind: a monotonic producer resends the others and goes on."""
     producer = opened()
     for request in (1, 2, 3):
         producer.handle(ready(request, ids=explicit(request * 10)))
@@ -103,10 +104,10 @@ def test_a_final_verdict_for_a_batch_ends_a_contiguous_producer() -> None:
     assert producer.handle(ready(4)) == [Fail(4, stale, stored=False)]
 
 
-@pytest.mark.hazard(14)
+@pytest.mark.hazard("endless-resend")
 @pytest.mark.parametrize("error", [ProducerFenced(current=2), ProducerExpired()])
 def test_a_final_verdict_for_the_producer_ends_it(error: OncelogError) -> None:
-    """Hazard 14, third kind: by an answer, by the session's end, by a refused open."""
+    """Hazard endless-resend, third kind: by an answer, by the session's end, by a refused open."""
     by_answer = opened()
     by_answer.handle(ready(1))
     assert FailSession(error) in by_answer.handle(answered(1, (1, error)))
@@ -134,7 +135,7 @@ def test_a_gap_that_pending_batches_close_is_resent() -> None:
     assert sent_requests(reopened(producer, session=2)) == [1, 2]
 
 
-@pytest.mark.hazard(14)
+@pytest.mark.hazard("endless-resend")
 def test_a_gap_below_the_oldest_pending_is_final() -> None:
     """No pending batch closes it: the batch would be resent and refused for ever."""
     producer = opened(mode=CONTIGUOUS)
@@ -201,7 +202,7 @@ def test_fenced_batch_that_was_sent_once_fails_as_not_stored() -> None:
     assert failures(producer.handle(answered(1, (2, ProducerFenced())))) == {1: None, 2: False, 3: False}
 
 
-@pytest.mark.hazard(14)
+@pytest.mark.hazard("endless-resend")
 def test_refusal_of_a_resent_batch_leaves_its_outcome_unknown() -> None:
     """The first copy may be stored. Only a batch that was sent in this session alone is known not to be."""
     producer = opened()

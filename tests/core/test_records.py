@@ -38,7 +38,7 @@ def test_ledger_record_round_trips_through_bytes(metadata: LedgerMetadata) -> No
     assert decode_ledger(encode_ledger(metadata)) == metadata
 
 
-@pytest.mark.hazard(17)
+@pytest.mark.hazard("indexes-after-a-trim")
 def test_topic_record_round_trips_through_bytes() -> None:
     """With and without an owner, with and without ledgers."""
     with_acks = RECORD.with_ack_ledger(LedgerId(10)).with_ack_ledger(LedgerId(12))
@@ -58,7 +58,7 @@ def test_cursor_record_round_trips_through_bytes() -> None:
         assert decode_cursor(encode_cursor(record)) == record
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_floor_rises_with_what_is_trimmed_and_never_falls() -> None:
     """An older record without a floor has deleted nothing. The claim of an epoch keeps the floor."""
     assert RECORD.without(LedgerId(4)).deleted_below == 9
@@ -85,10 +85,10 @@ def test_bytes_of_another_format_are_corrupt(decode: Callable[[bytes], object], 
         decode(data)
 
 
-@pytest.mark.hazard(50)
-def test_first_ledger_of_an_ack_chain_raises_the_format_of_the_topic() -> None:
-    """A process of before ack chains reads format 1 only: it can neither serve the topic nor write the record back
-    without its ack chain."""
+@pytest.mark.hazard("older-owner-and-ack-log")
+def test_first_ledger_of_an_ack_log_raises_the_format_of_the_topic() -> None:
+    """A process of before ack logs reads format 1 only: it can neither serve the topic nor write the record back
+    without its ack log."""
     with_acks = RECORD.with_ack_ledger(LedgerId(10))
     assert json.loads(encode_topic(RECORD))["format"] == 1
     assert json.loads(encode_topic(with_acks))["format"] == 2
@@ -100,7 +100,7 @@ def test_first_ledger_of_an_ack_chain_raises_the_format_of_the_topic() -> None:
         decode_topic(json.dumps(unknown).encode())
 
 
-def test_ack_chain_ascends_and_keeps_its_last_ledger() -> None:
+def test_ack_log_ascends_and_keeps_its_last_ledger() -> None:
     """A ledger id not above the last is refused, and a trim leaves a ledger to fence."""
     with_acks = RECORD.with_ack_ledger(LedgerId(10))
     with pytest.raises(InvariantViolated):

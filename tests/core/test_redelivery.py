@@ -28,9 +28,10 @@ def kept(client: Client) -> list[tuple[int, int]]:
 # --- takeovers and returns --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_reconnecting_consumer_keeps_what_it_presents() -> None:
-    """Hazard 27: the rest of what it had goes back: the former stream brought it, and the client dropped it."""
+    """Hazard delivered-while-held: the rest of what it had goes back: the former stream brought it, and the client
+    dropped it."""
     world = World(messages=[4])
     consumer = world.subscribe("a", SHARED, window=10)
     assert consumer.take() == [0, 1, 2, 3]
@@ -40,9 +41,10 @@ def test_reconnecting_consumer_keeps_what_it_presents() -> None:
     assert again.got == [(0, 1), (3, 1)]
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_subscribing_twice_delivers_again_what_the_first_stream_brought() -> None:
-    """Hazard 27: the client never saw the first answer, so nothing of that stream is with it (pulsar#20737)."""
+    """Hazard delivered-while-held: the client never saw the first answer, so nothing of that stream is with it
+    (pulsar#20737)."""
     world = World(messages=[2])
     first = world.subscribe("a", SHARED, window=10)
     assert first.take() == [0, 1]
@@ -50,7 +52,7 @@ def test_subscribing_twice_delivers_again_what_the_first_stream_brought() -> Non
     assert second.got == [(0, 1), (1, 1)]
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_exclusive_holder_returns_with_its_generation_after_a_takeover() -> None:
     world = World(messages=[3])
     consumer = world.subscribe("a", window=10)
@@ -77,7 +79,7 @@ def test_takeover_waits_a_second_for_the_holder_and_no_longer() -> None:
     assert other.take() == [0, 1, 2]
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 def test_shared_messages_that_may_be_out_elsewhere_wait_a_second_after_a_takeover() -> None:
     world = World(messages=[3])
     first = world.subscribe("a", SHARED, window=2)
@@ -111,9 +113,10 @@ def test_presented_message_of_another_seek_epoch_is_not_kept() -> None:
 # --- delivery counts --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_lost_consumer_counts_only_what_it_had_begun() -> None:
-    """Hazard 36: counting what was prefetched, five crashes would make dead letters of 10,000 innocents."""
+    """Hazard wrong-delivery-count: counting what was prefetched, five crashes would make dead letters of 10,000
+    innocents."""
     world = World(messages=[10])
     first = world.subscribe("a", SHARED, window=10)
     world.flow(first, 10, handed_out=4, begun=[2, 3])
@@ -124,7 +127,7 @@ def test_lost_consumer_counts_only_what_it_had_begun() -> None:
     assert second.got == [(i, 2 if i in (2, 3) else 1) for i in range(10)]
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_counts_of_a_lost_consumer_are_bounded() -> None:
     """A record for each of millions of messages would hold up all topics of the owner."""
     count = COUNTED_MAX + 5
@@ -137,7 +140,7 @@ def test_counts_of_a_lost_consumer_are_bounded() -> None:
     assert second.got == [(i, 2 if i < COUNTED_MAX else 1) for i in range(count)]
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_one_negative_acknowledgement_is_of_a_bounded_number_of_messages() -> None:
     count = COUNTED_MAX + 5
     world = World(messages=[count])
@@ -146,7 +149,7 @@ def test_one_negative_acknowledgement_is_of_a_bounded_number_of_messages() -> No
     assert world.nack(consumer, *range(COUNTED_MAX), delay_ms=0) is None
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_many_messages_time_out_at_several_ticks() -> None:
     count = COUNTED_MAX + 5
     world = World(messages=[count])
@@ -162,9 +165,9 @@ def test_many_messages_time_out_at_several_ticks() -> None:
     assert len(first.recalled) == count
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_lost_consumer_that_reported_nothing_counts_its_oldest_message() -> None:
-    """Hazard 36: a message that kills its consumers would never be counted (pulsar#5881)."""
+    """Hazard wrong-delivery-count: a message that kills its consumers would never be counted (pulsar#5881)."""
     world = World(messages=[3])
     for _ in range(3):
         consumer = world.subscribe("a", SHARED, window=10)
@@ -185,9 +188,9 @@ def test_count_of_a_lost_consumer_is_written_again_when_it_was_dropped() -> None
     assert world.subscribe("b", SHARED, window=10).got == [(0, 2)]
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_negative_acknowledgement_survives_a_takeover_with_count_and_delay() -> None:
-    """Hazard 36: forgotten delays make a storm of redeliveries after each takeover."""
+    """Hazard wrong-delivery-count: forgotten delays make a storm of redeliveries after each takeover."""
     world = World(messages=[2])
     consumer = world.subscribe("a", SHARED, window=10)
     assert world.nack(consumer, 0, delay_ms=60_000) is None
@@ -260,7 +263,7 @@ def test_time_out_delivers_to_another_consumer() -> None:
     assert second.got == [(0, 2)]
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_seek_clears_counts() -> None:
     world = World(messages=[1])
     consumer = world.subscribe("a", SHARED, window=10)
@@ -280,7 +283,7 @@ def test_counts_in_flight_at_a_seek_are_void() -> None:
     assert other.take() == [0, 1]
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_delivery_before_a_seek_does_not_count_after_it() -> None:
     """Another consumer becomes the active one by the same entry as the seek: it releases what the former one had begun
     when the state has the new seek epoch already. Found by the simulation of consumers, seed 710510."""
@@ -317,9 +320,10 @@ def published(world: World) -> list[tuple[int, TopicId, int]]:
     return [(each.index, each.topic_id, each.sequence) for each in world.other(PublishDeadLetter)]
 
 
-@pytest.mark.hazard(37)
+@pytest.mark.hazard("dead-letter-number-lost")
 def test_dead_letter_has_a_durable_number_before_it_is_published() -> None:
-    """Hazard 37: with the number in memory, another message gets it after a crash and is lost as a duplicate."""
+    """Hazard dead-letter-number-lost: with the number in memory, another message gets it after a crash and is lost as a
+    duplicate."""
     world, consumer = poisoned()
     consumer.take()
     resolve(world)
@@ -334,7 +338,7 @@ def test_dead_letter_has_a_durable_number_before_it_is_published() -> None:
     assert consumer.take() == []
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 def test_answer_reports_that_a_stored_dead_letter_counts_as_acknowledged() -> None:
     """Its consumer never receives it again, and would end every cumulative acknowledgement before it."""
     world, consumer = poisoned(3, type_=FAILOVER)
@@ -350,7 +354,7 @@ def test_answer_reports_that_a_stored_dead_letter_counts_as_acknowledged() -> No
     assert world.answers[-1].acked_below == 3
 
 
-@pytest.mark.hazard(37)
+@pytest.mark.hazard("dead-letter-number-lost")
 def test_pending_dead_letters_are_published_again_in_order_after_a_takeover() -> None:
     world, _ = poisoned(4, poison=[2, 1])
     resolve(world)
@@ -365,7 +369,7 @@ def test_pending_dead_letters_are_published_again_in_order_after_a_takeover() ->
     assert world.acked() == [1, 2]
 
 
-@pytest.mark.hazard(37)
+@pytest.mark.hazard("dead-letter-number-lost")
 def test_numbers_of_dropped_dead_letters_are_given_again() -> None:
     """A number that no message has would be a gap in the dead-letter topic for ever."""
     world, consumer = poisoned(4, poison=[0])
@@ -377,9 +381,9 @@ def test_numbers_of_dropped_dead_letters_are_given_again() -> None:
     assert published(world) == [(0, DLQ, 0), (3, DLQ, 1)]
 
 
-@pytest.mark.hazard(38)
+@pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_seek_cancels_no_pending_dead_letter() -> None:
-    """Hazard 38: a number that is never published is a hole."""
+    """Hazard pending-dead-letter-trimmed: a number that is never published is a hole."""
     world, consumer = poisoned()
     resolve(world)
     world.write()
@@ -390,7 +394,7 @@ def test_seek_cancels_no_pending_dead_letter() -> None:
     assert published(world) == [(0, DLQ, 0)]
 
 
-@pytest.mark.hazard(28, 36)
+@pytest.mark.hazard("late-ack-after-seek", "wrong-delivery-count")
 @pytest.mark.parametrize("resolved", ["before the seek is durable", "behind it"])
 def test_seek_voids_a_dead_letter_that_has_no_number_yet(resolved: str) -> None:
     """No delivery of before the seek counts. The message must not become a dead letter when its next consumer is lost,
@@ -409,7 +413,7 @@ def test_seek_voids_a_dead_letter_that_has_no_number_yet(resolved: str) -> None:
     assert world.subscribe("b", SHARED, window=10).got == [(0, 2), (1, 1)]
 
 
-@pytest.mark.hazard(28, 37)
+@pytest.mark.hazard("late-ack-after-seek", "dead-letter-number-lost")
 def test_dead_letter_waits_for_a_seek_that_is_not_written() -> None:
     world, _ = poisoned()
     world.seek(0, written=False)
@@ -419,7 +423,7 @@ def test_dead_letter_waits_for_a_seek_that_is_not_written() -> None:
     assert published(world) == [(0, DLQ, 0)]
 
 
-@pytest.mark.hazard(38)
+@pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_late_acknowledgement_cancels_no_pending_dead_letter() -> None:
     world, consumer = poisoned()
     resolve(world)
@@ -429,9 +433,9 @@ def test_late_acknowledgement_cancels_no_pending_dead_letter() -> None:
     assert published(world)[-1] == (0, DLQ, 0)
 
 
-@pytest.mark.hazard(38)
+@pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_pending_dead_letters_of_a_recreated_topic_are_decided_anew() -> None:
-    """Hazard 38: number 57 would be a gap for ever in the new topic."""
+    """Hazard pending-dead-letter-trimmed: number 57 would be a gap for ever in the new topic."""
     world, _ = poisoned(4, poison=[0, 1])
     resolve(world)
     world.write()

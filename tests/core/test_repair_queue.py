@@ -36,7 +36,7 @@ SETTINGS = RepairSettings(
 
 def record(ledger_id: int, *members: Incarnation, **fields: object) -> LedgerMetadata:
     """A CLOSED and whole ledger on A, B and C, or on these members."""
-    return replace(closed(ledger_id=LedgerId(ledger_id), members=members or (A, B, C), whole=True), **fields)  # type: ignore[arg-type]
+    return replace(closed(ledger_id=LedgerId(ledger_id), members=members or (A, B, C), verified=True), **fields)  # type: ignore[arg-type]
 
 
 class QueueWorld:
@@ -87,7 +87,7 @@ def test_member_of_a_lost_directory_is_replaced_at_once() -> None:
     assert world.tick() == []  # one at a time
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 def test_copies_of_an_absent_member_are_made_after_the_delay() -> None:
     world = QueueWorld(record(1))
     world.change(C, live=False)
@@ -96,7 +96,7 @@ def test_copies_of_an_absent_member_are_made_after_the_delay() -> None:
     assert world.tick(1) == [StartRepair(RepairJob(LedgerId(1), replace=C, target=D, absent=True))]
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 def test_absent_member_that_returns_in_time_causes_no_copies() -> None:
     """Its delay begins again with each absence."""
     world = QueueWorld(record(1))
@@ -108,7 +108,7 @@ def test_absent_member_that_returns_in_time_causes_no_copies() -> None:
     assert world.queue.counts.under_replicated == 0
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 def test_fewest_copies_are_repaired_first() -> None:
     world = QueueWorld(record(1, A, B, C), record(2, B, C, E), record(3, A, B, C))
     world.lose(C)
@@ -133,15 +133,15 @@ def test_damaged_member_is_filled_in_place() -> None:
 
 
 def test_closed_ledger_is_read_back_once_every_member_is_live() -> None:
-    world = QueueWorld(record(1, whole=False))
-    world.queue.handle(LedgerRecorded(record(1, whole=False)))
+    world = QueueWorld(record(1, verified=False))
+    world.queue.handle(LedgerRecorded(record(1, verified=False)))
     world.change(C, live=False)
     assert world.tick() == []
     world.change(C, live=True)
     assert world.tick() == [StartRepair(RepairJob(LedgerId(1)))]
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 def test_owner_of_an_open_ledger_is_asked_to_roll() -> None:
     """Again after pauses that double, and never by a repair."""
     world = QueueWorld(record(1), record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
@@ -157,21 +157,21 @@ def test_ledger_that_is_closed_after_a_roll_is_repaired_at_once() -> None:
     world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
     world.lose(C)
     assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
-    world.queue.handle(LedgerRecorded(record(2, whole=False), 1))
+    world.queue.handle(LedgerRecorded(record(2, verified=False), 1))
     assert world.job() == RepairJob(LedgerId(2), replace=C, target=D)
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 def test_ledger_that_was_rolled_is_repaired_at_once() -> None:
     """The pause between two requests to roll does not hold back the repair of the closed ledger."""
     world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
     world.lose(C)
     assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
-    world.queue.handle(LedgerRecorded(record(2, whole=False), 1))
+    world.queue.handle(LedgerRecorded(record(2, verified=False), 1))
     assert world.tick(1) == [StartRepair(RepairJob(LedgerId(2), replace=C, target=D))]
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 def test_topic_of_an_open_ledger_without_a_live_owner_is_placed() -> None:
     world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
     world.owners = ()
@@ -179,7 +179,7 @@ def test_topic_of_an_open_ledger_without_a_live_owner_is_placed() -> None:
     assert world.tick() == [PlaceTopic(TOPIC)]
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 def test_nothing_is_rolled_without_a_live_node_that_is_no_member() -> None:
     world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
     world.change(D, read_only=True)
@@ -189,7 +189,7 @@ def test_nothing_is_rolled_without_a_live_node_that_is_no_member() -> None:
     assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 def test_unlisted_ledger_is_not_touched() -> None:
     world = QueueWorld(record(1))
     world.queue.handle(ChainRecorded(TOPIC, LOG, (), None))
@@ -200,7 +200,7 @@ def test_unlisted_ledger_is_not_touched() -> None:
     assert world.job().ledger_id == LedgerId(1)
 
 
-@pytest.mark.hazard(60)
+@pytest.mark.hazard("differing-copies")
 def test_frozen_ledger_is_only_counted() -> None:
     world = QueueWorld(record(1, frozen=True))
     world.lose(C)
@@ -208,7 +208,7 @@ def test_frozen_ledger_is_only_counted() -> None:
     assert world.queue.counts.frozen == 1
 
 
-@pytest.mark.hazard(80)
+@pytest.mark.hazard("older-owner-drops-fields")
 def test_nothing_begins_while_an_older_process_is_registered() -> None:
     world = QueueWorld(record(1))
     world.version = 1
@@ -285,7 +285,7 @@ def test_repair_that_fails_is_tried_again_later() -> None:
     assert world.job().ledger_id == LedgerId(1)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_stuck_ledger_is_told_as_unavailable_until_a_node_registers() -> None:
     world = QueueWorld(record(1))
     world.lose(C)
@@ -303,7 +303,7 @@ def test_stuck_ledger_is_told_as_unavailable_until_a_node_registers() -> None:
     assert (world.queue.counts.stuck, world.queue.counts.unavailable) == (0, 0)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_stuck_repair_is_tried_again_with_short_pauses() -> None:
     """Its source may be back although the queue saw no change: a node can restart within its session."""
     world = QueueWorld(record(1))
@@ -336,7 +336,7 @@ def test_repair_is_tried_again_at_once_when_another_writer_changes_the_record() 
     world.end(world.job(), RepairResult.TARGET_FAILED, record(1, whole=False, joining=D), waiting_for=(D,))
     world.queue.handle(LedgerRecorded(record(1, whole=False, joining=D), 1))
     assert world.tick(5) == []
-    world.queue.handle(LedgerRecorded(record(1, whole=False), 2))
+    world.queue.handle(LedgerRecorded(record(1, verified=False), 2))
     assert world.job().ledger_id == LedgerId(1)
 
 
@@ -354,7 +354,7 @@ def test_change_during_a_repair_shortens_the_pause_after_it() -> None:
     assert world.queue.retry_in_ms(LedgerId(1)) == 10
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 def test_stuck_repair_is_tried_again_after_the_others() -> None:
     """It has the fewest copies, and would hold up those that can be made whole."""
     world = QueueWorld(record(1, A, C, E), record(2), record(3))
@@ -373,7 +373,7 @@ def test_stuck_repair_is_tried_again_after_the_others() -> None:
     assert world.job().ledger_id == LedgerId(1)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_lost_ledger_is_looked_at_again_when_a_node_registers() -> None:
     world = QueueWorld(record(1, A, B, D, whole=False, lost=(EntryRange(EntryId(4), EntryId(4)),)))
     assert world.queue.counts.lost == 1
@@ -394,7 +394,7 @@ def test_ledger_whose_members_are_all_away_is_unavailable() -> None:
     assert (assessment.unavailable, assessment.waiting_for) == ((EntryRange(EntryId(0), EntryId(9)),), (B, C))
 
 
-@pytest.mark.hazard(75)
+@pytest.mark.hazard("too-few-nodes")
 def test_under_replicated_counts_against_the_write_quorum_of_the_record() -> None:
     world = QueueWorld(record(1, A), record(2, A, B))
     assert world.queue.counts.under_replicated == 0
@@ -411,7 +411,7 @@ def test_debt_of_a_retired_directory_goes_down_as_its_ledgers_are_copied() -> No
     assert world.queue.debt(C) == 0
 
 
-@pytest.mark.hazard(73)
+@pytest.mark.hazard("update-waits-for-copies")
 def test_stuck_ledger_is_no_debt() -> None:
     """Live nodes cannot give its copy now, so that the new node at the address is ready without it."""
     world = QueueWorld(record(1))
@@ -463,5 +463,5 @@ def test_tick_looks_only_at_what_is_due() -> None:
         world.see()
     world.lose(E)
     world.tick()
-    world.queue.handle(LedgerRecorded(record(7, whole=False), 1))
+    world.queue.handle(LedgerRecorded(record(7, verified=False), 1))
     assert assessed < 10

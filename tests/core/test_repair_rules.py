@@ -68,7 +68,7 @@ def effects_of(world: RepairWorld, repair: LedgerRepair) -> Iterator[RepairEffec
 # --- one ledger -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(59)
+@pytest.mark.hazard("late-repairer")
 def test_repair_gives_up_after_many_conflicts() -> None:
     world = lost_disk()
     world.statuses = [WriteStatus.CONFLICT] * 20
@@ -76,7 +76,7 @@ def test_repair_gives_up_after_many_conflicts() -> None:
     assert world.written == []
 
 
-@pytest.mark.hazard(59)
+@pytest.mark.hazard("late-repairer")
 def test_record_is_read_again_when_the_target_is_not_named_any_more() -> None:
     """Another repairer has finished the same repair with another node meanwhile."""
     world = lost_disk()
@@ -84,7 +84,7 @@ def test_record_is_read_again_when_the_target_is_not_named_any_more() -> None:
     repair, finished = world.repair(SWAP), None
     for effect in effects_of(world, repair):
         if isinstance(effect, CopyEntries) and world.record.joining == D:
-            world.record = closed(members=(A, B, E), whole=True)
+            world.record = closed(members=(A, B, E), verified=True)
             world.version += 2
         if isinstance(effect, RepairFinished):
             finished = effect
@@ -93,11 +93,11 @@ def test_record_is_read_again_when_the_target_is_not_named_any_more() -> None:
     assert world.record.members == (A, B, E)
 
 
-@pytest.mark.hazard(55)
+@pytest.mark.hazard("replaced-member-erased-early")
 def test_ledger_is_not_whole_while_a_filled_member_has_not_cleared_its_damage() -> None:
     world = Unreviewed(closed(), {A: held(*range(10)), B: held(*range(10)), C: Copies()})
     assert world.result() is RepairResult.WAITING
-    assert not world.record.whole
+    assert not world.record.verified
 
 
 @pytest.mark.parametrize("unfit", ["retired", "leaving", "member", "absent"])
@@ -116,14 +116,14 @@ def test_unfit_target_never_joins(unfit: str) -> None:
     assert world.record.members == (A, B, C)
 
 
-@pytest.mark.hazard(55)
+@pytest.mark.hazard("replaced-member-erased-early")
 def test_acknowledged_copy_that_cannot_be_read_back_does_not_count() -> None:
     world = Forgetful(closed(), {A: held(*range(10)), B: held(*range(10)), D: Copies()}, retired=(C,))
     assert world.result(SWAP) is RepairResult.TARGET_FAILED
     assert world.record.members == (A, B, C)
 
 
-@pytest.mark.hazard(56)
+@pytest.mark.hazard("copy-of-one-source")
 def test_source_that_cannot_be_read_is_replaced_by_another_one() -> None:
     world = Unreadable(closed(), {A: held(*range(10)), B: held(*range(10)), D: Copies()}, retired=(C,))
     assert world.result(SWAP) is RepairResult.WHOLE
@@ -137,7 +137,7 @@ def test_nothing_is_copied_to_a_silent_target() -> None:
     assert not [effect for effect in effects if isinstance(effect, CopyEntries)]
 
 
-@pytest.mark.hazard(56)
+@pytest.mark.hazard("copy-of-one-source")
 def test_joining_node_that_leaves_stays_listed_while_it_alone_holds_an_entry() -> None:
     world = lost_disk(joining=D)
     world.leaving = (D,)
@@ -147,7 +147,7 @@ def test_joining_node_that_leaves_stays_listed_while_it_alone_holds_an_entry() -
     assert world.record.joining == D
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_nothing_is_lost_when_no_storage_node_is_registered_any_more() -> None:
     """All three directories are retired, and D leaves while it is filled: no node is left that could deny an entry."""
     world = lost_disk()
@@ -171,7 +171,7 @@ def test_repair_of_an_empty_ledger_waits_until_a_storage_node_is_registered() ->
     assert world.written == []
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_lost_entries_are_asked_for_twice_and_not_copied() -> None:
     lost = (EntryRange(EntryId(4), EntryId(4)),)
     world = RepairWorld(closed(lost=lost), {node: held(0, 1, 2, 3, 5, 6, 7, 8, 9) for node in (A, B, C)})
@@ -196,7 +196,7 @@ def test_late_answer_of_a_storage_node_is_ignored() -> None:
 # --- the queue --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(58, 62)
+@pytest.mark.hazard("repair-of-an-open-ledger", "damaged-fence")
 def test_owner_of_an_open_ledger_with_a_damaged_member_is_asked_to_roll() -> None:
     """Limbo ends only when the ledger is CLOSED, and an idle owner does not notice it."""
     world = QueueWorld(record(1, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
@@ -210,7 +210,7 @@ def test_damaged_copy_is_not_counted_as_a_copy() -> None:
     assert world.queue.counts.under_replicated == 1
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 def test_open_ledger_that_no_recovery_can_close_is_unavailable() -> None:
     world = QueueWorld(record(1, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
     world.change(B, live=False)
@@ -233,7 +233,7 @@ def test_absent_node_gets_no_copies() -> None:
     assert world.tick() == []
 
 
-@pytest.mark.hazard(73)
+@pytest.mark.hazard("update-waits-for-copies")
 def test_retired_directory_that_is_served_again_is_no_debt() -> None:
     """No node waits for copies that its predecessor still gives."""
     world = QueueWorld(record(1))
@@ -243,7 +243,7 @@ def test_retired_directory_that_is_served_again_is_no_debt() -> None:
     assert world.queue.debt(C) == 1
 
 
-@pytest.mark.hazard(73)
+@pytest.mark.hazard("update-waits-for-copies")
 def test_absent_member_is_no_debt() -> None:
     """It may return with its copies, so no node waits for them."""
     world = QueueWorld(record(1))
@@ -252,7 +252,7 @@ def test_absent_member_is_no_debt() -> None:
     assert world.queue.debt(C) == 0
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 def test_absence_goes_on_while_other_nodes_change() -> None:
     world = QueueWorld(record(1))
     world.change(C, live=False)
@@ -270,14 +270,14 @@ def test_node_without_a_cookie_may_return() -> None:
     assert found.waiting_for == (E,)
 
 
-@pytest.mark.hazard(75)
+@pytest.mark.hazard("too-few-nodes")
 def test_retired_directory_that_is_served_again_does_not_count_as_a_copy() -> None:
     world = QueueWorld(record(1))
     world.change(C, retired=True)
     assert world.queue.counts.under_replicated == 1
 
 
-@pytest.mark.hazard(75)
+@pytest.mark.hazard("too-few-nodes")
 def test_nodes_that_leave_do_not_count_for_a_decommission() -> None:
     views = [DirectoryView(A), DirectoryView(B), DirectoryView(C), DirectoryView(D, leaving=True)]
     assert decommission_refusal(C, StorageNodes(views), write_quorum=3) is not None

@@ -24,7 +24,7 @@ def ask(record: LedgerMetadata, nodes: StorageNodes | None = None) -> MayReplace
 
 
 def test_node_may_be_replaced_when_every_ledger_is_whole_without_it() -> None:
-    assert ask(closed(whole=True)) == MayReplace(A, allowed=True, blocking=0, blockers=())
+    assert ask(closed(verified=True)) == MayReplace(A, allowed=True, blocking=0, blockers=())
     assert ask(closed(members=(B, C, D))).allowed
 
 
@@ -74,7 +74,9 @@ def test_other_member_that_does_not_answer_forbids_it(state: LedgerState) -> Non
 def test_registration_of_a_retired_directory_does_not_count() -> None:
     """It stays until the session of the lost node ends, and its successor has joined by then."""
     views = [DirectoryView(node, retired=node == B) for node in (A, B, C, D)]
-    assert "b are not registered, or were replaced" in ask(closed(whole=True), StorageNodes(views)).blockers[0].reason
+    assert (
+        "b are not registered, or were replaced" in ask(closed(verified=True), StorageNodes(views)).blockers[0].reason
+    )
 
 
 def test_at_most_ten_ledgers_are_named() -> None:
@@ -82,7 +84,7 @@ def test_at_most_ten_ledgers_are_named() -> None:
     assert (answer.blocking, len(answer.blockers)) == (25, NAMED_MAX)
 
 
-@pytest.mark.hazard(75)
+@pytest.mark.hazard("too-few-nodes")
 def test_decommission_is_refused_below_the_write_quorum() -> None:
     assert decommission_refusal(A, healthy(), write_quorum=3) is None
     refusal = decommission_refusal(A, healthy(B), write_quorum=3)

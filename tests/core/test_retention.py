@@ -29,9 +29,9 @@ from oncelog.core.policies.retention_rules import (
     RetentionPolicy,
     Trim,
     backlog_bytes,
+    check_quota,
     expired_below,
     expired_ranges,
-    judge_quota,
     may_step_back,
     rolls_for_retention,
     trim_of,
@@ -72,7 +72,7 @@ def ledgers(*ids: int) -> tuple[LedgerId, ...]:
 # --- trimming ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(17)
+@pytest.mark.hazard("indexes-after-a-trim")
 def test_trim_takes_whole_closed_ledgers_and_names_the_first_index() -> None:
     """Never the last ledger: numbers would begin at 0 again after a crash. The first index is the next ledger's."""
     assert trim() == Trim(ledgers(5, 6, 7), 300)
@@ -120,7 +120,7 @@ def test_retention_by_time_and_size(policy: RetentionPolicy, gone: tuple[int, ..
     assert (found.ledgers if found else ()) == ledgers(*gone)
 
 
-@pytest.mark.hazard(38)
+@pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_pending_dead_letter_keeps_its_ledger() -> None:
     """Every message is acknowledged, and one is still to be published."""
     created = SubscriptionCreated(ONE, "ab" * 16, "s", SubscriptionType.SHARED, 0)
@@ -132,13 +132,13 @@ def test_pending_dead_letter_keeps_its_ledger() -> None:
     assert trim(first_needed=state.first_needed) == Trim(ledgers(5, 6, 7), 300)
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_no_trim_begins_while_a_step_back_is_in_flight() -> None:
     """A seek to 100 is being written; the ledgers of 100 and above must be there when it is durable."""
     assert trim(first_needed=400, step_back_in_flight=True) is None
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_step_back_below_the_target_of_a_trim_waits_for_it() -> None:
     """Above the target it may be written at once; below the topic's first index it is refused."""
     assert may_step_back(250, first_index=100, trim_target=None) is True
@@ -148,7 +148,7 @@ def test_step_back_below_the_target_of_a_trim_waits_for_it() -> None:
     assert may_step_back(250, first_index=300, trim_target=None) is False
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 @pytest.mark.parametrize("seed", range(20))
 def test_no_needed_message_is_trimmed_in_any_order_of_seeks_and_trims(seed: int) -> None:
     """Seeks and trims begin and end in any order; a durable position never lies below the first index."""
@@ -183,7 +183,7 @@ def test_no_needed_message_is_trimmed_in_any_order_of_seeks_and_trims(seed: int)
 
 
 def test_clock_decides_only_while_it_agrees_with_zookeeper() -> None:
-    """An owner whose clock is an hour ahead must take no fresh message (hazard 48)."""
+    """An owner whose clock is an hour ahead must take no fresh message (hazard wrong-clock-expires)."""
     check = ClockCheck(answered_ms=NOW, modified_ms=NOW - CLOCK_SKEW_MS_MAX)
     assert check.agrees(NOW)
     assert not replace(check, modified_ms=NOW - CLOCK_SKEW_MS_MAX - 1).agrees(NOW)
@@ -194,17 +194,17 @@ def test_clock_decides_only_while_it_agrees_with_zookeeper() -> None:
 
 
 def test_clock_that_does_not_agree_evicts_and_deletes_nothing_by_age() -> None:
-    """Retention by size goes on: it needs no clock (hazard 48)."""
+    """Retention by size goes on: it needs no clock (hazard wrong-clock-expires)."""
     assert trim(RetentionPolicy(time_ms=1), clock_agrees=False) is None
     assert trim(RetentionPolicy(time_ms=1, size_bytes=2500), clock_agrees=False) == Trim(ledgers(5, 6), 200)
     assert expired_ranges(AckSet(), 100, clock_agrees=False, ranges_max=9) == ()
     quota = BacklogQuota(QuotaAction.EVICT, age_ms_max=1)
     backlog = Backlog(ONE, 0, 4000, oldest_ms=0)
-    assert judge_quota(quota, [backlog], LEDGERS, clock_agrees=False, now_ms=NOW) == QuotaVerdict()
+    assert check_quota(quota, [backlog], LEDGERS, clock_agrees=False, now_ms=NOW) == QuotaVerdict()
 
 
 def test_idle_open_ledger_past_its_retention_is_rolled() -> None:
-    """Otherwise it never closes, and its messages are never deleted (hazard 48)."""
+    """Otherwise it never closes, and its messages are never deleted (hazard wrong-clock-expires)."""
     open_ledger = LEDGERS[3]
 
     def rolls(
@@ -240,7 +240,8 @@ def test_messages_expire_up_to_the_first_younger_entry() -> None:
 
 
 def test_expired_messages_are_named_by_their_indexes() -> None:
-    """An eviction names what it acknowledges, so that it is in the ack chain before a trim (hazard 48)."""
+    """An eviction names what it acknowledges, so that it is in the ack log before a trim (hazard
+    wrong-clock-expires)."""
     acks = AckSet(3)
     acks.add([IndexRange(5, 6), IndexRange(12, 12)])
     assert expired_ranges(acks, 10, clock_agrees=True, ranges_max=9) == (IndexRange(3, 4), IndexRange(7, 9))
@@ -256,24 +257,25 @@ def verdict(quota: BacklogQuota, *marks: int, now_ms: int = NOW) -> QuotaVerdict
         Backlog(SubscriptionNumber(1 + i), mark, backlog_bytes(LEDGERS, mark), oldest_ms=mark * HOUR // 100)
         for i, mark in enumerate(marks)
     ]
-    return judge_quota(quota, backlogs, LEDGERS, clock_agrees=True, now_ms=now_ms)
+    return check_quota(quota, backlogs, LEDGERS, clock_agrees=True, now_ms=now_ms)
 
 
 def test_backlog_counts_the_bytes_of_messages() -> None:
-    """In proportion within a ledger; entries without messages have none (hazard 47)."""
+    """In proportion within a ledger; entries without messages have none (hazard full-disk-refuses-acks)."""
     assert [backlog_bytes(LEDGERS, mark) for mark in (0, 50, 100, 399, 400, 500)] == [4000, 3500, 3000, 10, 0, 0]
     control = LedgerSpan(LedgerId(9), 400, 400, 0, NOW, NOW, closed=True)
     assert backlog_bytes([*LEDGERS, control], 400) == 0
 
 
 def test_quota_holds_or_refuses_publishing_and_never_acknowledgements() -> None:
-    """The verdict is about messages alone, and ends when the slowest subscription has caught up (hazard 47)."""
+    """The verdict is about messages alone, and ends when the slowest subscription has caught up (hazard
+    full-disk-refuses-acks)."""
     hold = BacklogQuota(QuotaAction.HOLD, bytes_max=2000)
     assert verdict(hold, 100, 400) == QuotaVerdict(hold=True)
     assert verdict(replace(hold, action=QuotaAction.REFUSE), 100) == QuotaVerdict(refuse=True)
     assert verdict(hold, 200, 400) == QuotaVerdict()
     assert verdict(hold) == QuotaVerdict()
-    assert judge_quota(None, [], LEDGERS, clock_agrees=True, now_ms=NOW) == QuotaVerdict()
+    assert check_quota(None, [], LEDGERS, clock_agrees=True, now_ms=NOW) == QuotaVerdict()
 
 
 def test_quota_evicts_down_to_ninety_percent() -> None:

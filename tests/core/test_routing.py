@@ -24,7 +24,7 @@ def test_keys_spread_over_all_partitions(partitions: int) -> None:
     assert max(counts.values()) < 2 * 200
 
 
-@pytest.mark.hazard(23)
+@pytest.mark.hazard("resent-to-another-partition")
 def test_list_is_split_by_key_then_by_sequence_id() -> None:
     """Messages with an id of the application's own stay in the partitions that the topic had at first, also in a list;
     those of one partition keep their order."""

@@ -81,7 +81,7 @@ def test_ledger_rolls_by_age_when_it_was_used() -> None:
     assert len(ledgers(world)) == 2
 
 
-@pytest.mark.hazard(8, 86)
+@pytest.mark.hazard("members-lost-in-turn", "oversized-ledger-list")
 def test_small_ledger_gets_older_but_is_replaced_in_the_end() -> None:
     """A topic with a message now and then had a ledger each ten minutes. One that stays open for ever would never be
     repaired."""
@@ -94,7 +94,7 @@ def test_small_ledger_gets_older_but_is_replaced_in_the_end() -> None:
     assert len(ledgers(world)) == 2
 
 
-@pytest.mark.hazard(86)
+@pytest.mark.hazard("oversized-ledger-list")
 def test_ledger_without_an_entry_leaves_the_list_with_the_next_link() -> None:
     """Takeovers of an idle topic added one each: 24 ledgers for one message were seen."""
     world, owner = serving()
@@ -108,7 +108,7 @@ def test_ledger_without_an_entry_leaves_the_list_with_the_next_link() -> None:
     assert owner.core.serving.log.table.state.next_index == 1
 
 
-@pytest.mark.hazard(67, 86)
+@pytest.mark.hazard("missing-record-is-no-deletion", "oversized-ledger-list")
 def test_record_of_an_unlisted_empty_ledger_goes_only_if_nothing_was_written_to_it() -> None:
     """An entry that one storage node got and nobody confirmed would have no proof that it may be erased."""
     for sent in (False, True):
@@ -124,7 +124,7 @@ def test_record_of_an_unlisted_empty_ledger_goes_only_if_nothing_was_written_to_
         assert (LedgerId(1) in world.ledgers) is sent
 
 
-@pytest.mark.hazard(72, 86)
+@pytest.mark.hazard("index-given-twice", "oversized-ledger-list")
 def test_empty_ledger_that_was_given_up_stays_in_the_list() -> None:
     """The log does not say yet what was given up; until then only the ledger's record does."""
     world, _ = serving()
@@ -136,7 +136,7 @@ def test_empty_ledger_that_was_given_up_stays_in_the_list() -> None:
     assert world.record.ledgers[0].ledger_id == ledger_id
 
 
-@pytest.mark.hazard(8)
+@pytest.mark.hazard("members-lost-in-turn")
 def test_ledger_with_an_absent_member_rolls_onto_a_fuller_set() -> None:
     """When a live node could have replaced the absent member for some time."""
     world, owner = serving()
@@ -192,7 +192,7 @@ def test_ledger_with_a_read_only_member_rolls_onto_a_writable_one() -> None:
     assert owner.emitted(EndSession) == []
 
 
-@pytest.mark.hazard(8)
+@pytest.mark.hazard("members-lost-in-turn")
 def test_superseded_member_is_dropped_at_once() -> None:
     """It never comes back, so the next ledger is placed on other nodes."""
     world, owner = serving()

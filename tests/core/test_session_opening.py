@@ -92,9 +92,10 @@ def test_higher_epoch_from_any_source_ends_the_session() -> None:
     assert producer.state is ProducerSessionState.OPEN
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 def test_answers_of_a_deposed_owner_are_ignored() -> None:
-    """Hazard 6: below the highest epoch seen nothing counts: no answer, no grant, no refusal, no end; look up again."""
+    """Hazard deposed-owner-refuses: below the highest epoch seen nothing counts: no answer, no grant, no refusal, no
+    end; look up again."""
     producer = opened()
     producer.handle(ready(1))
     producer.handle(StreamLost(1))
@@ -120,9 +121,9 @@ def test_answers_of_a_deposed_owner_are_ignored() -> None:
     assert producer.state is ProducerSessionState.OPENING
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 def test_resuming_never_lowers_the_next_id() -> None:
-    """Hazard 6: an old last_sequence_id, final or not, does not take ids back."""
+    """Hazard deposed-owner-refuses: an old last_sequence_id, final or not, does not take ids back."""
     producer = opened(last=10)
     producer.handle(ready(1, 5))
     producer.handle(answered(1, (1, stored(5))))
@@ -158,7 +159,8 @@ def test_instance_resumes_without_a_final_last_id() -> None:
 
 
 def test_unknown_producer_is_opened_by_name_with_its_id_and_generation() -> None:
-    """Hazard 11: from an answer and from a refused resume; on_conflict does not apply to a living instance."""
+    """Hazard forgotten-producer: from an answer and from a refused resume; on_conflict does not apply to a living
+    instance."""
     producer = opened(on_conflict=OnConflict.REFUSE)
     producer.handle(ready(1))
     producer.handle(answered(1, (1, UnknownProducer())))
@@ -186,9 +188,10 @@ def reopened_question(producer: ProducerSession) -> OpenProducer:
     return asked
 
 
-@pytest.mark.hazard(11)
+@pytest.mark.hazard("forgotten-producer")
 def test_expired_producer_reopens_only_if_it_sent_no_batch() -> None:
-    """Hazard 11: what was sent may be stored, and could not be told from new; a never-sent batch could not."""
+    """Hazard forgotten-producer: what was sent may be stored, and could not be told from new; a never-sent batch could
+    not."""
     producer = opened(last=4)
     producer.handle(StreamLost(1))
     producer.handle(ready(1))
@@ -208,7 +211,7 @@ def test_expired_producer_reopens_only_if_it_sent_no_batch() -> None:
 
 
 def test_instance_that_gets_another_producer_id_is_expired() -> None:
-    """The marks that judge what was sent belong to the old id: resending under a new one would store twice."""
+    """The marks that ack_limit what was sent belong to the old id: resending under a new one would store twice."""
     producer = opened()
     producer.handle(ready(1))
     producer.handle(StreamLost(1))

@@ -51,7 +51,7 @@ def entry_of(compression: Compression = Compression.NONE) -> bytes:
     return encode_header(header, batch, checksum) + batch
 
 
-@pytest.mark.hazard(87)
+@pytest.mark.hazard("oversized-dead-letters")
 @pytest.mark.parametrize("compression", Compression)
 def test_single_message_keeps_what_its_producer_gave_it(compression: Compression) -> None:
     data = entry_of(compression)

@@ -1,4 +1,5 @@
-"""core/publishing: ids that were never stored (hazard 9); each message of a batch has its own answer."""
+"""core/publishing: ids that were never stored (hazard id-between-stored-ids); each message of a batch has its own
+answer."""
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.core.builders import CONTIGUOUS, at, parts, sequence
 from tests.core.test_dedup import DUPLICATE, STALE, DedupWorld, known, refused
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 @pytest.mark.parametrize("ids", [[4], [0], [6, 7]])
 def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
     """{2,3,5} and {8} stored: 4, 0 and 7 are inside the marks, and a test on ranges would lose them."""
@@ -17,7 +18,7 @@ def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
     assert refused(world.check(ids), StaleSequence).error.details == {"high_water": 8}
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 def test_stale_id_does_not_affect_other_ids_of_its_batch() -> None:
     """Each message of a batch has its own answer: stored before, never stored, new."""
     world = DedupWorld().stored([2, 3, 5], [8])
@@ -64,7 +65,7 @@ def test_batch_whose_answer_has_too_many_parts_is_refused() -> None:
     assert len(known(world.check(range(1000)))) == 1000
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 def test_never_stored_id_in_flight_is_stale() -> None:
     """6 and 8 are in flight, then 7 arrives: it is neither a duplicate nor new."""
     world = DedupWorld()
@@ -73,7 +74,7 @@ def test_never_stored_id_in_flight_is_stale() -> None:
     refused(world.check([7]), StaleSequence)
 
 
-@pytest.mark.hazard(9)
+@pytest.mark.hazard("id-between-stored-ids")
 def test_batch_with_a_stale_head_stores_its_tail() -> None:
     """The head is answered as stale, so that it does not count as stored. The tail is new."""
     world = DedupWorld().stored([2, 5])

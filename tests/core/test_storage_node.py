@@ -43,9 +43,9 @@ def test_entries_arrive_out_of_order_and_with_gaps() -> None:
     assert disk.sync() == [answer(2, AppendStatus.OK, 7, 5)]
 
 
-@pytest.mark.hazard(19)
+@pytest.mark.hazard("repeated-add-not-synced")
 def test_repeated_add_waits_for_the_first_copy() -> None:
-    """An entry that is only in the page cache must not be acknowledged (hazard 19)."""
+    """An entry that is only in the page cache must not be acknowledged (hazard repeated-add-not-synced)."""
     disk = writable()
     assert disk.handle(append(2, E1)) == []
     assert disk.handle(append(3, E1)) == []
@@ -67,7 +67,7 @@ def test_different_bytes_under_the_same_id_are_refused() -> None:
     assert disk.index.held[LEDGER][1] == E1
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 def test_ledger_holds_the_entries_of_one_topic() -> None:
     """A ledger id that was given twice: every kind of add of the second topic is refused, also after a restart."""
     disk = writable()
@@ -99,9 +99,9 @@ def test_bytes_without_their_checksum_are_refused(data: bytes) -> None:
     assert not disk.index.contains(LEDGER, EntryId(1))
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 def test_another_incarnation_is_refused() -> None:
-    """A wiped node at the same address must not answer for its former incarnation (hazard 2)."""
+    """A wiped node at the same address must not answer for its former incarnation (hazard former-incarnation)."""
     disk = writable()
     wrong = ReadStatus.WRONG_INCARNATION
     assert disk.handle(append(2, E1, target=B)) == [answer(2, AppendStatus.WRONG_INCARNATION, 1)]
@@ -138,12 +138,12 @@ def test_first_adds_are_queued_in_order_until_the_check() -> None:
     assert disk.sync() == [answer(1, AppendStatus.OK, 1), answer(2, AppendStatus.OK, 0, 1)]
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 @pytest.mark.parametrize(
     "metadata", [None, OPEN.in_recovery(), OPEN.closed(end=NONE, length=0), LedgerMetadata(LEDGER, TOPIC, (B, C), 1)]
 )
 def test_ledger_that_is_not_open_here_is_not_created(metadata: LedgerMetadata | None) -> None:
-    """A paused owner resumes after its ledger was closed, trimmed and deleted (hazard 2)."""
+    """A paused owner resumes after its ledger was closed, trimmed and deleted (hazard former-incarnation)."""
     disk = Disk()
     disk.handle(append(1, E0))
     disk.handle(append(2, E1))

@@ -4,7 +4,7 @@ import pytest
 
 from oncelog.core.placement.store_history import StoreHistory
 
-pytestmark = pytest.mark.hazard(85)
+pytestmark = pytest.mark.hazard("emptied-zookeeper")
 
 
 def test_history_that_goes_on_has_no_fault() -> None:
@@ -22,7 +22,7 @@ def test_missing_or_other_cluster_is_a_fault() -> None:
     assert "belongs to cluster ours" in fault
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 @pytest.mark.parametrize("following", [0, 6])
 def test_counter_that_went_back_is_a_fault(following: int) -> None:
     """It only rises. A lower one does not become the one to compare with."""

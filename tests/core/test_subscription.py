@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.acks.changes import ConsumerGranted
+from oncelog.core.acks.changes import ConsumerActivated
 from oncelog.core.delivery.events import (
     AnswerAdmin,
     AnswerSeek,
@@ -40,9 +40,9 @@ def test_exclusive_consumer_gets_every_message_in_order() -> None:
     assert consumer.take() == [5, 6]
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 def test_grant_is_told_only_when_it_is_durable() -> None:
-    """Hazard 32: a generation that was told and then lost would be given to another consumer."""
+    """Hazard activation-not-durable: a generation that was told and then lost would be given to another consumer."""
     world = World(messages=[1])
     world.detach(world.subscribe("a"), lost=False)
     second = world.subscribe("b", written=False)
@@ -53,9 +53,10 @@ def test_grant_is_told_only_when_it_is_durable() -> None:
     assert third.subscribed.generation == 2
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 def test_grant_waits_for_nobody() -> None:
-    """Hazard 32: the former holder's stream broke; the next consumer is active at once and gets what it held."""
+    """Hazard activation-not-durable: the former holder's stream broke; the next consumer is active at once and gets
+    what it held."""
     world = World(messages=[3])
     first = world.subscribe("a", FAILOVER, window=10)
     second = world.subscribe("b", FAILOVER, window=10)
@@ -73,9 +74,9 @@ def test_second_exclusive_consumer_is_busy() -> None:
     assert isinstance(world.subscribe("b").answer, ConsumerBusy)
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 def test_connected_name_is_busy_unless_the_same_instance_comes_back() -> None:
-    """Hazard 32: two processes of one name would depose each other for ever."""
+    """Hazard activation-not-durable: two processes of one name would depose each other for ever."""
     world = World(messages=[2])
     first = world.subscribe("a", SHARED, instance="one", window=10)
     assert isinstance(world.subscribe("a", SHARED, instance="two").answer, ConsumerBusy)
@@ -85,7 +86,7 @@ def test_connected_name_is_busy_unless_the_same_instance_comes_back() -> None:
     assert again.take() == []
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 def test_request_to_attach_that_was_overtaken_ends_no_newer_stream() -> None:
     """A client that waits too long asks again, and an owner looks up the rights of each request on its own. The first
     request, if it came into effect last, would end the consumer that the second one has attached."""
@@ -110,9 +111,10 @@ def test_unknown_subscription_is_not_created_without_a_start() -> None:
     assert isinstance(World().subscribe(first_index=None).answer, SubscriptionNotFound)
 
 
-@pytest.mark.hazard(30)
+@pytest.mark.hazard("recreated-subscription")
 def test_reconnecting_never_creates_a_subscription() -> None:
-    """Hazard 30: a zombie's reconnect would create a deleted subscription again, or take one of the same name."""
+    """Hazard recreated-subscription: a zombie's reconnect would create a deleted subscription again, or take one of the
+    same name."""
     world = World(messages=[1])
     consumer = world.subscribe(window=10)
     world.delete()
@@ -132,9 +134,9 @@ def test_acknowledgement_is_answered_when_it_is_durable() -> None:
     assert world.answers[-1].error is None
 
 
-@pytest.mark.hazard(25)
+@pytest.mark.hazard("failed-ack-write")
 def test_dropped_acknowledgement_leaves_its_message_outstanding_with_its_timer() -> None:
-    """Hazard 25: an acknowledgement in flight hides its message and does nothing else."""
+    """Hazard failed-ack-write: an acknowledgement in flight hides its message and does nothing else."""
     world = World(messages=[2])
     consumer = world.subscribe("a", SHARED, window=10, ack_timeout_ms=10_000)
     world.receive(consumer, 0, 1, window=10)
@@ -183,10 +185,10 @@ def test_message_with_an_acknowledgement_in_flight_is_not_delivered() -> None:
     assert second.take() == [0]
 
 
-@pytest.mark.hazard(26)
+@pytest.mark.hazard("ack-before-delivery")
 def test_acknowledgement_of_what_this_owner_never_delivered_counts() -> None:
-    """Hazard 26: the former owner delivered 1 and died; refusing its acknowledgement would have it worked on twice, and
-    moving a read pointer to 2 would lose 0."""
+    """Hazard ack-before-delivery: the former owner delivered 1 and died; refusing its acknowledgement would have it
+    worked on twice, and moving a read pointer to 2 would lose 0."""
     world = World(messages=[3])
     consumer = world.subscribe("a", SHARED)
     assert world.ack(consumer, 1) is None
@@ -207,9 +209,10 @@ def test_cumulative_acknowledgement_on_a_shared_subscription_is_refused() -> Non
     assert isinstance(world.ack(world.subscribe("a", SHARED), below=2), InvalidArgument)
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 def test_cumulative_acknowledgement_of_a_former_consumer_is_fenced() -> None:
-    """Hazard 33: the new consumer has rejected a message; the former one wakes and acknowledges everything below."""
+    """Hazard former-consumer-acks: the new consumer has rejected a message; the former one wakes and acknowledges
+    everything below."""
     world = World(messages=[5])
     former = world.subscribe("b", FAILOVER, window=10)
     world.subscribe("a", FAILOVER, window=10)
@@ -268,9 +271,10 @@ def test_consumer_without_credit_stops_no_other() -> None:
     assert fast.take() == list(range(1, 11))
 
 
-@pytest.mark.hazard(35)
+@pytest.mark.hazard("relative-credit")
 def test_credit_is_absolute() -> None:
-    """Hazard 35: a report that is lost or repeated harms nothing, and a removed consumer leaves no debt."""
+    """Hazard relative-credit: a report that is lost or repeated harms nothing, and a removed consumer leaves no
+    debt."""
     world = World(messages=[1] * 20)
     consumer = world.subscribe("a", SHARED, window=4)
     assert consumer.take() == [0, 1, 2, 3]
@@ -307,9 +311,9 @@ def test_look_ahead_reads_nothing_without_credit() -> None:
     assert len(world.reads) == 1
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 def test_indexes_that_no_entry_holds_count_as_skipped() -> None:
-    """Hazard 72: a lost ledger was given up, and its numbers are left out."""
+    """Hazard index-given-twice: a lost ledger was given up, and its numbers are left out."""
     world = World(messages=[2])
     world.log.next_index += 1000
     world.store(2)
@@ -320,9 +324,9 @@ def test_indexes_that_no_entry_holds_count_as_skipped() -> None:
     assert world.state.subscriptions[world.number].acks.mark_delete == 1004
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 def test_seek_voids_deliveries_and_late_acknowledgements() -> None:
-    """Hazard 28: 0 is out, seek to 0, the late acknowledgement of 0 would undo the seek."""
+    """Hazard late-ack-after-seek: 0 is out, seek to 0, the late acknowledgement of 0 would undo the seek."""
     world = World(messages=[3])
     consumer = world.subscribe(window=10)
     assert consumer.take() == [0, 1, 2]
@@ -352,7 +356,7 @@ def test_seek_that_was_not_written_changes_nothing() -> None:
     assert world.acked() == [0]
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 def test_what_is_in_flight_at_the_end_of_an_owner_is_unknown() -> None:
     """The next owner may find it in the chain; NotOwner would have it made twice. What waits was not written."""
     world = World(messages=[3])
@@ -385,7 +389,7 @@ def test_failed_grant_is_granted_again_to_an_attached_consumer() -> None:
     second = world.subscribe("b", FAILOVER, window=10)
     world.detach(first, lost=False)
     world.fail()
-    assert [type(change) for change, _ in world.chain] == [ConsumerGranted]
+    assert [type(change) for change, _ in world.chain] == [ConsumerActivated]
     world.write()
     assert second.take() == [0, 1]
 

@@ -20,7 +20,7 @@ from oncelog.core.delivery.events import (
     ResolveDeadLetterTopic,
     Subscribed,
 )
-from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck
 from oncelog.core.ids import TopicId
 from tests.core.subscription_fold import fold_changes
 from tests.core.subscription_world import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Client, RangeLimit, World
@@ -202,7 +202,8 @@ class History(World):
             self.nack(worker.client, index, delay_ms=self.random.choice([0, 500, 5_000, None]), written=False)
 
     def acknowledge_late(self, worker: Worker) -> None:
-        """What a lost consumer had begun is acknowledged after all, by way of another one (hazard 26)."""
+        """What a lost consumer had begun is acknowledged after all, by way of another one (hazard
+        ack-before-delivery)."""
         epoch, index = self.late.pop(self.random.randrange(len(self.late)))
         self.ack(worker.client, index, epoch=epoch, written=False)
 
@@ -281,9 +282,9 @@ class History(World):
         elif roll < 0.42:
             self.dead_letters()
         elif roll < 0.43:
-            limits: list[Judge] = [NO_LIMITS, RangeLimit(0), RangeLimit(2)]
-            self.judge = self.random.choice(limits)
-            self.topic.set_judge(self.judge)
+            limits: list[AckStateCheck] = [NO_LIMITS, RangeLimit(0), RangeLimit(2)]
+            self.ack_limit = self.random.choice(limits)
+            self.topic.set_ack_state_limit(self.ack_limit)
             self.settle()
         elif worker is not None:
             if roll < 0.60:

@@ -15,7 +15,7 @@ def paused(type_: SubscriptionType = SHARED, *, window: int = 6) -> tuple[World,
     world = World()
     consumer = world.subscribe("a", type_, window=window)
     world.store(10, ["k", "l", "k", "l", "k", "l", "m", "m", "m", "m"])
-    world.topic.set_judge(RangeLimit())
+    world.topic.set_ack_state_limit(RangeLimit())
     assert consumer.take() == list(range(window))
     world.ack(consumer, 1, 3, 5)
     world.flow(consumer, 100, handed_out=window)
@@ -37,9 +37,9 @@ def test_no_new_messages_while_the_ack_state_is_over_its_limit(type_: Subscripti
 
 
 @pytest.mark.parametrize("type_", [SHARED, KEY_SHARED])
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 def test_holes_get_a_time_out_and_go_to_any_consumer_with_credit(type_: SubscriptionType) -> None:
-    """Hazard 39: every hole is with a consumer that never acknowledges."""
+    """Hazard dispatch-paused-for-ever: every hole is with a consumer that never acknowledges."""
     world, consumer = paused(type_)
     world.flow(consumer, 0, handed_out=6)
     other = world.subscribe("b", type_, window=100)
@@ -53,25 +53,25 @@ def test_holes_get_a_time_out_and_go_to_any_consumer_with_credit(type_: Subscrip
     assert world.subscription.blocked() is None
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 def test_delays_end_while_new_messages_are_withheld() -> None:
-    """Hazard 39: every hole is delayed by an hour."""
+    """Hazard dispatch-paused-for-ever: every hole is delayed by an hour."""
     world = World(messages=[4])
     consumer = world.subscribe("a", SHARED, window=10)
     consumer.take()
     world.nack(consumer, 0, delay_ms=3_600_000)
-    world.topic.set_judge(RangeLimit(0))
+    world.topic.set_ack_state_limit(RangeLimit(0))
     world.ack(consumer, 1)
     assert consumer.take() == [0]
     world.nack(consumer, 0, delay_ms=3_600_000)
     assert consumer.got == [(0, 3)]
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 def test_pause_is_judged_when_the_topic_is_loaded() -> None:
-    """Hazard 39: nothing would look after a takeover, and the limit may have been lowered."""
+    """Hazard dispatch-paused-for-ever: nothing would look after a takeover, and the limit may have been lowered."""
     world, consumer = paused()
-    world.judge = RangeLimit()
+    world.ack_limit = RangeLimit()
     world.take_over()
     consumer = world.subscribe("b", SHARED, window=100)
     world.pass_time(1_000)
@@ -83,7 +83,7 @@ def test_pause_is_judged_when_the_topic_is_loaded() -> None:
 def test_pause_ends_when_the_policy_is_switched_off() -> None:
     world, consumer = paused()
     assert world.subscription.blocked() is not None
-    world.topic.set_judge(NO_LIMITS)
+    world.topic.set_ack_state_limit(NO_LIMITS)
     world.settle()
     assert consumer.take() == [6, 7, 8, 9]
 
@@ -101,7 +101,7 @@ def test_rejected_messages_without_any_acknowledgement_stay_deliverable_after_a_
     world = World(messages=[3])
     consumer = world.subscribe("a", SHARED, window=10)
     world.nack(consumer, 0, 1, delay_ms=3_600_000)
-    world.judge = AlwaysPaused()
+    world.ack_limit = AlwaysPaused()
     world.take_over()
     consumer = world.subscribe("a", SHARED, window=10)
     world.pass_time(1_000)
@@ -113,20 +113,20 @@ class AlwaysPaused(RangeLimit):
         return "bytes"
 
 
-@pytest.mark.hazard(40)
+@pytest.mark.hazard("ack-state-at-its-limit")
 def test_acknowledgement_at_the_hard_limit_is_in_memory_only() -> None:
-    """Hazard 40: it hides its message, moves no mark, and is written first when there is room."""
+    """Hazard ack-state-at-its-limit: it hides its message, moves no mark, and is written first when there is room."""
     world = World(messages=[6])
     consumer = world.subscribe("a", SHARED, window=10)
     consumer.take()
-    world.topic.set_judge(RangeLimit(1_000, full=True))
+    world.topic.set_ack_state_limit(RangeLimit(1_000, full=True))
     world.ack(consumer, 3)
     assert (world.answers[-1].error, world.answers[-1].durable) == (None, False)
     assert world.acked() == []
     world.detach(consumer, lost=False)
     consumer = world.subscribe("b", SHARED, window=10)
     assert consumer.take() == [0, 1, 2, 4, 5]
-    world.topic.set_judge(RangeLimit(1_000))
+    world.topic.set_ack_state_limit(RangeLimit(1_000))
     world.fail()
     assert world.acked() == []
     world.write()
@@ -137,7 +137,7 @@ def test_acknowledgement_that_lowers_the_state_is_always_durable() -> None:
     world = World(messages=[6])
     consumer = world.subscribe("a", SHARED, window=10)
     world.ack(consumer, 2)
-    world.topic.set_judge(RangeLimit(1_000, full=True))
+    world.topic.set_ack_state_limit(RangeLimit(1_000, full=True))
     world.ack(consumer, 0)
     world.ack(consumer, 1)
     assert all(answer.durable for answer in world.answers)
@@ -145,12 +145,12 @@ def test_acknowledgement_that_lowers_the_state_is_always_durable() -> None:
 
 
 def test_lowest_acknowledgements_in_memory_are_written_although_the_state_is_full() -> None:
-    """Hazards 39 and 40: the state does not grow by them. If all its holes were in memory, it would stay full for ever,
-    and dispatch paused."""
+    """Hazards dispatch-paused-for-ever and ack-state-at-its-limit: the state does not grow by them. If all its holes
+    were in memory, it would stay full for ever, and dispatch paused."""
     world = World(messages=[8])
     consumer = world.subscribe("a", SHARED, window=10)
     world.ack(consumer, 5)
-    world.topic.set_judge(RangeLimit(1_000, full=True))
+    world.topic.set_ack_state_limit(RangeLimit(1_000, full=True))
     for index in (3, 1, 2):
         world.ack(consumer, index)
     assert [answer.durable for answer in world.answers] == [True, False, False, False]
@@ -163,6 +163,6 @@ def test_lowest_acknowledgements_in_memory_are_written_although_the_state_is_ful
 def test_acknowledgements_in_memory_are_bounded() -> None:
     world = World(messages=[6])
     consumer = world.subscribe("a", SHARED, window=10)
-    world.topic.set_judge(RangeLimit(1_000, full=True))
+    world.topic.set_ack_state_limit(RangeLimit(1_000, full=True))
     world.subscription._acks.in_memory.add_range(1 << 40, (1 << 40) + acknowledging.IN_MEMORY_MAX)
     assert isinstance(world.ack(consumer, 3), TooManyRequests)

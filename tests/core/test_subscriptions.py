@@ -55,9 +55,9 @@ def test_new_subscription_begins_inside_of_the_log() -> None:
     assert latest.take() == [3, 4]
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_step_back_waits_for_a_trim_in_flight() -> None:
-    """Hazard 29: a seek below the target of the trim would become durable, and its messages be gone."""
+    """Hazard seek-below-a-trim: a seek below the target of the trim would become durable, and its messages be gone."""
     world = World(messages=[5, 5])
     world.subscribe("a", SHARED)
     world.topic.trim_began(5)
@@ -71,7 +71,7 @@ def test_step_back_waits_for_a_trim_in_flight() -> None:
     assert world.state.subscriptions[new.subscribed.number].acks.mark_delete == 5
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_step_back_in_flight_names_its_place_to_trims() -> None:
     world = World(messages=[5, 5])
     world.subscribe("a", SHARED)
@@ -83,7 +83,7 @@ def test_step_back_in_flight_names_its_place_to_trims() -> None:
     assert world.topic.steps_back_to() is None
 
 
-@pytest.mark.hazard(30)
+@pytest.mark.hazard("recreated-subscription")
 def test_subscribing_during_a_deletion_waits_and_begins_a_new_subscription() -> None:
     world = World(messages=[2])
     former = world.subscribe("a", SHARED)

@@ -12,7 +12,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
     IndexRange,
@@ -99,7 +99,7 @@ def some() -> Snapshots:
     return Snapshots(
         created(),
         created(TWO, "other"),
-        ConsumerGranted(ONE, "worker", Generation(3)),
+        ConsumerActivated(ONE, "worker", Generation(3)),
         Sought(ONE, SeekEpoch(1), 5, redo=True),
         Acked(ONE, SeekEpoch(1), (IndexRange(7, 9), IndexRange(65_530, 65_540), IndexRange(2**40, 2**40))),
         Redelivered(ONE, SeekEpoch(1), (Redelivery(5, 3, 1_700_000_000_000), Redelivery(6, 1, 0))),
@@ -131,7 +131,7 @@ def test_delta_holds_what_changed() -> None:
     assert len(snapshots.take()[0]) < 30
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 def test_seek_replaces_the_blocks_of_the_base() -> None:
     """Acknowledgements of the epoch before must not come back with an older snapshot's blocks."""
     snapshots = some()
@@ -144,7 +144,7 @@ def test_seek_replaces_the_blocks_of_the_base() -> None:
     assert snapshots.restored().subscriptions[TWO].acks.ranges() == [IndexRange(9, 9)]
 
 
-@pytest.mark.hazard(30)
+@pytest.mark.hazard("recreated-subscription")
 def test_deletion_between_base_and_delta_is_not_undone() -> None:
     """The delta has a tombstone, also where the name has a new subscription by then, and numbers go on."""
     snapshots = some()
@@ -168,7 +168,7 @@ def test_topic_without_subscriptions_has_no_chunk() -> None:
     assert plain(restore_subscriptions([], at(-1, -1))) == plain(SubscriptionsState())
 
 
-@pytest.mark.hazard(41)
+@pytest.mark.hazard("oversized-ack-entry")
 def test_every_second_index_takes_a_bit_and_a_half_at_most() -> None:
     """Every second one acknowledged, the worst case: bytes of state and snapshot, and the size of each chunk."""
     snapshots = Snapshots(created())
@@ -222,7 +222,7 @@ def test_digest_depends_on_the_state_and_not_on_its_history() -> None:
     for change in (
         Acked(ONE, FIRST, single(30_000)),
         Redelivered(ONE, FIRST, (Redelivery(20_000, 1, 0),)),
-        ConsumerGranted(ONE, "worker", Generation(3)),
+        ConsumerActivated(ONE, "worker", Generation(3)),
         DeadLettered(ONE, 20_002, TOPIC, 0),
         Sought(ONE, SeekEpoch(1), 5, redo=True),
     ):

@@ -1,4 +1,4 @@
-"""The fold of the ack chain: what each change does, and which ones have no effect."""
+"""The fold of the ack log: what each change does, and which ones have no effect."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
     Evicted,
@@ -75,7 +75,7 @@ def test_each_change_has_its_effect() -> None:
     assert chain.fold(Acked(ONE, FIRST, single(3, 5)), Redelivered(ONE, FIRST, (Redelivery(2, 4, 99),))) == [None, None]
     assert chain.acked() == [0, 1, 3, 5]
     assert one.redeliveries == {2: Redelivery(2, 4, 99)}
-    chain.fold(ConsumerGranted(ONE, "worker", Generation(1)), AckedBelow(ONE, FIRST, 3, Generation(1)))
+    chain.fold(ConsumerActivated(ONE, "worker", Generation(1)), AckedBelow(ONE, FIRST, 3, Generation(1)))
     assert (one.generation, one.active_consumer, one.mark_delete, one.redeliveries) == (1, "worker", 4, {})
     chain.fold(MessagesSkipped(ONE, FIRST, single(4)), Evicted(ONE, FIRST, single(7), EvictionReason.TTL))
     assert chain.acked() == [0, 1, 2, 3, 4, 5, 7]
@@ -87,7 +87,7 @@ def test_each_change_has_its_effect() -> None:
     assert chain.state.ignored == {}
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 def test_acknowledgement_of_an_older_seek_epoch_has_no_effect() -> None:
     """Message 0 is out, the subscription is sought to 0, and the late acknowledgement of 0 arrives."""
     chain = Chain(created(), Acked(ONE, FIRST, single(0, 1, 2)), Sought(ONE, SECOND, 0, redo=True))
@@ -104,7 +104,7 @@ def test_acknowledgement_of_an_older_seek_epoch_has_no_effect() -> None:
     assert chain.acked() == [0]
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 def test_seek_epochs_are_given_once_and_in_order() -> None:
     """A repeated or skipped epoch would give one epoch to two places."""
     chain = Chain(created())
@@ -117,7 +117,7 @@ def test_seek_epochs_are_given_once_and_in_order() -> None:
     assert chain.state.subscriptions[ONE].redo_epoch == 2
 
 
-@pytest.mark.hazard(30)
+@pytest.mark.hazard("recreated-subscription")
 def test_number_of_a_deleted_subscription_is_never_given_again() -> None:
     """A change that was meant for the deleted one finds no other one under its number."""
     chain = Chain(created(), SubscriptionDeleted(ONE))
@@ -129,11 +129,11 @@ def test_number_of_a_deleted_subscription_is_never_given_again() -> None:
     assert chain.fold(created(SubscriptionNumber(3), "s")) == [Ignored.NAME_IN_USE]
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 def test_cumulative_acknowledgement_of_a_lower_generation_has_no_effect() -> None:
     """Single acknowledgements count from any consumer; a cumulative one only from the active consumer."""
     chain = Chain(
-        created(), ConsumerGranted(ONE, "c1", Generation(1)), ConsumerGranted(ONE, "c2", Generation(2)),
+        created(), ConsumerActivated(ONE, "c1", Generation(1)), ConsumerActivated(ONE, "c2", Generation(2)),
         Redelivered(ONE, FIRST, (Redelivery(6, 1, 0),)),
     )  # fmt: skip
     assert chain.fold(AckedBelow(ONE, FIRST, 10, Generation(1))) == [Ignored.FENCED_GENERATION]
@@ -141,11 +141,11 @@ def test_cumulative_acknowledgement_of_a_lower_generation_has_no_effect() -> Non
     assert chain.acked() == [0]
     assert chain.fold(AckedBelow(ONE, FIRST, 2, Generation(2))) == [None]
     assert chain.acked() == [0, 1]
-    assert chain.fold(ConsumerGranted(ONE, "c3", Generation(2))) == [Ignored.FENCED_GENERATION]
+    assert chain.fold(ConsumerActivated(ONE, "c3", Generation(2))) == [Ignored.FENCED_GENERATION]
     assert chain.state.subscriptions[ONE].active_consumer == "c2"
 
 
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("wrong-delivery-count")
 def test_delivery_counts_are_folded_and_cleared_by_seek() -> None:
     """Counts and delays of unacknowledged messages survive a takeover; an acknowledgement or a seek ends them."""
     messages = (Redelivery(3, 2, 1000), Redelivery(4, 1, 0), Redelivery(9, 7, 0))
@@ -158,7 +158,7 @@ def test_delivery_counts_are_folded_and_cleared_by_seek() -> None:
     assert one.redeliveries == {}
 
 
-@pytest.mark.hazard(37)
+@pytest.mark.hazard("dead-letter-number-lost")
 def test_dead_letter_is_acknowledged_when_it_is_published() -> None:
     """Its number is durable before it is published, and each number has one message."""
     chain = Chain(created(), DeadLettered(ONE, 4, TOPIC, 0), DeadLettered(ONE, 2, TOPIC, 1))
@@ -180,7 +180,7 @@ def test_dead_letter_is_acknowledged_when_it_is_published() -> None:
     assert (chain.acked(), one.dead_letters, one.dead_letter_next) == ([2, 4], {}, {TOPIC: 2})
 
 
-@pytest.mark.hazard(38)
+@pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_pending_dead_letter_outlives_seek_skip_and_late_acknowledgement() -> None:
     """A number without its message would be a gap in the dead-letter topic for ever; its bytes must stay."""
     chain = Chain(created(), DeadLettered(ONE, 4, TOPIC, 0))
@@ -197,7 +197,7 @@ def test_pending_dead_letter_outlives_seek_skip_and_late_acknowledgement() -> No
     assert chain.state.first_needed == 0
 
 
-@pytest.mark.hazard(38)
+@pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_dead_letter_is_decided_anew_for_another_topic() -> None:
     """The dead-letter topic was recreated: its messages begin at number 0 again."""
     chain = Chain(created(), DeadLettered(ONE, 4, TOPIC, 0), DeadLettered(ONE, 4, OTHER_TOPIC, 0))
@@ -207,7 +207,7 @@ def test_dead_letter_is_decided_anew_for_another_topic() -> None:
     assert chain.acked() == []
 
 
-@pytest.mark.hazard(41)
+@pytest.mark.hazard("oversized-ack-entry")
 def test_change_without_meaning_is_ignored_and_counted() -> None:
     """The other changes of the entry count; the topic is not taken from its producers."""
     chain = Chain(created())
@@ -221,7 +221,7 @@ def test_change_without_meaning_is_ignored_and_counted() -> None:
     assert chain.state.position == at(1)
 
 
-@pytest.mark.hazard(41)
+@pytest.mark.hazard("oversized-ack-entry")
 def test_undecodable_entry_has_no_effect_at_all() -> None:
     """An entry is atomic: its intact first change does not count when the second one cannot be decoded."""
     chain = Chain(created())
@@ -242,10 +242,10 @@ def test_entry_is_folded_once() -> None:
     assert chain.acked() == [1]
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 def test_given_up_ledger_gives_no_number_epoch_or_generation_twice() -> None:
     """Changes that were answered may be gone with the ledger; the acknowledgements that are left count."""
-    chain = Chain(created(), Acked(ONE, FIRST, single(1)), ConsumerGranted(ONE, "c", Generation(1)))
+    chain = Chain(created(), Acked(ONE, FIRST, single(1)), ConsumerActivated(ONE, "c", Generation(1)))
     chain.fold(DeadLettered(ONE, 4, TOPIC, 0))
     body = encode_given_up(GivenUp(LedgerId(1), EntryId(1), "admin"))
     chain.state.fold(header(chain.entries, EntryKind.GIVEN_UP), body)

@@ -76,7 +76,7 @@ def test_takeover_restores_the_whole_state() -> None:
     assert phases == list(TakeoverPhase)[:-1]
 
 
-@pytest.mark.hazard(7)
+@pytest.mark.hazard("snapshot-before-fence")
 def test_log_is_fenced_before_the_cursor_is_read() -> None:
     """If the snapshot were read first, the old owner could snapshot and trim in between: the replay would have a hole.
 
@@ -191,7 +191,7 @@ def test_failed_takeover_reads_the_record_and_retries() -> None:
     assert call in owner.answers
 
 
-@pytest.mark.hazard(7)
+@pytest.mark.hazard("snapshot-before-fence")
 def test_failure_of_a_deposed_owner_is_not_reported() -> None:
     """Its ledger is missing because the next owner trimmed it: the record is read before the failure is reported."""
     world, _ = history()
@@ -205,7 +205,7 @@ def test_failure_of_a_deposed_owner_is_not_reported() -> None:
     assert owner.emitted(TopicFailed) == []
 
 
-@pytest.mark.hazard(7)
+@pytest.mark.hazard("snapshot-before-fence")
 def test_missing_ledger_fails_the_takeover() -> None:
     """A ledger of the list without a record was acknowledged and is gone."""
     world, _ = history()
@@ -221,7 +221,7 @@ def test_missing_last_ledger_fails_the_takeover() -> None:
     failed(Owner(world, "o2").take_over(), "has no record")
 
 
-@pytest.mark.hazard(17)
+@pytest.mark.hazard("indexes-after-a-trim")
 def test_hole_of_messages_fails_the_takeover() -> None:
     """A ledger begins above the end of the one before, so the messages in between are lost."""
     world, _ = history()
@@ -241,7 +241,7 @@ def test_trimmed_log_without_a_snapshot_fails_the_takeover() -> None:
     failed(Owner(world, "o2").take_over(), "no snapshot can be read")
 
 
-@pytest.mark.hazard(16)
+@pytest.mark.hazard("unreadable-snapshot")
 def test_snapshot_whose_ledger_left_the_list_fails_the_takeover() -> None:
     """Control entries behind the snapshot would be missing without any gap in the message numbers."""
     world, _ = history()
@@ -262,7 +262,7 @@ def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
     return owner.core.takeover, effect
 
 
-@pytest.mark.hazard(17)
+@pytest.mark.hazard("indexes-after-a-trim")
 def test_missing_control_entry_is_a_hole() -> None:
     """A grant has no message number. Without it a fenced producer could continue to write."""
     world, _ = history()
@@ -385,7 +385,7 @@ def test_new_topic_needs_no_replay() -> None:
     assert world.ledgers[LedgerId(1)][0].state is LedgerState.OPEN
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_replay_goes_on_where_no_member_had_an_entry() -> None:
     """Members that are away prove nothing: the takeover asks again until one comes back, and folds no entry twice."""
     world, _ = history(SELDOM)
@@ -398,7 +398,7 @@ def test_replay_goes_on_where_no_member_had_an_entry() -> None:
     assert state_of(owner) == truth(world)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_takeover_names_the_unavailable_entries_while_it_waits() -> None:
     world, _ = history(SELDOM)
     log = world.record.ledgers[-1].ledger_id
@@ -415,7 +415,7 @@ def test_takeover_names_the_unavailable_entries_while_it_waits() -> None:
     served(owner)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_snapshot_that_no_member_has_now_is_passed_over() -> None:
     """It only saves time: an older snapshot and a longer replay follow, whoever is away."""
     world, _ = history()
@@ -428,7 +428,7 @@ def test_snapshot_that_no_member_has_now_is_passed_over() -> None:
     assert state_of(owner) == truth(world)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_takeover_without_any_snapshot_names_what_is_away() -> None:
     """The log was trimmed, so the state can only come from the snapshots, whose members are away."""
     world, _ = history()

@@ -70,7 +70,7 @@ def test_takeover_that_waits_for_a_node_does_not_hold_up_the_others() -> None:
     assert admission.due(150) == [fourth]
 
 
-@pytest.mark.hazard(95)
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 def test_slow_takeovers_keep_their_slots() -> None:
     """On a slow machine each one takes longer than the shortest slot: all would begin at once after all."""
     count = RECENT_MIN

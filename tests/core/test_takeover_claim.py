@@ -85,7 +85,7 @@ def cursor_of(takeover: RecordedTakeover) -> tuple[CursorRecord, int]:
 LINKS = (CursorLink(LedgerId(3), Position(LedgerId(1), EntryId(4))),)
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_claim_keeps_the_ledgers_and_the_floor() -> None:
     """Only the epoch changes. A floor that fell would leave copies of deleted ledgers for ever."""
     takeover = claiming()
@@ -107,7 +107,7 @@ def test_claim_that_failed_is_read_again(status: WriteStatus) -> None:
     assert cursor_of(takeover) == (applied, 0)
 
 
-@pytest.mark.hazard(7)
+@pytest.mark.hazard("snapshot-before-fence")
 def test_claim_stops_at_a_higher_epoch() -> None:
     """Another owner came later: this one must read its record."""
     (out,) = claiming().handle(RecordRead(CURSOR, CursorRecord(OwnerEpoch(6)), 9))
@@ -167,7 +167,7 @@ def recovering() -> RecordedTakeover:
     return takeover
 
 
-@pytest.mark.hazard(7)
+@pytest.mark.hazard("snapshot-before-fence")
 def test_cursor_is_not_written_before_the_log_is_fenced() -> None:
     """Its records are read meanwhile. Once the log is fenced, neither the claim nor the recovery needs another read."""
     takeover = recovering()
@@ -196,7 +196,7 @@ def test_answers_may_come_in_any_order() -> None:
     assert takeover.handle(RecordRead(LedgerKey(LedgerId(3)), OF_CURSOR, 4)) == [marked]
 
 
-@pytest.mark.hazard(7)
+@pytest.mark.hazard("snapshot-before-fence")
 def test_cursor_that_changed_during_recovery_is_read_again() -> None:
     """The old owner linked a ledger after the read: the newest one is recovered, not the one that was read ahead."""
     takeover = recovering()
@@ -235,7 +235,7 @@ def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
     ]
 
 
-@pytest.mark.hazard(95)
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 @pytest.mark.parametrize(("recovered_ms", "waits_ms"), [(100, 3_000), (5_000, 10_000), (3_600_000, 30_000)])
 def test_cursor_is_waited_for_as_long_as_the_log_has_shown(recovered_ms: int, waits_ms: int) -> None:
     """Twice what the recovery of the log took: on a slow machine the replay without a snapshot takes longer still."""

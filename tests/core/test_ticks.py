@@ -6,7 +6,7 @@ from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic_events.effects import StartTopicTimer
 from oncelog.core.topic_events.events import TopicTimerFired
-from tests.core.ack_chain import CREATED, Chain
+from tests.core.ack_log import CREATED, Chain
 from tests.core.builders import A, B, C, D, received
 from tests.core.topic_world import SETTINGS, Owner, World
 
@@ -50,7 +50,7 @@ def test_event_wakes_the_topic_and_the_former_timer_counts_no_more() -> None:
     assert timers(owner) == [("idle tick 2", SETTINGS.idle_tick_ms)]
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 def test_topic_with_an_absent_member_stays_awake() -> None:
     """A live node may take its place in half a second."""
     owner = asleep()
@@ -64,8 +64,8 @@ def test_topic_with_an_absent_member_stays_awake() -> None:
     assert timers(owner) == [("tick", SETTINGS.tick_ms)]
 
 
-def test_topic_whose_ack_chain_cannot_be_written_stays_awake() -> None:
-    """It is noticed by ticks (hazard 39)."""
+def test_topic_whose_ack_log_cannot_be_written_stays_awake() -> None:
+    """It is noticed by ticks (hazard dispatch-paused-for-ever)."""
     world = World()
     chain = Chain(world, Owner(world, "o1").take_over())
     chain.owner.tick().run()

@@ -124,7 +124,7 @@ def test_answers_come_before_the_end_of_their_session() -> None:
 # --- toggling dedup, trims --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(15)
+@pytest.mark.hazard("dedup-toggled")
 def test_toggling_dedup_keeps_the_dedup_state() -> None:
     """Disabled dedup skips only the check. When it is enabled again, all stored ids are known."""
     _, owner = serving()
@@ -145,7 +145,7 @@ def test_toggling_dedup_keeps_the_dedup_state() -> None:
     assert owner.result(5) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0),)
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
     """Falling back to it would leave a hole in the replay. A ledger that it covers as a whole is not needed."""
     world = World()

@@ -109,7 +109,7 @@ class Paused:
         return any(self.published - 1 in self.got(consumer) for consumer in self.consumers)
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 @every_type
 def test_policy_pauses_and_its_end_resumes(type_: SubscriptionType) -> None:
     """At run time, with every message that came meanwhile; without the policy nothing is ever withheld."""
@@ -141,7 +141,7 @@ def _seeks(case: Paused) -> None:
     case.owner.handle(SeekRequested(7, case.number, 10))
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 @every_type
 @pytest.mark.parametrize("lower", [_acks_the_rest, _skips, _clears, _seeks])
 def test_what_lowers_the_state_resumes(type_: SubscriptionType, lower: Callable[[Paused], None]) -> None:
@@ -154,7 +154,7 @@ def test_what_lowers_the_state_resumes(type_: SubscriptionType, lower: Callable[
     assert case.new_is_delivered()
 
 
-@pytest.mark.hazard(36, 39)
+@pytest.mark.hazard("wrong-delivery-count", "dispatch-paused-for-ever")
 @every_type
 @pytest.mark.parametrize("count", [1, 2])
 def test_unacknowledged_messages_of_a_closed_consumer_go_to_another_one_during_the_pause(

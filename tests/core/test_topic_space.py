@@ -57,7 +57,7 @@ def kept_bytes(world: World) -> int:
 # --- retention --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_nothing_is_deleted_by_default() -> None:
     """For ever is the default, with and without subscriptions. After a takeover the sizes of former ledgers are read
     once, because a subscription that is behind in them shows the bytes of its backlog."""
@@ -98,7 +98,7 @@ def test_retention_by_size_keeps_a_constant_size() -> None:
     assert len(two.owner.emitted(ReadLedgerEnds)) == 1
 
 
-@pytest.mark.hazard(48)
+@pytest.mark.hazard("wrong-clock-expires")
 def test_retention_by_time_deletes_what_is_old_even_in_an_idle_topic() -> None:
     """The open ledger is rolled, bases are written, and in the end no message is left; the topic goes on from there."""
     own = consuming().publish(0, 10)
@@ -116,7 +116,7 @@ def test_retention_by_time_deletes_what_is_old_even_in_an_idle_topic() -> None:
     assert two.owner.core.serving.log.table.state.next_index == 12
 
 
-@pytest.mark.hazard(48)
+@pytest.mark.hazard("wrong-clock-expires")
 def test_clock_that_disagrees_with_zookeepers_deletes_nothing() -> None:
     """And acknowledges nothing. When they agree again, what is due is done."""
     own = consuming()
@@ -134,7 +134,7 @@ def test_clock_that_disagrees_with_zookeepers_deletes_nothing() -> None:
     assert first_index(own) == 10
 
 
-@pytest.mark.hazard(25, 29)
+@pytest.mark.hazard("failed-ack-write", "seek-below-a-trim")
 def test_unacknowledged_messages_stay_whatever_retention_says() -> None:
     """They go when their acknowledgement is durable."""
     own = consuming()
@@ -153,7 +153,7 @@ def test_unacknowledged_messages_stay_whatever_retention_says() -> None:
     assert first_index(own) == 28, "the open ledger is younger than the age at which it is rolled for retention"
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_retention_does_not_trim_beside_a_step_back() -> None:
     """The place of a seek in flight is still there when it is durable."""
     own = consuming()
@@ -189,7 +189,7 @@ def test_base_is_written_when_only_the_snapshots_hold_ledgers_back() -> None:
 # --- time to live -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(48)
+@pytest.mark.hazard("wrong-clock-expires")
 def test_expired_messages_count_as_acknowledged() -> None:
     """Younger ones do not, and consumers get them. The next owner knows it."""
     own = consuming()
@@ -227,7 +227,7 @@ def held(own: Consuming) -> bool:
     return serving.space.verdict.hold
 
 
-@pytest.mark.hazard(47)
+@pytest.mark.hazard("full-disk-refuses-acks")
 def test_held_publishing_goes_on_when_consumers_have_caught_up() -> None:
     """Nothing is refused and nothing is lost. Grants are not held: they are the system's own."""
     own = consuming()
@@ -252,7 +252,7 @@ def test_held_publishing_goes_on_when_consumers_have_caught_up() -> None:
     assert own.world.folded().next_index == 11
 
 
-@pytest.mark.hazard(47)
+@pytest.mark.hazard("full-disk-refuses-acks")
 def test_refused_publishing_ends_the_producer_before_deduplication() -> None:
     """Also a batch that is stored already; another producer may go on when consumers have caught up."""
     own = consuming()
@@ -274,7 +274,7 @@ def test_refused_publishing_ends_the_producer_before_deduplication() -> None:
     assert own.world.folded().next_index == 11
 
 
-@pytest.mark.hazard(47, 48)
+@pytest.mark.hazard("full-disk-refuses-acks", "wrong-clock-expires")
 def test_eviction_lowers_the_backlog_of_the_subscription_that_is_over_its_quota() -> None:
     """By size to 90 % of the limit; publishing goes on."""
     own = consuming()
@@ -382,7 +382,7 @@ def test_truncation_is_refused_while_the_topic_does_not_serve() -> None:
 # --- PIP-299 ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(39)
+@pytest.mark.hazard("dispatch-paused-for-ever")
 def test_pause_follows_its_policy_at_run_time_and_at_load() -> None:
     """Over the limit nothing new is delivered; raised, lowered and switched off, the policy counts at once."""
     own = consuming()
@@ -404,8 +404,8 @@ def test_pause_follows_its_policy_at_run_time_and_at_load() -> None:
     assert set(two.delivered(again.consumer)) == {0, 2, 4, *range(6, 14)}
 
 
-@pytest.mark.hazard(39)
-def test_ack_chain_that_cannot_be_written_pauses_delivery_while_the_policy_is_on() -> None:
+@pytest.mark.hazard("dispatch-paused-for-ever")
+def test_ack_log_that_cannot_be_written_pauses_delivery_while_the_policy_is_on() -> None:
     """And delivery goes on when acknowledgements are durable again. With the policy off nothing is withheld."""
     own = consuming()
     subscribed = own.subscribe()

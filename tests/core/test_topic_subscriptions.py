@@ -61,7 +61,8 @@ class Consuming:
         )  # fmt: skip
 
     def subscribe(self, *, window: int = 100, **fields: object) -> Subscribed:
-        """A consumer attaches, after the time in which a former owner's consumer could come back (hazard 27)."""
+        """A consumer attaches, after the time in which a former owner's consumer could come back (hazard
+        delivered-while-held)."""
         self.owner.tick(1_000).run()
         self.owner.tick(1_000).run()
         opening = self.opening(**fields)
@@ -86,7 +87,7 @@ class Consuming:
         return [answer for answer in self.owner.emitted(AnswerAck) if answer.request == request]
 
 
-@pytest.mark.hazard(25, 26)
+@pytest.mark.hazard("failed-ack-write", "ack-before-delivery")
 def test_acknowledged_messages_are_not_delivered_by_the_next_owner() -> None:
     """What was delivered is not recorded; what was acknowledged is, and nothing else is missing."""
     one = Consuming(World()).publish(0, 3)
@@ -105,7 +106,7 @@ def test_acknowledged_messages_are_not_delivered_by_the_next_owner() -> None:
     one.owner.run()
 
 
-@pytest.mark.hazard(25, 53)
+@pytest.mark.hazard("failed-ack-write", "deposed-owner-acks")
 def test_failed_ack_ledger_makes_the_acknowledgement_retriable_and_ends_no_session() -> None:
     """The same acknowledgement goes into the next ledger."""
     one = Consuming(World()).publish(0, 2)
@@ -130,9 +131,9 @@ def test_failed_ack_ledger_makes_the_acknowledgement_retriable_and_ends_no_sessi
     assert two.delivered(two.subscribe().consumer) == [1]
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_unacknowledged_messages_pin_their_ledger_and_the_ledgers_behind_it() -> None:
-    """By the durable fold alone: an acknowledgement in flight frees nothing (hazard 25)."""
+    """By the durable fold alone: an acknowledgement in flight frees nothing (hazard failed-ack-write)."""
     one = Consuming(World(), settings=SMALL)
     subscribed = one.subscribe()
     one.publish(0, 30)
@@ -155,7 +156,7 @@ def test_unacknowledged_messages_pin_their_ledger_and_the_ledgers_behind_it() ->
     assert two.delivered(two.subscribe().consumer) == list(range(20, 30))
 
 
-@pytest.mark.hazard(29)
+@pytest.mark.hazard("seek-below-a-trim")
 def test_step_back_waits_for_a_trim_in_flight_and_then_begins_where_the_log_begins() -> None:
     """A new subscription from the first message on: its place is below the target of the trim."""
     one = Consuming(World(), settings=SMALL)
@@ -191,7 +192,7 @@ def test_hand_over_answers_acknowledgements_and_ends_consumers() -> None:
     assert two.delivered(two.subscribe().consumer) == [1]
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 def test_deposed_owner_ends_its_consumers_and_answers_nothing_more() -> None:
     """The acknowledgement in flight is repeated at the next owner."""
     one = Consuming(World()).publish(0, 2)

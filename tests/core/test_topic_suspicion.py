@@ -33,7 +33,7 @@ def test_deposed_owner_answers_not_owner() -> None:
     assert len(owner.emitted(TopicDeposed)) == 1
 
 
-@pytest.mark.hazard(1)
+@pytest.mark.hazard("stale-record-after-conflict")
 def test_fenced_owner_reads_its_record_and_opens_no_ledger() -> None:
     """A fenced owner does not roll: it would keep rolling before a slow new owner has opened its ledger."""
     world, owner = serving()
@@ -47,7 +47,7 @@ def test_fenced_owner_reads_its_record_and_opens_no_ledger() -> None:
     assert second.core.phase is Phase.SERVING
 
 
-@pytest.mark.hazard(1)
+@pytest.mark.hazard("stale-record-after-conflict")
 def test_slow_takeover_finds_the_ledger_that_was_rolled_meanwhile() -> None:
     """O2 reads the record, O1 rolls and acks in the new ledger: the placement comes after, and O2 reads what is."""
     world, owner = serving()
@@ -66,7 +66,7 @@ def test_slow_takeover_finds_the_ledger_that_was_rolled_meanwhile() -> None:
     assert second.open().last_sequence_id == 0
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 def test_refusal_waits_for_the_record() -> None:
     """An owner that does not know that it is deposed would answer ProducerBusy forever."""
     world, owner = serving()
@@ -102,7 +102,7 @@ def test_read_begun_before_the_opening_proves_nothing() -> None:
     assert isinstance(owner.answers[second], NotOwner)
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 def test_higher_epoch_in_an_opening_makes_the_owner_read_its_record() -> None:
     """The client has seen a newer owner."""
     _, owner = serving()
@@ -173,7 +173,7 @@ def test_write_of_the_record_with_a_lost_reply_starts_again() -> None:
 # --- the failure of a write -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(10)
+@pytest.mark.hazard("marks-of-a-failed-write")
 def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
     """6 is in flight, then the write fails: 7 must not be accepted on top of an id that was not stored."""
     world, owner = serving()

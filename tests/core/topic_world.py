@@ -157,8 +157,8 @@ class World:
         self.topic = (record.placed_on(owner), version + 1)
 
     def proves_deletion_of(self, ledger_id: LedgerId) -> bool:
-        """Whether the record that listed this ledger proves that it was deleted (hazard 67), or it has left its list
-        without an entry."""
+        """Whether the record that listed this ledger proves that it was deleted (hazard missing-record-is-no-deletion),
+        or it has left its list without an entry."""
         cursor = self.cursor[0]
         links = [*(link.ledger_id for link in self.links), *self.record.acks]
         floor = max(self.record.deleted_below, self.record.acks_deleted_below)
@@ -196,7 +196,7 @@ class World:
         return state
 
     def folded_acks(self) -> SubscriptionsState:
-        """The same of the ack chain, as far as it is still listed."""
+        """The same of the ack log, as far as it is still listed."""
         state = SubscriptionsState()
         for ledger_id in self.record.acks:
             metadata, _ = self.ledgers[ledger_id]

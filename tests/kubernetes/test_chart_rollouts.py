@@ -40,7 +40,7 @@ def storage(name: str) -> Manifest:
     return spec
 
 
-@pytest.mark.hazard(73)
+@pytest.mark.hazard("update-waits-for-copies")
 @pytest.mark.parametrize("name", FILES)
 def test_storage_update_waits_for_each_pod(name: str) -> None:
     """Without an updateStrategy of its own, a StatefulSet replaces one pod at a time and waits until the new one is
@@ -60,7 +60,7 @@ def test_owners_wait_through_the_update_of_storage_nodes() -> None:
     assert values["preStopSleepSeconds"] + values["minReadySeconds"] < STABLE_S
 
 
-@pytest.mark.hazard(73)
+@pytest.mark.hazard("update-waits-for-copies")
 def test_storage_pod_that_is_not_ready_is_evicted_only_within_the_budget() -> None:
     """It may have the only other copy of an entry. Pods of the other components have no copies."""
     policies = {

@@ -42,7 +42,7 @@ def container_of(job: Manifest) -> Manifest:
     return found
 
 
-@pytest.mark.hazard(75)
+@pytest.mark.hazard("too-few-nodes")
 @pytest.mark.parametrize("replicas", [3, 4])
 def test_copies_of_removed_nodes_are_moved_before_the_upgrade(replicas: int, tmp_path: Path) -> None:
     """A StatefulSet removes the pods with the highest numbers. The command waits until no ledger needs these nodes;
@@ -80,7 +80,7 @@ def test_upgrade_without_fewer_storage_nodes_has_no_job(replicas: int, tmp_path:
     assert not of_kind("default", "Job")
 
 
-@pytest.mark.hazard(75)
+@pytest.mark.hazard("too-few-nodes")
 def test_fewer_storage_nodes_than_copies_are_refused(tmp_path: Path) -> None:
     """By Helm, before anything is drained."""
     with answering({"statefulsets/oncelog-storage": {"spec": {"replicas": 5}}}, tmp_path) as kubeconfig:

@@ -58,56 +58,56 @@ def test_recovery_without_a_rule_is_not_safe(broken: Broken) -> None:
     breaks(broken)
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 @pytest.mark.parametrize("broken", BROKEN_IDENTITY, ids=lambda broken: broken.name)
 def test_wiped_node_must_be_another_node(broken: Broken) -> None:
     """As its former self it would answer "missing" for what it had acknowledged."""
     breaks(broken)
 
 
-@pytest.mark.hazard(54)
+@pytest.mark.hazard("copy-erased-before-joining")
 @pytest.mark.parametrize("broken", BROKEN_JOINING, ids=lambda broken: broken.name)
 def test_joining_and_erasing_need_the_record(broken: Broken) -> None:
     """A node erases what a repairer counts on."""
     breaks(broken)
 
 
-@pytest.mark.hazard(55)
+@pytest.mark.hazard("replaced-member-erased-early")
 @pytest.mark.parametrize("broken", BROKEN_WHOLE, ids=lambda broken: broken.name)
 def test_copies_stay_until_the_ledger_is_whole(broken: Broken) -> None:
     """Another member may lack the entry."""
     breaks(broken)
 
 
-@pytest.mark.hazard(56)
+@pytest.mark.hazard("copy-of-one-source")
 @pytest.mark.parametrize("broken", BROKEN_COPIES, ids=lambda broken: broken.name)
 def test_every_entry_is_copied(broken: Broken) -> None:
     """No single member need hold all of them."""
     breaks(broken)
 
 
-@pytest.mark.hazard(59)
+@pytest.mark.hazard("late-repairer")
 @pytest.mark.parametrize("broken", BROKEN_SWAPS, ids=lambda broken: broken.name)
 def test_swap_needs_the_version_of_the_join(broken: Broken) -> None:
     """A repairer that was paused would make a node a member that has erased its copy meanwhile."""
     breaks(broken)
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 @pytest.mark.parametrize("broken", BROKEN_ERASED, ids=lambda broken: broken.name)
 def test_erased_copy_proves_nothing(broken: Broken) -> None:
     """By an old record, two members that have erased their copies would end the ledger or mislead a reader."""
     breaks(broken)
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 @pytest.mark.parametrize("broken", BROKEN_LIMBO, ids=lambda broken: broken.name)
 def test_damaged_node_must_be_in_limbo(broken: Broken) -> None:
     """Entries and the fence may have been in the damage."""
     breaks(broken)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("broken", BROKEN_LOSSES, ids=lambda broken: broken.name)
 def test_loss_needs_the_answer_of_every_node(broken: Broken) -> None:
     """A silent member may hold the entry, and one that was asked early may have got it since."""

@@ -1,4 +1,4 @@
-"""A reference model of a topic's subscriptions on plain sets, with which the fold of the ack chain must agree."""
+"""A reference model of a topic's subscriptions on plain sets, with which the fold of the ack log must agree."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
     Evicted,
@@ -48,7 +48,7 @@ class ModelSubscription:
 
 
 class AckModel:
-    """Receives the changes of an ack chain in order."""
+    """Receives the changes of an ack log in order."""
 
     def __init__(self) -> None:
         self.subscriptions: dict[int, ModelSubscription] = {}
@@ -68,7 +68,7 @@ class AckModel:
         match change:
             case SubscriptionDeleted():
                 del self.subscriptions[change.number]
-            case ConsumerGranted():
+            case ConsumerActivated():
                 known.generation = max(known.generation, change.generation)
             case Acked() | MessagesSkipped() | Evicted() if change.seek_epoch == known.seek_epoch:
                 known.add(change.ranges)
@@ -93,7 +93,7 @@ class AckModel:
         """Raises Violation unless the owner's state agrees, as to acknowledgements for these indexes."""
         names = {number: each.name for number, each in self.subscriptions.items()}
         if names != {int(number): each.name for number, each in state.subscriptions.items()}:
-            raise Violation("subscriptions are the fold", f"the owner has {state.names}, the ack chain {names}")
+            raise Violation("subscriptions are the fold", f"the owner has {state.names}, the ack log {names}")
         asked = list(indexes)
         for number, known in self.subscriptions.items():
             _compare(known, {int(n): each for n, each in state.subscriptions.items()}[number], asked)
@@ -103,10 +103,10 @@ def _compare(known: ModelSubscription, found: SubscriptionState, indexes: list[i
     mine = (known.seek_epoch, known.generation, known.dead_letters)
     theirs = (found.seek_epoch, found.generation, {index: tuple(place) for index, place in found.dead_letters.items()})
     if mine != theirs:
-        raise Violation("subscriptions are the fold", f"{known.name!r} is {theirs}, the ack chain has {mine}")
+        raise Violation("subscriptions are the fold", f"{known.name!r} is {theirs}, the ack log has {mine}")
     for index in indexes:
         if known.is_acked(index) != found.acks.contains(index):
             raise Violation(
                 "acknowledgements are the fold",
-                f"{known.name!r}: message {index} is acknowledged in one of owner and ack chain only",
+                f"{known.name!r}: message {index} is acknowledged in one of owner and ack log only",
             )

@@ -32,7 +32,7 @@ class PlaceHistory:
     asked: set[int] = field(default_factory=set)
     #: {index: its first durable acknowledgement}
     acknowledged: dict[int, Acknowledged] = field(default_factory=dict)
-    #: {index: its deliveries that the ack chain counts, when that became durable, and at which owner epoch}
+    #: {index: its deliveries that the ack log counts, when that became durable, and at which owner epoch}
     counted: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     #: {index: how often an application has received it}
     received: dict[int, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class ConsumptionHistory:
         self.at(place).asked.update(_indexes(ranges))
 
     def recorded(self, place: Place, indexes: set[int]) -> None:
-        """The ack chain holds acknowledgements of these messages."""
+        """The ack log holds acknowledgements of these messages."""
         unasked = sorted(indexes - self.at(place).asked)
         if unasked:
             raise Violation("delivered until acknowledged", f"nobody acknowledged {unasked[:5]} at {place}")
@@ -112,7 +112,7 @@ class ConsumptionHistory:
     # --- order, counts, grants ----------------------------------------------------------------------------------------
 
     def counted(self, place: Place, index: int, deliveries: int, moment: int, owner_epoch: int) -> None:
-        """The ack chain holds how often a message was delivered so far."""
+        """The ack log holds how often a message was delivered so far."""
         self.at(place).counted.setdefault(index, []).append((deliveries, moment, owner_epoch))
 
     def received(self, place: Place, index: int, key: bytes | None) -> None:
@@ -127,8 +127,9 @@ class ConsumptionHistory:
         history.received[index] = history.received.get(index, 0) + 1
 
     def dead_letter(self, place: Place, index: int, max_deliveries: int) -> None:
-        """The ack chain holds that a message is a dead letter: applications have received it so often (hazard 89). Each
-        loss of a consumer may count one delivery that its application had no time to report (hazard 36)."""
+        """The ack log holds that a message is a dead letter: applications have received it so often (hazard
+        timeout-in-the-window). Each loss of a consumer may count one delivery that its application had no time to
+        report (hazard wrong-delivery-count)."""
         history = self.at(place)
         received = history.received.get(index, 0)
         history.losses -= max(0, max_deliveries - received)
@@ -179,7 +180,8 @@ class KeyOrder:
 
 class Repetition:
     """What one consumer of an exclusive or failover subscription receives: when a message that its application still
-    works on comes again, everything behind it that the application works on comes again, in order (hazard 89)."""
+    works on comes again, everything behind it that the application works on comes again, in order (hazard
+    timeout-in-the-window)."""
 
     def __init__(self) -> None:
         #: what has to come again, ascending

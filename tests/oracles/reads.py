@@ -29,7 +29,7 @@ def check_reads(history: History, fold: LogFold, *, trimmed: dict[LedgerId, None
 
 def _message(data: Buffer) -> tuple[EntryHeader, bytes]:
     """What counts for readers. last_add_confirmed is for the recovery of an open ledger, and copies that
-    differ in it alone are found by repair (hazard 60)."""
+    differ in it alone are found by repair (hazard differing-copies)."""
     return peek_header(data)._replace(last_add_confirmed=NO_ENTRY), bytes(body_of(data))
 
 

@@ -18,7 +18,7 @@ from oncelog.core.errors import DeadlineExceeded, ProducerFenced, SequenceGap, T
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.journal_records import RangeBatch
 from oncelog.pipeline.sink.log import SinkLog
 from oncelog.pipeline.sink.options import SinkOptions, sink_options
 
@@ -112,9 +112,9 @@ class MemoryLog:
         return sorted(name for name in self.topics if "/__sink." in name and kind in name)
 
 
-def batch(number: int) -> RunBatch:
+def batch(number: int) -> RangeBatch:
     """A batch of the tests' only query."""
-    return RunBatch("query q", number)
+    return RangeBatch("query q", number)
 
 
 def after_each_death(work: Callable[[MemoryLog], None], calls: int) -> Iterator[MemoryLog]:

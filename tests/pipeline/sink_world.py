@@ -13,7 +13,7 @@ from oncelog.pipeline.sink.batch_commit import CommittedBatch, commit
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.journal_records import (
     BatchRecord,
-    RunBatch,
+    RangeBatch,
     StagedAttempt,
     decode_batch_record,
     encode_record,
@@ -50,7 +50,7 @@ class World:
     target: Log = field(default_factory=Log)
     staged: dict[str, list[Row]] = field(default_factory=dict)
 
-    def stage(self, batch: RunBatch, parts: list[list[Row]]) -> tuple[StagedAttempt, ...]:
+    def stage(self, batch: RangeBatch, parts: list[list[Row]]) -> tuple[StagedAttempt, ...]:
         """Let tasks stage these rows, a list for each partition."""
         attempts = []
         for partition, rows in enumerate(parts):
@@ -75,7 +75,7 @@ class Driver(Stepped[CommittedBatch]):
     def __init__(
         self,
         world: World,
-        batch: RunBatch,
+        batch: RangeBatch,
         attempts: tuple[StagedAttempt, ...],
         *,
         continues: bool = False,

@@ -21,9 +21,9 @@ from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Incarnation, Ledge
 from oncelog.core.publishing.producer_record import encode_record
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.snapshots.dedup_format import SnapshotManifest, encode_chunks, encode_manifest
+from oncelog.pipeline.audit.chart import chart_of
 from oncelog.pipeline.audit.job import TopicAudit, audit_topics, check_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
-from oncelog.pipeline.audit.picture import picture_of
 from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_report, trouble_of
@@ -265,7 +265,7 @@ def test_the_picture_and_the_table_show_the_report() -> None:
     assert report["topics"][0]["takeovers"] == [
         {"owner_epoch": 2, "time_ms": 3_000, "position": "2:0", "reported_by": "log"}
     ]
-    root = ET.fromstring(picture_of(report))
+    root = ET.fromstring(chart_of(report))
     texts = [text for element in root.iter() if (text := element.text)]
     assert [text for text in texts if "1 takeover (dashed, newest owner epoch 2)" in text]
     assert "duplicates refused (in the log): 2 in all, highest bar 2" in texts

@@ -152,7 +152,7 @@ def test_ledger_that_is_lost_on_one_or_two_of_three_nodes_is_reported(all_copies
         assert "entries 0 to 1 have fewer than 2 copies" in two["violations"][2]["message"]
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 @pytest.mark.parametrize("all_copies", [False, True])
 @pytest.mark.parametrize("former", ["erased", "missing"])
 def test_members_that_repair_replaces_during_an_audit_are_not_believed(all_copies: bool, former: str) -> None:
@@ -191,7 +191,7 @@ def renamed(plan: TopicPlan, members: Members, connection: ConnectionOptions) ->
     return replace(plan, ledgers=ledgers, ranges=ranges)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 def test_lost_entries_are_reported_while_a_member_is_away() -> None:
     """The ledger's record proves the loss, so the audit does not wait for the member."""
     log = two_ledgers()

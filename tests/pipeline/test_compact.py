@@ -13,7 +13,7 @@ from oncelog.pipeline.compaction.job import CompactionResult, compact_topic, las
 from oncelog.pipeline.compaction.options import CompactOptions, compact_options
 from oncelog.pipeline.session import failure_of
 from oncelog.pipeline.sink.batch_staging import stage_rows
-from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, encode_record
+from oncelog.pipeline.sink.journal_records import BatchRecord, RangeBatch, encode_record
 from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
 from oncelog.pipeline.sink.names import stage_topic
 from oncelog.pipeline.sink.rows import Rows
@@ -92,7 +92,7 @@ def test_a_compaction_killed_while_copying_continues(spark: SparkSession, cluste
     winners = Rows([b"%d" % n for n in range(20)], [b"k%d" % n for n in range(20)], None, None, np.ones(20, np.int64))
     with connected(sink) as client:
         log = SinkLog(client, sink)
-        batch = RunBatch(f"job {sink.job_id}", 0)
+        batch = RangeBatch(f"job {sink.job_id}", 0)
         attempt = stage_rows(log, stage_topic(sink.topic, sink.scope, batch.run_id, 0), 0, 0, [winners])
         assert attempt is not None
         journal = log.journal(sink.scope)

@@ -38,7 +38,7 @@ ID = TopicId("1" * 32)
 #: A ledger was given up at message 100; the next message has this number.
 BEHIND = 100 + GIVEN_UP_INDEXES
 GAP = GivenUpNumbers(100, BEHIND)
-pytestmark = pytest.mark.hazard(72)
+pytestmark = pytest.mark.hazard("index-given-twice")
 
 
 def state(end: int = BEHIND + 10, *, earliest: int = 0) -> TopicState:

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
 from oncelog.pipeline.sink.batch_publisher import stages_done_with
 from oncelog.pipeline.sink.batch_staging import remove_stage
-from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.journal_records import RangeBatch
 from oncelog.pipeline.sink.names import journal_topic, stage_topic, stage_topics
 from oncelog.pipeline.sink.options import SinkOptions, sink_options
 from oncelog.pipeline.sink.writer import (
@@ -34,7 +34,7 @@ COLUMNS = {"value": StringType(), "producer_name": StringType(), "sequence_id": 
 SCHEMA = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
 #: Nobody listens there: what asks the log fails.
 GIVEN = {"topic": "out", "producerPrefix": "copy", "serviceUrl": "oncelog://127.0.0.1:1"}
-MINE = RunBatch("query q", 130)
+MINE = RangeBatch("query q", 130)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_task_publishes_or_stages_by_the_mode() -> None:
 
 def test_results_of_tasks_must_be_of_this_batch() -> None:
     """Otherwise rows of one batch would be recorded as those of another."""
-    mine, other = TaskResult(MINE, 0, counts={"a": 1}), TaskResult(RunBatch("query q", 131), 1)
+    mine, other = TaskResult(MINE, 0, counts={"a": 1}), TaskResult(RangeBatch("query q", 131), 1)
     assert results_of([], 130) == []
     assert results_of([mine, TaskResult(MINE, 1, counts={"b": 2})], 130)[0] == mine
     wrong: list[tuple[list[WriterCommitMessage | None], int, str]] = [
@@ -107,7 +107,7 @@ def test_results_of_tasks_must_be_of_this_batch() -> None:
         ([mine, WriterCommitMessage()], 130, "have no result"),
         ([mine], 131, "other batches than 131"),
         ([mine, other], 130, "other batches than 130"),
-        ([mine, TaskResult(RunBatch("query r", 130), 1)], 130, "other batches than 130"),
+        ([mine, TaskResult(RangeBatch("query r", 130), 1)], 130, "other batches than 130"),
     ]
     for messages, batch_id, said in wrong:
         with pytest.raises(InvariantViolated, match=said):
@@ -183,12 +183,12 @@ def test_a_staging_topic_is_deleted_and_a_failure_is_only_logged(admin: str, cap
 def test_a_staging_topic_is_deleted_once_the_next_one_is_in_use() -> None:
     """64 batches share one; a replay of batch 63 must find its rows while batch 64 is not published."""
     own = options()
-    assert stages_done_with(own, RunBatch("query q", 0)) == ()
-    assert stages_done_with(own, RunBatch("query q", 63)) == ()
-    assert stages_done_with(own, RunBatch("query q", 64)) == stage_topics("public/default/out", "copy", "query q", 0)
-    assert stages_done_with(own, RunBatch("query q", 65)) == ()
+    assert stages_done_with(own, RangeBatch("query q", 0)) == ()
+    assert stages_done_with(own, RangeBatch("query q", 63)) == ()
+    assert stages_done_with(own, RangeBatch("query q", 64)) == stage_topics("public/default/out", "copy", "query q", 0)
+    assert stages_done_with(own, RangeBatch("query q", 65)) == ()
     job = sink_options(GIVEN | {"jobId": "j"}, {}, streaming=False)
-    assert stages_done_with(job, RunBatch("job j", 0)) == stage_topics("public/default/out", "copy/j", "job j", 0)
+    assert stages_done_with(job, RangeBatch("job j", 0)) == stage_topics("public/default/out", "copy/j", "job j", 0)
 
 
 def test_two_targets_never_share_a_hidden_topic() -> None:

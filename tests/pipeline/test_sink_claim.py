@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncelog.core.errors import Conflict, LogHole, ProducerFenced
-from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim_record, encode_record
+from oncelog.pipeline.sink.journal_records import ClaimRecord, RangeBatch, decode_claim_record, encode_record
 from oncelog.pipeline.sink.position_claims import JournalTail, PositionClaims
 from tests.pipeline.steps import Stepped
 
@@ -44,7 +44,7 @@ class Task(Stepped[bool]):
     each step."""
 
     def __init__(
-        self, world: World, batch: RunBatch, ids: list[int], *, continues: bool = False, claims: bool = True
+        self, world: World, batch: RangeBatch, ids: list[int], *, continues: bool = False, claims: bool = True
     ) -> None:
         super().__init__()
         self.world = world
@@ -110,7 +110,7 @@ class Task(Stepped[bool]):
 
 
 def task(world: World, number: int, ids: list[int] | None = None, run_id: str = "q") -> Task:
-    return Task(world, RunBatch(run_id, number), BATCHES[number] if ids is None else ids)
+    return Task(world, RangeBatch(run_id, number), BATCHES[number] if ids is None else ids)
 
 
 def test_attempt_killed_anywhere_is_completed_by_the_next() -> None:
@@ -159,7 +159,7 @@ def test_a_batch_that_is_shared_by_tasks_never_succeeds(data: st.DataObject) -> 
 def test_shared_batch_loses_rows_without_claims() -> None:
     """The control: the upper half is published first, and the lower one is taken for duplicates."""
     world = World()
-    batch = RunBatch("q", 0)
+    batch = RangeBatch("q", 0)
     for share in (BATCHES[0][3:], BATCHES[0][:3]):
         Task(world, batch, share, claims=False).run()
     assert world.target == BATCHES[0][3:]
@@ -185,9 +185,9 @@ def test_lost_checkpoint_is_refused_unless_it_is_allowed() -> None:
     assert not lost.run_well()
     assert isinstance(lost.failure, Conflict)
     assert "onNewCheckpoint=continue" in lost.failure.message
-    assert Task(world, RunBatch("new", 0), BATCHES[0] + BATCHES[1], continues=True).run_well()
+    assert Task(world, RangeBatch("new", 0), BATCHES[0] + BATCHES[1], continues=True).run_well()
     assert world.target == BATCHES[0] + BATCHES[1]
-    assert not Task(world, RunBatch("q", 1), BATCHES[1], continues=True).run_well()
+    assert not Task(world, RangeBatch("q", 1), BATCHES[1], continues=True).run_well()
 
 
 def test_older_batch_is_refused() -> None:

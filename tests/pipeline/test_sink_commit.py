@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError
 from oncelog.pipeline.sink.batch_commit import CommittedBatch
 from oncelog.pipeline.sink.batch_replay import offsets_token
-from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.journal_records import RangeBatch
 from tests.pipeline.sink_world import Driver, Row, World
 
 #: What each batch holds, and ways in which a run may cut it into partitions.
@@ -28,7 +28,7 @@ def cut(rows: list[Row], parts: int) -> list[list[Row]]:
 
 def driver(world: World, number: int, parts: int, run_id: str = "q") -> Driver:
     """A driver that has run all tasks of a batch, and begins to commit it."""
-    batch = RunBatch(run_id, number)
+    batch = RangeBatch(run_id, number)
     return Driver(world, batch, world.stage(batch, cut(BATCHES[number], parts)))
 
 
@@ -127,7 +127,7 @@ def test_first_stored_record_counts() -> None:
 def test_rows_are_copied_in_the_order_of_partitions() -> None:
     """Whatever the order of the messages: so a sorted DataFrame is sorted in the log."""
     world = World()
-    batch = RunBatch("q", 0)
+    batch = RangeBatch("q", 0)
     attempts = world.stage(batch, [["a"], ["b"], ["c"]])
     Driver(world, batch, attempts[::-1]).run()
     assert world.target.messages == ["a", "b", "c"]
@@ -158,12 +158,12 @@ def test_new_checkpoint_continues_when_it_is_allowed() -> None:
     """Behind the published rows. The earlier run, if it still lives, never continues."""
     world = World()
     driver(world, 0, 1).run()
-    batch = RunBatch("new", 0)
+    batch = RangeBatch("new", 0)
     after = Driver(world, batch, world.stage(batch, [["x"]]), continues=True)
     assert isinstance(after.run(), CommittedBatch)
     assert world.target.messages == [*BATCHES[0], "x"]
     for number in (0, 1):
-        batch = RunBatch("q", number)
+        batch = RangeBatch("q", number)
         outcome = Driver(world, batch, world.stage(batch, [["y"]]), continues=True).run()
         assert isinstance(outcome, Conflict)
     assert world.target.messages == [*BATCHES[0], "x"]
@@ -211,7 +211,7 @@ def test_foreign_rows_under_the_name_are_refused() -> None:
 def test_batch_without_rows_stores_nothing() -> None:
     """An empty micro-batch, also as the first one of a query."""
     world = World()
-    outcome = Driver(world, RunBatch("q", 0), ()).run()
+    outcome = Driver(world, RangeBatch("q", 0), ()).run()
     assert outcome == CommittedBatch(None)
     assert not world.records
 
@@ -220,7 +220,7 @@ def test_replay_without_rows_is_not_the_stored_batch() -> None:
     """A micro-batch never loses its rows: without them it is another one."""
     world = World()
     driver(world, 0, 2).run()
-    outcome = Driver(world, RunBatch("q", 0), ()).run()
+    outcome = Driver(world, RangeBatch("q", 0), ()).run()
     assert isinstance(outcome, Conflict)
     assert "the replay has 0 rows" in outcome.message
 
@@ -232,7 +232,7 @@ def test_a_begun_commit_is_finished_without_rows() -> None:
     while len(world.target.messages) < 1:
         dying.step()
     dying.kill()
-    finishing = Driver(world, RunBatch("q", 0), ())
+    finishing = Driver(world, RangeBatch("q", 0), ())
     finishing.replay = None
     assert isinstance(finishing.run(), CommittedBatch)
     assert len(world.target.messages) == len(BATCHES[0])
@@ -242,7 +242,7 @@ def forked(rows: list[Row], parts: int = 2, **given: Any) -> tuple[World, Commit
     """Batch 1 of a query was published; then a checkpoint that is one batch old gives batch 1 these rows."""
     world = World()
     driver(world, 0, 1).run()
-    first = RunBatch("q", 1)
+    first = RangeBatch("q", 1)
     Driver(world, first, world.stage(first, cut(BATCHES[1], 2)), offsets="first").run()
     again = Driver(world, first, world.stage(first, cut(rows, parts)), **given)
     return world, again.run(), again
@@ -333,7 +333,7 @@ def test_drivers_that_fence_each_other_give_up() -> None:
 def test_two_attempts_of_one_partition_are_a_bug() -> None:
     """Spark names one for each partition; counting both would double rows."""
     world = World()
-    batch = RunBatch("q", 0)
+    batch = RangeBatch("q", 0)
     twice = world.stage(batch, [["a"]]) + world.stage(batch, [["a"]])
     with pytest.raises(InvariantViolated):
         Driver(world, batch, twice).run()

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
 from oncelog.pipeline.sink.batch_publisher import stages_done_with
-from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.journal_records import RangeBatch
 from oncelog.pipeline.sink.names import journal_topic, producer_name, source_partition, stage_topic, stage_topics
 from oncelog.pipeline.sink.options import Mode, sink_options
 from oncelog.pipeline.sink.rows import CALL_BYTES_MAX, Rows, check_ascending, gathered, joined, names_and_ids, rows_of
@@ -224,8 +224,8 @@ def test_staging_topics_are_deleted_when_their_batches_are_published() -> None:
     """Those of a job with the job; those of a query when the first batch of the next one is published; never one that
     may still be copied."""
     stream = sink_options(GIVEN, {}, streaming=True)
-    gone = [stages_done_with(stream, RunBatch("q", batch_id)) for batch_id in range(130)]
+    gone = [stages_done_with(stream, RangeBatch("q", batch_id)) for batch_id in range(130)]
     names = [stage_topic(stream.topic, stream.scope, "q", number) for number in (0, 1)]
     assert [(at, found[0]) for at, found in enumerate(gone) if found] == [(64, names[0]), (128, names[1])]
     job = sink_options(GIVEN | {"jobId": "j"}, {}, streaming=False)
-    assert stages_done_with(job, RunBatch("r", 0)) == stage_topics(job.topic, "copy/j", "r", 0)
+    assert stages_done_with(job, RangeBatch("r", 0)) == stage_topics(job.topic, "copy/j", "r", 0)

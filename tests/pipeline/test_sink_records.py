@@ -7,7 +7,7 @@ from oncelog.pipeline.sink.journal_records import (
     BatchRecord,
     ClaimedIds,
     ClaimRecord,
-    RunBatch,
+    RangeBatch,
     StagedAttempt,
     decode_batch_record,
     decode_claim_record,
@@ -15,7 +15,7 @@ from oncelog.pipeline.sink.journal_records import (
 )
 
 WINNERS = BatchRecord(
-    RunBatch("q", 7),
+    RangeBatch("q", 7),
     {"t": 40},
     (
         StagedAttempt(0, 1, "stage", "n1", "ab", 3, 2**64 - 1, {"t": 0}, {"t": 3}),
@@ -24,7 +24,7 @@ WINNERS = BatchRecord(
     ("p",),
     "offsets",
 )
-CLAIM = ClaimRecord(RunBatch("q", 7), ClaimedIds.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
+CLAIM = ClaimRecord(RangeBatch("q", 7), ClaimedIds.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
 
 
 def test_winners_record_is_encoded_and_decoded() -> None:

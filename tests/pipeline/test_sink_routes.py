@@ -11,7 +11,7 @@ from oncelog.core.errors import Conflict, InvalidArgument, LogHole
 from oncelog.core.sdk.producer.routing import partition_of
 from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
-from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, StagedAttempt
+from oncelog.pipeline.sink.journal_records import BatchRecord, RangeBatch, StagedAttempt
 from oncelog.pipeline.sink.options import Mode, check_columns, sink_options
 from oncelog.pipeline.sink.routing import spread
 from oncelog.pipeline.sink.rows import rows_of
@@ -123,7 +123,7 @@ def test_forgotten_rows_are_searched_in_their_partition() -> None:
     assert values(log) == before
     sink_log, options = log.sink_log(onNewCheckpoint="continue")
     with pytest.raises(Conflict, match=r"1 rows of copy/p .*\(7\)"):
-        write_rows(sink_log, options, RunBatch("query new", 0), (0, 0), iter([table(list(range(20)))]))
+        write_rows(sink_log, options, RangeBatch("query new", 0), (0, 0), iter([table(list(range(20)))]))
     assert values(log) == before
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from oncelog.core.errors import Conflict, InvalidSequenceId, TopicNotFound
-from oncelog.pipeline.sink.journal_records import RunBatch, decode_claim_record
+from oncelog.pipeline.sink.journal_records import RangeBatch, decode_claim_record
 from oncelog.pipeline.sink.log import JOURNAL
 from oncelog.pipeline.sink.names import journal_topic, stage_topic
 from oncelog.pipeline.sink.position_writer import publish_by_position
@@ -193,7 +193,7 @@ def test_rows_of_earlier_batches_are_found_by_their_claims() -> None:
     log.forgets = True
     before = log.rows()
     sink_log, options = log.sink_log(onNewCheckpoint="continue", rowsPerClaim="4")
-    publish_by_position(sink_log, options, RunBatch("query new", 0), iter([columns(list(range(17)))]))
+    publish_by_position(sink_log, options, RangeBatch("query new", 0), iter([columns(list(range(17)))]))
     assert log.rows() == [*before, *((NAMES[0], n, b"0:%d" % n) for n in (15, 16))]
 
 
@@ -207,7 +207,7 @@ def test_rows_below_the_last_id_that_were_never_stored_are_an_error(lost: list[i
     ids = sorted({0, 2, 4, 6, 8, *lost})
     sink_log, options = log.sink_log(onNewCheckpoint="continue")
     with pytest.raises(Conflict, match=rf"{len(lost)} rows of copy/.* not in {TARGET}: .*\({lost[0]}"):
-        publish_by_position(sink_log, options, RunBatch("query new", 0), iter([columns(ids)]))
+        publish_by_position(sink_log, options, RangeBatch("query new", 0), iter([columns(ids)]))
     assert log.rows() == before
 
 

@@ -169,7 +169,7 @@ async def test_a_caller_without_access_to_storage_nodes_reads_from_the_owner(
         assert "read from the topic owner" in caplog.text
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 @pytest.mark.parametrize("answer", ["erased", "missing", "away"])
 async def test_members_that_repair_has_replaced_are_not_believed(answer: str) -> None:
     """The plan of an export or a query may be older than a swap. The present member is read, not the owner."""

@@ -1,6 +1,6 @@
-"""Random changes of subscriptions, appended to the ack chain of each topic by every owner that believes to serve it.
+"""Random changes of subscriptions, appended to the ack log of each topic by every owner that believes to serve it.
 
-The changes need no consumers. So the ack chain, the takeover of both chains and the snapshots are driven by all faults
+The changes need no consumers. So the ack log, the takeover of both chains and the snapshots are driven by all faults
 without the rules of delivery. Chance comes from a generator of its own.
 """
 
@@ -13,7 +13,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     IndexRange,
     PropertiesSet,
     Redelivered,
@@ -58,7 +58,7 @@ class AckHistory:
 
 
 class Recorder:
-    """Where one owner's ack chain reports what became of its changes (AckLogUser)."""
+    """Where one owner's ack log reports what became of its changes (AckLogUser)."""
 
     def __init__(self, world: World, history: AckHistory) -> None:
         self._world = world
@@ -162,7 +162,7 @@ class AckWorkload:
             return Redelivered(number, epoch, (Redelivery(first, 1 + self._changes, 0),))
         if kind < 0.8:
             self._generations += 1
-            return ConsumerGranted(number, f"c{self._changes}", Generation(self._generations))
+            return ConsumerActivated(number, f"c{self._changes}", Generation(self._generations))
         if kind < 0.83:
             self._epochs[number] = epoch + 1
             return Sought(number, SeekEpoch(epoch + 1), first, redo=bool(self._changes % 2))

@@ -88,7 +88,7 @@ class Shape:
     #: whether the metadata replicas repair, as in every fifth run; impatient: absent nodes are soon replaced
     repair: bool = False
     impatient: bool = False
-    #: whether changes of subscriptions are appended to the ack chains
+    #: whether changes of subscriptions are appended to the ack logs
     acks: bool = False
     #: whether each topic has consumers
     consumers: bool = False
@@ -254,7 +254,7 @@ class Cluster:
         repairs = self._repairer if shape.repair else None
         parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids, repairs)
         self.metadata = [MetadataServer(parts, f"metadata{n}", stale) for n in range(shape.metadata)]
-        #: {topic: what appends to its ack chain}
+        #: {topic: what appends to its ack log}
         self.ack_workloads: dict[TopicId, AckWorkload] = {}
         if shape.acks:
             self.ack_workloads = {each: AckWorkload(world, self.owners, each) for each in topic_ids}

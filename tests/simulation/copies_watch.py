@@ -68,7 +68,7 @@ class CopyWatch:
         if replace(before, **repair) != replace(after, **repair):  # type: ignore[arg-type]
             raise Violation("CLOSED is final", f"{before} became {after}")
         self._swapped(before, after)
-        if after.whole and not before.whole:
+        if after.verified and not before.verified:
             self._whole(after)
         self._lost(before, after)
         if after.frozen and not before.frozen and not self._differ(after):
@@ -99,7 +99,8 @@ class CopyWatch:
             raise Violation(what, f"ledger {record.ledger_id}: {member} lacks {lacking[:5]} of 0..{record.end}")
 
     def _lost(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
-        """No node that can be asked, and no named one that may come back, holds what is called lost (hazard 78)."""
+        """No node that can be asked, and no named one that may come back, holds what is called lost (hazard
+        lost-too-early)."""
         registered = self.store.children("storage")
         data, _ = self.store.get(f"topics/{after.topic_id}")
         named = None if data is None else decode_topic(data).owner
@@ -121,7 +122,7 @@ class CopyWatch:
                     raise Violation("lost", f"ledger {after.ledger_id}: {found[:5]} are called lost, {node} has them")
 
     def _differ(self, record: LedgerMetadata) -> bool:
-        """Whether two sound copies of an entry up to the end differ (hazard 60)."""
+        """Whether two sound copies of an entry up to the end differ (hazard differing-copies)."""
         held = [self.sound(server.incarnation, record.ledger_id) for server in self.nodes.values()]
         ids = map(EntryId, range(record.end + 1))
         return any(len({copies[e] for copies in held if e in copies}) > 1 for e in ids)

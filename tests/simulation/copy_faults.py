@@ -59,7 +59,7 @@ def when_sound(faults: "Faults", do: Callable[[SoundLedger], None]) -> None:
 
 
 def _sound_ledger(faults: "Faults") -> SoundLedger | None:
-    whole = [record for record in listed_records(faults) if record.whole and record.end >= 1]
+    whole = [record for record in listed_records(faults) if record.verified and record.end >= 1]
     if not whole:
         return None
     record = faults.world.rng.choice(whole)
@@ -85,7 +85,7 @@ def spoil(faults: "Faults") -> None:
 
 
 def leave_one_holder(faults: "Faults") -> None:
-    """The medium spoils the same entries at two of three members, and the third one reboots (hazard 78)."""
+    """The medium spoils the same entries at two of three members, and the third one reboots (hazard lost-too-early)."""
 
     def do(ledger: SoundLedger) -> None:
         faults.world.count("only holder of entries away")
@@ -101,7 +101,7 @@ def leave_one_holder(faults: "Faults") -> None:
 
 def spoil_everywhere(faults: "Faults") -> None:
     """No member can read some entries for a while; then one of them can read them again, and takes them back from
-    what is lost (hazard 78)."""
+    what is lost (hazard lost-too-early)."""
 
     def do(ledger: SoundLedger) -> None:
         faults.world.count("entries spoiled everywhere")
@@ -119,7 +119,8 @@ def spoil_everywhere(faults: "Faults") -> None:
 
 
 def make_copies_differ(faults: "Faults") -> None:
-    """One member gets another sound copy of an entry, and the medium spoils an entry at another member (hazard 60).
+    """One member gets another sound copy of an entry, and the medium spoils an entry at another member (hazard
+    differing-copies).
 
     The copy differs in last_add_confirmed, which counts only before the ledger is CLOSED: readers of either copy get
     the same message.

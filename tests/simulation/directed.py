@@ -44,7 +44,7 @@ def first_problem(seeds: Iterable[int], kinds: Iterable[str], rules: Rules | Non
 @contextmanager
 def without(*swaps: tuple[Any, str, Any]) -> Iterator[Rules]:
     """Replace a rule while the context is open."""
-    with Mutant("control", 0, 0, swaps).planted() as rules:
+    with Mutant("control", "", 0, swaps).planted() as rules:
         yield rules
 
 

@@ -47,7 +47,7 @@ class MemberRequests:
         self.owner = shell.owner
         #: (ledger, entry, bytes) of the newest entries: the owner's memory
         self.memory: deque[tuple[LedgerId, EntryId, bytes]] = deque(maxlen=MEMORY_ENTRIES)
-        #: {(member, whether of the ack chain): (ledger, first id)} of the newest recovery read
+        #: {(member, whether of the ack log): (ledger, first id)} of the newest recovery read
         self._newest_read: dict[tuple[Incarnation, bool], tuple[LedgerId, EntryId]] = {}
 
     def server(self, member: Incarnation) -> StorageServer:

@@ -41,7 +41,7 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.core.sdk.producer.events import Fail
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog.core.snapshots.dedup_encoder import SnapshotEncoder
-from oncelog.core.snapshots.snapshot_writer import DedupCursor
+from oncelog.core.snapshots.snapshot_writer import SnapshotWriter
 from oncelog.core.topic.folds import LogFold
 from oncelog.core.topic.takeover import Takeover
 from oncelog.core.topic_events.effects import AnswerOpen
@@ -60,7 +60,7 @@ class Mutant:
     """(object, attribute, replacement), or other rules of the shells."""
 
     name: str
-    hazard: int
+    hazard: str
     first_seed: int
     swaps: tuple[tuple[Any, str, Any], ...] = ()
     rules: Rules | None = None
@@ -193,7 +193,7 @@ def _changes_forgotten(encoder: SnapshotEncoder) -> list[ProducerId]:
     return []
 
 
-def _newest_base(cursor: DedupCursor) -> Position | None:
+def _newest_base(cursor: SnapshotWriter) -> Position | None:
     return max((base.log for base in cursor.bases.values()), default=None)
 
 
@@ -333,27 +333,30 @@ def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("one mark instead of two", 10, 28, ((DedupTable, "_check_known", _one_mark),)),
-    Mutant("ack at one answer", 0, 1, ((LedgerWriter, "_acked", _one_answer),)),
-    Mutant("no member is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
-    Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
+    Mutant("one mark instead of two", "marks-of-a-failed-write", 28, ((DedupTable, "_check_known", _one_mark),)),
+    Mutant("ack at one answer", "", 1, ((LedgerWriter, "_acked", _one_answer),)),
+    Mutant("no member is fenced", "former-incarnation", 3, ((StorageNode, "_fence", _always(None)),)),
+    Mutant("recovery reads that do not fence", "", 313, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
-        "end declared on one negative", 0, 24,
+        "end declared on one negative", "", 24,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
-    Mutant("ack before fsync", 0, 13, ((StorageAnswers, "may_answer", _always(value=True)),)),
-    Mutant("fence forgotten on restart", 0, 207, ((StorageNode, "restore_fence", _always(None)),)),
-    Mutant("snapshot without generations", 9, 12, ((dedup_producers, "encode_record", _without_generation),)),
-    Mutant("changes during a snapshot left out", 16, 1_000_056, ((SnapshotEncoder, "_changed", _changes_forgotten),)),
+    Mutant("ack before fsync", "", 13, ((StorageAnswers, "may_answer", _always(value=True)),)),
+    Mutant("fence forgotten on restart", "", 207, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant(
-        "unknown producer id accepted", 11, 72,
+        "snapshot without generations", "id-between-stored-ids", 12,
+        ((dedup_producers, "encode_record", _without_generation),),
+    ),
+    Mutant("changes during a snapshot left out", "unreadable-snapshot", 1_000_056, ((SnapshotEncoder, "_changed",
+    _changes_forgotten),)), Mutant(
+        "unknown producer id accepted", "forgotten-producer", 72,
         (
             (Openings, "_resume", _resume_unknown), (DedupTable, "check", _check_unknown),
             (DedupTable, "accepted", _accept_unknown),
         ),
     ),
     Mutant(
-        "snapshot and log read before the log is fenced", 7, 0,
+        "snapshot and log read before the log is fenced", "snapshot-before-fence", 0,
         (
             (ChainReplay, "start", _snapshot_first), (ChainReplay, "_next_ledger", _replay_closed_ones),
             (ChainReplay, "_now_fenced", _fenced_last),
@@ -361,51 +364,75 @@ MUTANTS = (
     ),
     # A tombstone alone would stop the zombie.
     Mutant(
-        "first adds unchecked", 2, 31,
+        "first adds unchecked", "former-incarnation", 31,
         ((StorageNode, "_needs_check", _always(value=False)), (LedgerReviews, "erased", _erased_without_tombstone)),
     ),
-    Mutant("trim to the newest snapshot", 16, 66, ((DedupCursor, "trim_bound", _newest_base),)),
+    Mutant("trim to the newest snapshot", "unreadable-snapshot", 66, ((SnapshotWriter, "trim_bound", _newest_base),)),
     Mutant(
-        "E retried after a conflict", 1, 8,
+        "E retried after a conflict", "stale-record-after-conflict", 8,
         ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),
     ),
-    Mutant("a block claim believed without its nonce", 4, 2, ((IdClaim, "_counter_read", _believe_the_number),)),
-    Mutant("accepted marks survive a failed write", 10, 2, ((TopicLog, "rollback", _forget_in_flight_only),)),
     Mutant(
-        "next ledger before the last is CLOSED", 0, 1, ((ManagedLedger, "_close_when_drained", _closed_once_asked),)
+        "a block claim believed without its nonce", "block-claimed-twice", 2,
+        ((IdClaim, "_counter_read", _believe_the_number),),
     ),
-    Mutant("later batch accepted after a failed one", 10, 12, ((Sessions, "end_all", _always([])),)),
-    Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
-    Mutant("a stale id condemns its batch", 9, 0, ((DedupTable, "_check_known", _condemned),)),
-    Mutant("what was sent is called not stored", 14, 12, ((ProducerSession, "_end", _sure_of_nothing),)),
-    Mutant("reader above last_add_confirmed", 0, 28, rules=Rules(read_bound=_three_further)),
-    Mutant("payload stored unchecked", 0, 132, ((owner_server, "check_batch", _without_looking_inside),)),
-    Mutant("batches forgotten without a floor", 9, 0, ((ProducerState, "forget_all", _forget_without_floor),)),
-    Mutant("newest batch first", 0, 0, ((Sessions, "receive", _newest_first),)),
-    Mutant("last_sequence_id from the accepted mark", 6, 6, ((Openings, "_open", _open_at_once),)),
-    Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),
-    Mutant("re-add answered from the page cache", 19, 391, rules=Rules(sync_at_start=False)),
     Mutant(
-        "a wiped node answers for its former self", 2, 35,
+        "accepted marks survive a failed write", "marks-of-a-failed-write", 2,
+        ((TopicLog, "rollback", _forget_in_flight_only),),
+    ),
+    Mutant(
+        "next ledger before the last is CLOSED", "", 1, ((ManagedLedger, "_close_when_drained", _closed_once_asked),)
+    ),
+    Mutant(
+        "later batch accepted after a failed one", "marks-of-a-failed-write", 12,
+        ((Sessions, "end_all", _always([])),),
+    ),
+    Mutant("ids judged by range", "id-between-stored-ids", 0, ((dedup, "locate", _by_range),)),
+    Mutant("a stale id condemns its batch", "id-between-stored-ids", 0, ((DedupTable, "_check_known", _condemned),)),
+    Mutant("what was sent is called not stored", "endless-resend", 12, ((ProducerSession, "_end", _sure_of_nothing),)),
+    Mutant("reader above last_add_confirmed", "", 28, rules=Rules(read_bound=_three_further)),
+    Mutant("payload stored unchecked", "", 132, ((owner_server, "check_batch", _without_looking_inside),)),
+    Mutant(
+        "batches forgotten without a floor", "id-between-stored-ids", 0,
+        ((ProducerState, "forget_all", _forget_without_floor),),
+    ),
+    Mutant("newest batch first", "", 0, ((Sessions, "receive", _newest_first),)),
+    Mutant(
+        "last_sequence_id from the accepted mark", "deposed-owner-refuses", 6,
+        ((Openings, "_open", _open_at_once),),
+    ),
+    Mutant("skip_first left out", "", 1, ((TopicLog, "append_batch", _without_skip_first),)),
+    Mutant("re-add answered from the page cache", "repeated-add-not-synced", 391, rules=Rules(sync_at_start=False)),
+    Mutant(
+        "a wiped node answers for its former self", "former-incarnation", 35,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
     ),
-    Mutant("a missing record taken for a deletion", 67, 9, ((storage_server, "was_deleted", _always(value=True)),)),
     Mutant(
-        "instance ids ignored", 0, 3,
+        "a missing record taken for a deletion", "missing-record-is-no-deletion", 9,
+        ((storage_server, "was_deleted", _always(value=True)),),
+    ),
+    Mutant(
+        "instance ids ignored", "", 3,
         ((opening_queue, "requester_of", _unnamed_instance), (Openings, "_holds", _always(value=False))),
     ),
-    Mutant("granted again after the answer was lost", 0, 8, ((Openings, "_holds", _always(value=False)),)),
-    Mutant("withdrawn openings are granted", 0, 2, ((Openings, "abandoned", _always(None)),)),
-    Mutant("names are free right after a takeover", 0, 3, ((ReconnectGrace, "awaits", _always(value=False)),)),
-    Mutant("snapshot without instances", 0, 0, ((dedup_producers, "encode_record", _without_instance),)),
-    Mutant("recovery without writing back", 0, 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
-    Mutant("question answered without a proof", 6, 207, ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),)),
+    Mutant("granted again after the answer was lost", "", 8, ((Openings, "_holds", _always(value=False)),)),
+    Mutant("withdrawn openings are granted", "", 2, ((Openings, "abandoned", _always(None)),)),
+    Mutant("names are free right after a takeover", "", 3, ((ReconnectGrace, "awaits", _always(value=False)),)),
+    Mutant("snapshot without instances", "", 0, ((dedup_producers, "encode_record", _without_instance),)),
+    Mutant("recovery without writing back", "", 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
     Mutant(
-        "route never refreshed", 6, 1,
+        "question answered without a proof", "deposed-owner-refuses", 207,
+        ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),),
+    ),
+    Mutant(
+        "route never refreshed", "deposed-owner-refuses", 1,
         ((Questioner, "_forget_route", _always(None)), (Questioner, "_is_of_the_past", _always(value=False))),
     ),
-    Mutant("epoch of an answer not compared", 6, 6, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
-    Mutant("takeover waits for its snapshot without a timeout", 0, 11, ((Takeover, "_timer_fired", _always([])),)),
-    Mutant("given-up epoch taken again", 6, 47, ((Ownership, "gave_up", _always(None)),)),
+    Mutant(
+        "epoch of an answer not compared", "deposed-owner-refuses", 6,
+        ((OwnerEpochs, "believe", OwnerEpochs.learn),),
+    ),
+    Mutant("takeover waits for its snapshot without a timeout", "", 11, ((Takeover, "_timer_fired", _always([])),)),
+    Mutant("given-up epoch taken again", "deposed-owner-refuses", 47, ((Ownership, "gave_up", _always(None)),)),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS)),
 )  # fmt: skip

@@ -7,13 +7,13 @@ from oncelog.core.chain.replay_list import ReplayList
 from oncelog.core.formats import topic_record
 from oncelog.core.formats.ledger_page import ListPage, encode_page
 from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.retention.ledger_sizes import LogSpace
+from oncelog.core.retention.ledger_sizes import LedgerSizes
 from oncelog.core.topic.serving import Serving
 from tests.simulation import records
 from tests.simulation.ledger_lists import page_path
 from tests.simulation.topic_shell import TopicShell
 
-_without, _write, _start, _cut = TopicRecord.without, TopicShell._write, ReplayList.start, LogSpace.cut
+_without, _write, _start, _cut = TopicRecord.without, TopicShell._write, ReplayList.start, LedgerSizes.cut
 
 
 def _page_after_its_link(shell: TopicShell, effect: Any) -> None:
@@ -42,7 +42,7 @@ def _without_a_floor(record: TopicRecord, *arguments: Any) -> TopicRecord:
     return replace(trimmed, deleted_below=record.deleted_below) if record.pages else trimmed
 
 
-def _cut_as_a_whole(space: LogSpace, last_gone: Any) -> Any:
+def _cut_as_a_whole(space: LedgerSizes, last_gone: Any) -> Any:
     """A trim that ends within a page takes all of the page."""
     left, gone = _cut(space, last_gone)
     return (None, gone) if left is None else (left._replace(first=left.last, ledgers=1), gone)
@@ -60,11 +60,14 @@ def _last_of(_serving: Serving, last: Any, _ledgers: Any) -> Any:
 
 
 #: (name, hazard, first seed, swaps)
-PAGE_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
-    ("page linked before it is written", 86, 6, ((TopicShell, "_write", _page_after_its_link),)),
-    ("page without its first ledger", 86, 6, ((records, "encode_page", _without_the_first),)),
-    ("trim of a page without a floor", 86, 31, ((topic_record.TopicRecord, "without", _without_a_floor),)),
-    ("trim within a page takes all of it", 86, 32, ((LogSpace, "cut", _cut_as_a_whole),)),
-    ("ledger with entries leaves its list", 86, 0, ((Serving, "_empty_one", _last_of),)),
-    ("takeover replays no pages", 86, 24, ((ReplayList, "start", _from_the_tail),)),
+PAGE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
+    ("page linked before it is written", "oversized-ledger-list", 6, ((TopicShell, "_write", _page_after_its_link),)),
+    ("page without its first ledger", "oversized-ledger-list", 6, ((records, "encode_page", _without_the_first),)),
+    (
+        "trim of a page without a floor", "oversized-ledger-list", 31,
+        ((topic_record.TopicRecord, "without", _without_a_floor),),
+    ),
+    ("trim within a page takes all of it", "oversized-ledger-list", 32, ((LedgerSizes, "cut", _cut_as_a_whole),)),
+    ("ledger with entries leaves its list", "oversized-ledger-list", 0, ((Serving, "_empty_one", _last_of),)),
+    ("takeover replays no pages", "oversized-ledger-list", 24, ((ReplayList, "start", _from_the_tail),)),
 )  # fmt: skip

@@ -1,5 +1,5 @@
 """Faults of a storage node's past: directories that go back in time, lose entries in silence or are copied, and a store
-that is older than the data (hazards 81 to 84). In runs with repair.
+that is older than the data (hazards directory-went-back to ledger-id-given-twice). In runs with repair.
 
 A directory loses something only while all other members of its ledgers are live and have lost nothing, so that the
 faults alone explain no lost entry.
@@ -33,7 +33,7 @@ UNKNOWN_TOPIC = TopicId("f" * 32)
 
 def go_back_in_time(faults: "Faults") -> None:
     """Entries are stored on two of three members. One of the two gets an older copy of its directory, or loses the end
-    of its journal, and the recovering owner does not reach the other one for a while (hazard 81)."""
+    of its journal, and the recovering owner does not reach the other one for a while (hazard directory-went-back)."""
     cluster, world = faults.cluster, faults.world
     serving = _serving(faults)
     if not serving or not cluster.shape.repair:
@@ -74,7 +74,8 @@ def go_back_in_time(faults: "Faults") -> None:
 
 
 def vanish(faults: "Faults") -> None:
-    """Entries of a whole ledger vanish at one member, and its start does not notice it (hazard 83)."""
+    """Entries of a whole ledger vanish at one member, and its start does not notice it (hazard
+    verified-copy-is-missing)."""
 
     def do(ledger: "SoundLedger") -> None:
         server, ids = ledger.members[0], ledger.some_entries(3)
@@ -95,8 +96,8 @@ def _entry_id(record: JournalRecord) -> EntryId | None:
 
 
 def start_copy(faults: "Faults") -> None:
-    """A copy of a directory is started beside the original. Owners that connect from now on reach the copy (hazard 82).
-    Then the topics are placed elsewhere."""
+    """A copy of a directory is started beside the original. Owners that connect from now on reach the copy (hazard
+    copied-directory). Then the topics are placed elsewhere."""
     cluster, world = faults.cluster, faults.world
     serving = _serving(faults)
     if not serving or not cluster.shape.repair:
@@ -130,7 +131,8 @@ def start_copy(faults: "Faults") -> None:
 
 def older_store(faults: "Faults") -> None:
     """The store is restored from a backup of before a topic was created. Some nodes hold ledgers of this topic, whose
-    ids are given again (hazard 84). All services were stopped for that. Later the counter of ids is put right."""
+    ids are given again (hazard ledger-id-given-twice). All services were stopped for that. Later the counter of ids is
+    put right."""
     cluster, world, store = faults.cluster, faults.world, faults.cluster.store
     counter, _ = store.get("ids/ledger")
     nodes = [node for node in cluster.nodes.values() if node.alive and not node.paused and node.disk.records]

@@ -33,22 +33,28 @@ def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
 
 
 #: (name, hazard, first seed, swaps)
-PAST_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
-    ("a start of the past like any other", 81, 74, ((starts, "why_past", _nothing), (starts, "lost_end", _nothing))),
-    ("only the ids of starts compared", 81, 174, ((starts, "lost_end", _nothing),)),
+PAST_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     (
-        "a copy of a directory serves, too", 82, 94,
+        "a start of the past like any other", "directory-went-back", 74,
+        ((starts, "why_past", _nothing), (starts, "lost_end", _nothing)),
+    ),
+    ("only the ids of starts compared", "directory-went-back", 174, ((starts, "lost_end", _nothing),)),
+    (
+        "a copy of a directory serves, too", "copied-directory", 94,
         ((starts, "served_elsewhere", _never), (starts, "is_superseded", _never)),
     ),
-    ("missing of a whole ledger is no damage", 83, 69, ((LedgerReviews, "verified", _only_missing),)),
-    ("a node that is newer than ZooKeeper registers", 84, 84, ((starts, "is_newer", _never),)),
+    (
+        "missing of a whole ledger is no damage", "verified-copy-is-missing", 69,
+        ((LedgerReviews, "verified", _only_missing),),
+    ),
+    ("a node that is newer than ZooKeeper registers", "ledger-id-given-twice", 84, ((starts, "is_newer", _never),)),
     (
         # In earlier seeds the topic only stops; in this one it gets the entries of the other topic.
-        "topic of entries unchecked", 84, 1684,
+        "topic of entries unchecked", "ledger-id-given-twice", 1684,
         (
             (starts, "is_newer", _never), (Watch, "_registered", _never),
             (entry, "require_topic", _never), (StorageLedger, "is_of", _always),
         ),
     ),
-    ("copies of another topic are not needed", 84, 84, ((StorageLedger, "is_of", _always),)),
+    ("copies of another topic are not needed", "ledger-id-given-twice", 84, ((StorageLedger, "is_of", _always),)),
 )  # fmt: skip

@@ -165,7 +165,7 @@ def restart_after_fence(faults: "Faults") -> None:
 
 def fence_in_hole(faults: "Faults") -> None:
     """A fenced member starts with a hole where the fence was, the late one is never fenced, and then the old owner's
-    entries reach both (hazard 62)."""
+    entries reach both (hazard damaged-fence)."""
     split = _split(faults) if faults.cluster.shape.repair else None
     if split is None:
         return
@@ -190,7 +190,7 @@ def fence_in_hole(faults: "Faults") -> None:
 
 def hole_while_recovering(faults: "Faults") -> None:
     """A node that held one of two copies of the newest entries starts without them. The recovering owner does not reach
-    the other node for a while, and the third one never had them (hazard 62)."""
+    the other node for a while, and the third one never had them (hazard damaged-fence)."""
     cluster, world = faults.cluster, faults.world
     serving = [o for o in cluster.owners.values() if o.alive and any(_serves(s) for s in o.topics.values())]
     if not serving or not cluster.shape.repair:

@@ -48,7 +48,7 @@ def _of_one_source(copies: RangeCopies, node: Any, ids: Any) -> Any:
 
 def _whole_at_once(repair: LedgerRepair) -> None:
     """Takes a ledger for whole although some members have not read their copies."""
-    whole = repair._current().drop_joining().mark_whole()
+    whole = repair._current().drop_joining().mark_verified()
     repair._write(whole, lambda: repair._finish(RepairResult.WHOLE))
 
 
@@ -115,30 +115,33 @@ def _registered_and_silent(proof: LostProof, node: Any) -> bool:
 
 
 #: (name, hazard, first seed, swaps)
-REPAIR_MUTANTS: tuple[tuple[str, int, int, tuple[tuple[Any, str, Any], ...]], ...] = (
+REPAIR_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     (
-        "a joining copy is erased", 54, 89,
+        "a joining copy is erased", "copy-erased-before-joining", 89,
         ((LedgerReviews, "take_record", _named_by_members_only), (LedgerReviews, "_may_go", _always_needless)),
     ),
-    ("whole without every member", 55, 9, ((LedgerRepair, "_end", _whole_at_once),)),
-    ("copies of one source only", 56, 19, ((RangeCopies, "lacking", _of_one_source),)),
+    ("whole without every member", "replaced-member-erased-early", 9, ((LedgerRepair, "_end", _whole_at_once),)),
+    ("copies of one source only", "copy-of-one-source", 19, ((RangeCopies, "lacking", _of_one_source),)),
     (
-        "stuck repair sleeps although its source is back", 78, 159,
+        "stuck repair sleeps although its source is back", "lost-too-early", 159,
         ((RepairQueue, "_pause_ms", _ten_minutes_when_stuck), (RepairQueue, "_waiting_for", _none)),
     ),
-    ("repair that fails sleeps for ten minutes", 57, 239, ((RepairQueue, "_pause_ms", _ten_minutes),)),
+    ("repair that fails sleeps for ten minutes", "flapping-node", 239, ((RepairQueue, "_pause_ms", _ten_minutes),)),
     (
-        "swap written again after a conflict", 59, 164,
+        "swap written again after a conflict", "late-repairer", 164,
         ((LedgerRepair, "_record_written", _write_again), (LedgerRepair, "_record_read", _read_for_the_version)),
     ),
-    ("an absent member replaced at once", 57, 64, ((StorageNodes, "long_absent", _absent),)),
-    ("a member replaced after its return", 57, 244, ((LedgerRepair, "_has_returned", _never),)),
-    ("owners not asked to roll", 58, 34, ((RepairQueue, "_rolls", lambda _: ()),)),
-    ("differing copies ignored", 60, 14, ((RangeCopies, "differing", lambda _: None),)),
-    ("an erased copy called missing", 61, 44, ((StorageAnswers, "is_erased", lambda _, ledger: ledger.erasing),)),
-    ("ordinary adds in limbo", 62, 49, ((StorageNode, "_in_limbo", _never),)),
-    ("missing in limbo", 62, 24, ((StorageAnswers, "_read", _missing_in_limbo),)),
-    ("lost entries never asked for again", 78, 54, ((LostProof, "start", _never_found),)),
-    ("lost while the owner has it in memory", 78, 54, ((LedgerRepair, "_ask_owner", _nobody_asked),)),
-    ("lost while a holder is absent", 78, 54, ((LostProof, "_may_hold", _registered_and_silent),)),
+    ("an absent member replaced at once", "flapping-node", 64, ((StorageNodes, "long_absent", _absent),)),
+    ("a member replaced after its return", "flapping-node", 244, ((LedgerRepair, "_has_returned", _never),)),
+    ("owners not asked to roll", "repair-of-an-open-ledger", 34, ((RepairQueue, "_rolls", lambda _: ()),)),
+    ("differing copies ignored", "differing-copies", 14, ((RangeCopies, "differing", lambda _: None),)),
+    (
+        "an erased copy called missing", "answer-of-a-former-member", 44,
+        ((StorageAnswers, "is_erased", lambda _, ledger: ledger.erasing),),
+    ),
+    ("ordinary adds in limbo", "damaged-fence", 49, ((StorageNode, "_in_limbo", _never),)),
+    ("missing in limbo", "damaged-fence", 24, ((StorageAnswers, "_read", _missing_in_limbo),)),
+    ("lost entries never asked for again", "lost-too-early", 54, ((LostProof, "start", _never_found),)),
+    ("lost while the owner has it in memory", "lost-too-early", 54, ((LedgerRepair, "_ask_owner", _nobody_asked),)),
+    ("lost while a holder is absent", "lost-too-early", 54, ((LostProof, "_may_hold", _registered_and_silent),)),
 )  # fmt: skip

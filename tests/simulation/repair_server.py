@@ -109,8 +109,8 @@ def directory_views(store: Store, silent: Container[Incarnation] = ()) -> tuple[
 
 
 class Replacements:
-    """The oracle of hazard 57, by what one replica has seen: a member that is only absent is replaced after a delay,
-    and not after it was seen again."""
+    """The oracle of hazard flapping-node, by what one replica has seen: a member that is only absent is replaced after
+    a delay, and not after it was seen again."""
 
     def __init__(self, absent_delay: int) -> None:
         self.absent_delay = absent_delay
@@ -462,7 +462,7 @@ def _is_of(data: bytes, topic_id: TopicId) -> bool:
 def chain_of(
     store: Store, topic_id: TopicId, purpose: LedgerPurpose
 ) -> tuple[tuple[LedgerId, ...], Incarnation | None]:
-    """(the listed ledgers, the owner) of a log, an ack chain or a cursor, as of now."""
+    """(the listed ledgers, the owner) of a log, an ack log or a cursor, as of now."""
     if purpose is LedgerPurpose.DEDUP:
         data, _ = store.get(f"cursors/{topic_id}")
         return (() if data is None else tuple(link.ledger_id for link in decode_cursor(data).ledgers)), None

@@ -1,4 +1,5 @@
-"""One history of hazard 61: a ledger's record is restored to a backup from before the ledger was CLOSED.
+"""One history of hazard answer-of-a-former-member: a ledger's record is restored to a backup from before the ledger was
+CLOSED.
 
 the topic is closed, so that its last ledger L is CLOSED; then all owners are down
 two members of L are away until repair has replaced them; they return, and erase their copies
@@ -72,7 +73,7 @@ class RestoredRecord:
     def _leave(self) -> bool:
         """When L is whole, two of its members go away."""
         record = self._record()
-        if record is None or not record.whole:
+        if record is None or not record.verified:
             return False
         self.former = record
         for member in record.members[1:]:
@@ -86,7 +87,7 @@ class RestoredRecord:
         """They return when L is whole without them."""
         record = self._record()
         assert self.former is not None
-        if record is None or not record.whole or any(m in record.members for m in self.former.members[1:]):
+        if record is None or not record.verified or any(m in record.members for m in self.former.members[1:]):
             return False
         for server in self.cluster.nodes.values():
             self.cluster.revive(server)

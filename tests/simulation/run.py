@@ -62,7 +62,7 @@ class Run:
         self.faults.start()
         self.until(FAULTY_TICKS)
         self.heal()
-        self.judge()
+        self.ack_limit()
 
     def until(self, tick: int) -> None:
         while self.world.now < tick:
@@ -154,7 +154,7 @@ class Run:
 
     # --- the judgement ------------------------------------------------------------------------------------------------
 
-    def judge(self) -> None:
+    def ack_limit(self) -> None:
         """Raises Violation."""
         watch = self.cluster.watch
         owners: dict[ProducerId, tuple[str, str]] = {}
@@ -168,9 +168,9 @@ class Run:
                 if other != (topic_id, producer.name):
                     raise Violation("ids never repeat", f"producer id {pid} is {other} and {(topic_id, producer.name)}")
             if topic_id in self.cluster.ack_workloads:
-                topic.acks.judge(self.cluster.ack_workloads[topic_id].history, watch.closed)
+                topic.acks.ack_limit(self.cluster.ack_workloads[topic_id].history, watch.closed)
             if topic_id in self.cluster.consumption:
-                self.cluster.consumption[topic_id].judge(topic.acks.folded(watch.closed))
+                self.cluster.consumption[topic_id].ack_limit(topic.acks.folded(watch.closed))
             for client in producers:
                 self._check_input(client.source.name, client.source.ids, topic_id)
 

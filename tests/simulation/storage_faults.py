@@ -85,7 +85,7 @@ def hole(faults: "Faults") -> None:
 
 def late_hole(faults: "Faults") -> None:
     """A node starts with a hole that took nothing, when most topics are idle: their owners notice nothing, and each
-    open ledger of the node stays in limbo until its owner is asked to roll (hazard 58)."""
+    open ledger of the node stays in limbo until its owner is asked to roll (hazard repair-of-an-open-ledger)."""
     server = faults.world.rng.choice(list(faults.cluster.nodes.values()))
     if faults.cluster.shape.repair and faults.world.now > LATE and server.alive and may_lose_open(faults, server):
         faults.world.count("hole in a directory of idle topics")
@@ -93,7 +93,8 @@ def late_hole(faults: "Faults") -> None:
 
 
 def flap(faults: "Faults") -> None:
-    """A node is away until the replacement of its copies has begun, and returns in the middle of it (hazard 57)."""
+    """A node is away until the replacement of its copies has begun, and returns in the middle of it (hazard
+    flapping-node)."""
     world, cluster = faults.world, faults.cluster
     server = world.rng.choice(list(cluster.nodes.values()))
     if not cluster.shape.repair or not server.alive or server.paused:
@@ -173,7 +174,8 @@ def _is_hurt(faults: "Faults", server: StorageServer, ledger_id: LedgerId) -> bo
 
 
 def restore_old_backup(faults: "Faults") -> None:
-    """The reviews of storage nodes see ZooKeeper as of an earlier time, for a while (hazard 67)."""
+    """The reviews of storage nodes see ZooKeeper as of an earlier time, for a while (hazard
+    missing-record-is-no-deletion)."""
     rng, world, store = faults.world.rng, faults.world, faults.cluster.store
     if not faults.cluster.shape.repair:
         return
@@ -244,6 +246,6 @@ def not_whole(faults: "Faults") -> list[LedgerMetadata]:
         if record.state is not LedgerState.CLOSED:
             return not any(m in live and live[m].core.ledgers.limbo.covers(record.ledger_id) for m in record.members)
         members = all(member in live and not copies.lacking(record, member) for member in record.members)
-        return record.whole and record.joining is None and members
+        return record.verified and record.joining is None and members
 
     return [record for record in listed_records(faults) if not well(record)]

@@ -76,9 +76,9 @@ class NodeParts:
     #: called with each node and ledger when the node has erased its copy
     erased: Callable[[Incarnation, LedgerId], None]
     make: Callable[[Incarnation, Index, Checksum], StorageNode] = StorageNode
-    #: whether what a start reads back is synced before it is served (hazard 19)
+    #: whether what a start reads back is synced before it is served (hazard repeated-add-not-synced)
     sync_at_start: bool = True
-    #: whether every process is of a version that has erasing (hazard 80)
+    #: whether every process is of a version that has erasing (hazard older-owner-drops-fields)
     may_erase: bool = True
     #: between two reviews of all ledgers; 0: none but those that a fault asks for
     review_ticks: int = 0
@@ -331,7 +331,7 @@ class StorageServer(Process):
         self, ledger_id: LedgerId, path: str, data: bytes | None, version: int
     ) -> tuple[bytes | None, int]:
         """What a review reads while an old backup is in the place of the store. Adds see the store as it is: what an
-        old record would let them do belongs to the restore of ZooKeeper (hazard 68)."""
+        old record would let them do belongs to the restore of ZooKeeper."""
         if self.parts.store.backup_of is None or self.core.ledgers.peek(ledger_id).queued:
             return data, version
         old = self.parts.store.get_at(path, self.parts.store.backup_of)
@@ -363,7 +363,7 @@ class StorageServer(Process):
             return held
         if self.core.ledgers.limbo.covers(ledger_id) or self.core.ledgers.peek(ledger_id).damaged:
             return True
-        attested = record.whole and not record.lost and here in record.members
+        attested = record.verified and not record.lost and here in record.members
         return attested and self.index.entries_count(ledger_id) <= record.end
 
     def look_for_garbage(self) -> None:

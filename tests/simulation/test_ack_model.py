@@ -1,4 +1,4 @@
-"""The fold of the ack chain, compared with a model on plain sets after random changes."""
+"""The fold of the ack log, compared with a model on plain sets after random changes."""
 
 import random
 
@@ -10,7 +10,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
     Evicted,
@@ -59,7 +59,7 @@ def random_change(rng: random.Random) -> Change:
                 number, f"{rng.getrandbits(128):032x}", rng.choice("abc"), SubscriptionType.SHARED, rng.randrange(9)
             ),
             SubscriptionDeleted(number),
-            ConsumerGranted(number, "worker", generation),
+            ConsumerActivated(number, "worker", generation),
             Acked(number, epoch, random_ranges(rng)),
             AckedBelow(number, epoch, rng.randrange(INDEXES), generation),
             Redelivered(number, epoch, messages),

@@ -73,20 +73,20 @@ def holds_and_breaks(mutant: str, kinds: tuple[str, ...], seeds: range, **how: A
         assert first_problem(seeds, kinds, rules, **how) is not None
 
 
-@pytest.mark.hazard(1)
-def test_hazard_01_the_topic_record_orders_owners() -> None:
+@pytest.mark.hazard("stale-record-after-conflict")
+def test_the_topic_record_orders_owners() -> None:
     """Owners lose their topic while they open ledgers, and replies of their writes are lost."""
     holds_and_breaks("E retried after a conflict", ("theft", "owner crash"), range(12, 21), store=UNSURE)
 
 
-@pytest.mark.hazard(2)
-def test_hazard_02_a_zombie_writer_does_not_recreate_a_deleted_ledger() -> None:
+@pytest.mark.hazard("former-incarnation")
+def test_a_zombie_writer_does_not_recreate_a_deleted_ledger() -> None:
     """An owner is paused until its ledger is closed, trimmed and deleted, and then writes to nodes that forgot it."""
     holds_and_breaks("first adds unchecked", ("long sleep",), range(3), shape=restless_shape())
 
 
-@pytest.mark.hazard(2)
-def test_hazard_02_a_wiped_node_has_a_new_incarnation() -> None:
+@pytest.mark.hazard("former-incarnation")
+def test_a_wiped_node_has_a_new_incarnation() -> None:
     """An empty directory at an old address proves nothing about the earlier directory."""
     kinds = ("wipe while recovering",)
     holds_and_breaks("a wiped node answers for its former self", kinds, range(4), shape=restless_shape())
@@ -114,8 +114,8 @@ def _topic_made_anew(topic_changes: bool) -> Directed:
     return one
 
 
-@pytest.mark.hazard(3)
-def test_hazard_03_a_recreated_topic_gets_another_id() -> None:
+@pytest.mark.hazard("recreated-topic")
+def test_a_recreated_topic_gets_another_id() -> None:
     """The compare-and-set of a paused owner finds no record of its topic id. A reused id would name the new topic."""
     for changes in (True, False):
         one = _topic_made_anew(topic_changes=changes)
@@ -124,14 +124,14 @@ def test_hazard_03_a_recreated_topic_gets_another_id() -> None:
         assert (written is None) is changes
 
 
-@pytest.mark.hazard(4)
-def test_hazard_04_a_claim_counts_by_its_nonce() -> None:
+@pytest.mark.hazard("block-claimed-twice")
+def test_a_claim_counts_by_its_nonce() -> None:
     """Two claimers and lost replies: without the nonce both would get the same number."""
     holds_and_breaks("a block claim believed without its nonce", ("id rush", "owner crash"), range(4), store=UNSURE)
 
 
-@pytest.mark.hazard(5)
-def test_hazard_05_closed_streams_alone_move_no_topic() -> None:
+@pytest.mark.hazard("living-owner-suspected")
+def test_closed_streams_alone_move_no_topic() -> None:
     """All streams between owners and replicas close repeatedly. No owner is suspected, because no owner refuses a
     connection."""
 
@@ -154,8 +154,8 @@ def test_hazard_05_closed_streams_alone_move_no_topic() -> None:
         assert epochs() > 1
 
 
-@pytest.mark.hazard(5)
-def test_hazard_05_a_missing_route_in_a_network_partition_moves_no_topic() -> None:
+@pytest.mark.hazard("living-owner-suspected")
+def test_a_missing_route_in_a_network_partition_moves_no_topic() -> None:
     """A network partition separates a replica from a topic's owner, and its connections fail with "no route". The owner
     is not suspected, because the stream had no answer before it ended."""
 
@@ -203,8 +203,8 @@ def _deposed_and_unaware() -> Granted | OncelogError | None:
     return Visitor(one, former, resume).result
 
 
-@pytest.mark.hazard(6)
-def test_hazard_06_a_deposed_owner_refuses_no_producer() -> None:
+@pytest.mark.hazard("deposed-owner-refuses")
+def test_a_deposed_owner_refuses_no_producer() -> None:
     """It does not know the generation that its successor granted, and would refuse it as never granted."""
 
     def open_unread(openings: Openings, opening: Opening) -> None:
@@ -217,14 +217,14 @@ def test_hazard_06_a_deposed_owner_refuses_no_producer() -> None:
         assert isinstance(_deposed_and_unaware(), InvalidArgument)
 
 
-@pytest.mark.hazard(7)
-def test_hazard_07_the_log_is_fenced_before_it_is_read() -> None:
+@pytest.mark.hazard("snapshot-before-fence")
+def test_the_log_is_fenced_before_it_is_read() -> None:
     """Recover, then load the snapshot, then replay."""
     holds_and_breaks("snapshot and log read before the log is fenced", ("owner crash", "theft"), range(3))
 
 
-@pytest.mark.hazard(8)
-def test_hazard_08_a_permanently_lost_member_is_replaced() -> None:
+@pytest.mark.hazard("members-lost-in-turn")
+def test_a_permanently_lost_member_is_replaced() -> None:
     """After a wipe no ledger continues with the lost incarnation."""
 
     def members() -> tuple[Incarnation, ...]:
@@ -247,32 +247,32 @@ def test_hazard_08_a_permanently_lost_member_is_replaced() -> None:
         assert members()
 
 
-@pytest.mark.hazard(9)
-def test_hazard_09_ids_are_checked_by_batch() -> None:
+@pytest.mark.hazard("id-between-stored-ids")
+def test_ids_are_checked_by_batch() -> None:
     """An application sends ids that lie in the holes of stored batches."""
     inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 200, 3), careless=0.3, holes=range(1, 190, 3)), 1)]
     shape = Shape(readers=0, inputs=inputs)
     holds_and_breaks("ids judged by range", ("client crash",), range(3), shape=shape)
 
 
-@pytest.mark.hazard(10)
+@pytest.mark.hazard("marks-of-a-failed-write")
 @pytest.mark.parametrize(
     "mutant",
     ["one mark instead of two", "later batch accepted after a failed one", "accepted marks survive a failed write"],
 )
-def test_hazard_10_a_failed_write_is_rolled_back_completely(mutant: str) -> None:
+def test_a_failed_write_is_rolled_back_completely(mutant: str) -> None:
     """Too many members stop answering. Clients resume and resend the batches in flight; then the write fails."""
     holds_and_breaks(mutant, ("stuck write",), range(8), network=LOSSY)
 
 
-@pytest.mark.hazard(11)
-def test_hazard_11_an_unknown_producer_is_not_treated_as_new() -> None:
+@pytest.mark.hazard("forgotten-producer")
+def test_an_unknown_producer_is_not_treated_as_new() -> None:
     """A client resumes a producer id that was never granted."""
     holds_and_breaks("unknown producer id accepted", ("stranger",), range(4))
 
 
-@pytest.mark.hazard(12)
-def test_hazard_12_a_name_keeps_its_mode() -> None:
+@pytest.mark.hazard("incomplete-grant")
+def test_a_name_keeps_its_mode() -> None:
     """The contiguous producer's name is opened as a monotonic one."""
 
     def visit() -> Granted | OncelogError | None:
@@ -287,8 +287,8 @@ def test_hazard_12_a_name_keeps_its_mode() -> None:
         assert isinstance(visit(), Granted)
 
 
-@pytest.mark.hazard(14)
-def test_hazard_14_a_refused_batch_ends_no_monotonic_producer() -> None:
+@pytest.mark.hazard("endless-resend")
+def test_a_refused_batch_ends_no_monotonic_producer() -> None:
     """StaleSequence is final for its batch: that result fails, and the producer goes on to the end of its input."""
     inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 120, 3), careless=0.3, holes=range(1, 110, 3)), 1)]
     shape = Shape(readers=0, inputs=inputs)
@@ -297,8 +297,8 @@ def test_hazard_14_a_refused_batch_ends_no_monotonic_producer() -> None:
         assert first_problem(range(3), (), rules, shape=shape) is not None
 
 
-@pytest.mark.hazard(15)
-def test_hazard_15_toggling_dedup_keeps_the_dedup_state() -> None:
+@pytest.mark.hazard("dedup-toggled")
+def test_toggling_dedup_keeps_the_dedup_state() -> None:
     """Ids stored while dedup is disabled are known when it is enabled again."""
 
     def forgets(table: DedupTable, header: object, batch: object, deltas: object) -> None:
@@ -313,16 +313,16 @@ def test_hazard_15_toggling_dedup_keeps_the_dedup_state() -> None:
         assert first_problem(seeds, ("switch", "client crash"), rules, network=LOSSY) is not None
 
 
-@pytest.mark.hazard(16)
-def test_hazard_16_a_trim_keeps_the_log_that_the_older_snapshot_needs() -> None:
+@pytest.mark.hazard("unreadable-snapshot")
+def test_a_trim_keeps_the_log_that_the_older_snapshot_needs() -> None:
     """The newest snapshot becomes unreadable: the one before it and the log from there on must be enough."""
     shape = restless_shape()
     shape = replace(shape, settings=replace(shape.settings, ledger_entries_max=2))
     holds_and_breaks("trim to the newest snapshot", ("rot", "trim"), range(66, 72), shape=shape)
 
 
-@pytest.mark.hazard(17)
-def test_hazard_17_message_numbers_survive_a_trim() -> None:
+@pytest.mark.hazard("indexes-after-a-trim")
+def test_message_numbers_survive_a_trim() -> None:
     """All ledgers before the last are trimmed, and owners crash. Message numbers continue without a gap."""
     kinds, shape = ("trim", "owner crash"), restless_shape()
     assert first_problem(range(3), kinds, shape=shape) is None
@@ -330,8 +330,8 @@ def test_hazard_17_message_numbers_survive_a_trim() -> None:
         assert first_problem(range(3), kinds, rules, shape=shape) is not None
 
 
-@pytest.mark.hazard(19)
-def test_hazard_19_a_repeated_add_is_answered_when_it_is_synced() -> None:
+@pytest.mark.hazard("repeated-add-not-synced")
+def test_a_repeated_add_is_answered_when_it_is_synced() -> None:
     """A node restarts with entries of a recovery only in its page cache, and gets the same adds again."""
     kinds, shape = ("crash while recovering",), restless_shape()
     assert first_problem(range(6), kinds, shape=shape) is None

@@ -1,4 +1,4 @@
-"""Consumers in the whole cluster: real takeovers, ack chains and storage nodes behind the cores of subscriptions.
+"""Consumers in the whole cluster: real takeovers, ack logs and storage nodes behind the cores of subscriptions.
 
 Entries of messages are read without faults, as readers and takeovers read them under faults.
 """
@@ -25,7 +25,7 @@ from oncelog.core.delivery.events import (
     StoredEntry,
     Subscribed,
 )
-from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck
 from oncelog.core.errors import CorruptEntry, NotOwner
 from oncelog.core.formats.entry import EntryKind, decode_entry
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
@@ -179,7 +179,7 @@ class _Parts:
     cluster: "Cluster"
     topic_id: TopicId
     log: MessageLog
-    judge: Judge = NO_LIMITS
+    ack_limit: AckStateCheck = NO_LIMITS
 
     @property
     def record(self) -> TopicRecord:
@@ -229,8 +229,8 @@ class TopicConsumption:
                 return len(marks) == 2 and all(mark == end for mark in marks)
         return False
 
-    def judge(self, fold: SubscriptionsState) -> None:
-        """At the end. fold: of the whole ack chain. Raises Violation."""
+    def ack_limit(self, fold: SubscriptionsState) -> None:
+        """At the end. fold: of the whole ack log. Raises Violation."""
         for subscription in fold.subscriptions.values():
             for place, seen in self.history.places.items():
                 if place.subscription_id != subscription.subscription_id:

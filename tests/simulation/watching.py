@@ -15,7 +15,7 @@ from oncelog.core.topic.topic import Phase
 from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation
 from tests.oracles.fold import LogFold
-from tests.simulation.ack_chain_watch import AckChainWatch
+from tests.simulation.ack_log_watch import AckLogWatch
 from tests.simulation.copies_watch import CopyWatch
 from tests.simulation.ledger_lists import ids_of, links_of
 from tests.simulation.owner_server import OwnerServer
@@ -58,7 +58,7 @@ class TopicWatch:
         #: {ledger: the message with which it was linked}
         self.begins: dict[LedgerId, int] = {}
         self.folded = 0
-        self.acks = AckChainWatch()
+        self.acks = AckLogWatch()
         #: {ledger: highest last_add_confirmed that an owner told}
         self.confirmed: dict[LedgerId, EntryId] = {}
         #: {owner: the last `Serving` that was compared at its beginning}
@@ -123,7 +123,8 @@ class Watch:
             self._registered(Incarnation(name))
 
     def _registered(self, node: Incarnation) -> None:
-        """A node never registers while the store would give the id of one of its ledgers a first time (hazard 84)."""
+        """A node never registers while the store would give the id of one of its ledgers a first time (hazard
+        ledger-id-given-twice)."""
         server, (data, _) = self.copies.existing(node), self.store.get("ids/ledger")
         following = 1 if data is None else decode_counter(data).next
         newest = max(server.index.entries, default=0) if server is not None else 0
@@ -155,7 +156,8 @@ class Watch:
         self.closed[metadata.ledger_id] = (metadata, entries)
 
     def erased(self, node: Incarnation, ledger_id: LedgerId) -> None:
-        """A storage node has erased what it held of this ledger (hazards 54, 55 and 67)."""
+        """A storage node has erased what it held of this ledger (hazards copy-erased-before-joining,
+        replaced-member-erased-early and missing-record-is-no-deletion)."""
         if self.copies.has_another(node, ledger_id):
             raise Violation("erasing", f"{node} erased ledger {ledger_id} of a topic that the store does not know")
         if self.copies.may_go(node, ledger_id):

@@ -3,7 +3,7 @@
 A real file goes to a topic, through queries of Spark whose workers, executors, drivers and topic owners are killed with
 SIGKILL, to other topics, and back to a reader. Beside the queries, consumers acknowledge messages of the source. The
 exit code is 0 when each target is what one process of plain Python makes of the file, every planned kill was made, the
-control without protection shows duplicates, and the owners' subscriptions are the folds of their ack chains.
+control without protection shows duplicates, and the owners' subscriptions are the folds of their ack logs.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """Consumers of the source topic while Spark reads it and processes are killed: their acknowledgements must be what the
-topic owners have at the end, and what the ack chains say."""
+topic owners have at the end, and what the ack logs say."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ _PAUSE_S = 1.0
 @dataclass(slots=True)
 class Acknowledged:
     """messages: acknowledged, some of them several times, after a seek. subscriptions: all of the partitions, of which
-    `equal` are the fold of their ack chain. complaints: what differs."""
+    `equal` are the fold of their ack log. complaints: what differs."""
 
     messages: int = 0
     equal: int = 0
@@ -59,7 +59,7 @@ async def _consume(client: oncelog.AsyncClient, name: str, acknowledged: Acknowl
 
 
 def compare(cluster: Cluster, acknowledged: Acknowledged) -> None:
-    """What the owners have against the ack chains of the partitions."""
+    """What the owners have against the ack logs of the partitions."""
     connection = ConnectionOptions(cluster.url)
 
     async def planned(own: ClusterConnection) -> None:

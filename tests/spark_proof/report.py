@@ -39,7 +39,7 @@ def _journey(outcome: Outcome) -> dict[str, Any]:
 
 def as_table(seed: int, filled: Filled, acknowledged: Acknowledged, outcomes: Sequence[Outcome]) -> str:
     """The matrix, the counts, and the verdict."""
-    equal = f"{acknowledged.equal} of {acknowledged.subscriptions} subscriptions are the fold of their ack chain"
+    equal = f"{acknowledged.equal} of {acknowledged.subscriptions} subscriptions are the fold of their ack log"
     tail = (f"{acknowledged.messages} acknowledgements meanwhile: {equal}", *acknowledged.complaints)
     proven = acknowledged.good and all(outcome.good for outcome in outcomes)
     return as_text(sent_and_refused(seed, filled), [_part(outcome) for outcome in outcomes], tail, proven=proven)

@@ -1,4 +1,5 @@
-"""No message, help text or document advises to destroy data (hazard 85): in doubt, a directory is kept."""
+"""No message, help text or document advises to destroy data (hazard emptied-zookeeper): in doubt, a directory is
+kept."""
 
 import re
 from pathlib import Path
@@ -20,7 +21,7 @@ PLACES = (
 )
 
 
-@pytest.mark.hazard(85)
+@pytest.mark.hazard("emptied-zookeeper")
 def test_nothing_advises_to_destroy_data() -> None:
     """A storage node whose cluster was not found once advised to wipe its directory: the only copies of messages."""
     found = [

@@ -22,7 +22,7 @@ class Right(StrEnum):
 
 
 #: {role: its rights in one namespace}; unknown rights of a later version are kept, and allow nothing.
-Grants = Mapping[str, tuple[str, ...]]
+Permissions = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ def caller_for(caller: Caller, stated: Caller | None) -> Caller:
     return caller if caller == UNCHECKED else stated
 
 
-def may(caller: Caller, grants: Grants, *rights: Right) -> bool:
+def may(caller: Caller, grants: Permissions, *rights: Right) -> bool:
     """Whether the caller has any of `rights` by a namespace's grants. Without rights: only superusers may."""
     return caller.superuser or any(right in grants.get(caller.role, ()) for right in rights)
 
 
-def require(caller: Caller, grants: Grants, *rights: Right, what: str) -> None:
+def require(caller: Caller, grants: Permissions, *rights: Right, what: str) -> None:
     """Raises PermissionDenied unless `may`. what: the object of the rights, for the message: "namespace a/b"."""
     if not may(caller, grants, *rights):
         wanted = " or ".join(rights)

@@ -147,7 +147,8 @@ class ProducerBusy(Retriable):
 
 
 class ConsumerBusy(Retriable):
-    """Another consumer is connected: to an exclusive subscription, or under the same name (hazard 32)."""
+    """Another consumer is connected: to an exclusive subscription, or under the same name (hazard
+    activation-not-durable)."""
 
 
 class TopicLoading(Retriable):
@@ -277,11 +278,13 @@ class ConsumerClosed(Fatal):
 
 
 class ConsumerFenced(Fatal):
-    """Another consumer of the subscription became active since: the cumulative acknowledgement is void (hazard 33)."""
+    """Another consumer of the subscription became active since: the cumulative acknowledgement is void (hazard
+    former-consumer-acks)."""
 
 
 class SubscriptionGone(Fatal):
-    """The subscription was deleted; one of the same name is another one (hazard 30). Final for this consumer."""
+    """The subscription was deleted; one of the same name is another one (hazard recreated-subscription). Final for this
+    consumer."""
 
 
 class SubscriptionTypeMismatch(Fatal):
@@ -289,7 +292,8 @@ class SubscriptionTypeMismatch(Fatal):
 
 
 class StaleSeekEpoch(Fatal):
-    """The subscription was sought since: the acknowledgement is void (hazard 28). details: seek_epoch."""
+    """The subscription was sought since: the acknowledgement is void (hazard late-ack-after-seek). details:
+    seek_epoch."""
 
 
 class ClientClosed(Fatal):
@@ -363,7 +367,7 @@ class UnreadableEntry(Fatal):
 
 
 class EntriesLost(Fatal):
-    """Every copy of these entries is proved lost (hazard 78); details: ledger_id, first, last."""
+    """Every copy of these entries is proved lost (hazard lost-too-early); details: ledger_id, first, last."""
 
 
 class LogHole(Fatal):

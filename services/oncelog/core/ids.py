@@ -14,12 +14,13 @@ SequenceId = NewType("SequenceId", int)
 OwnerEpoch = NewType("OwnerEpoch", int)
 #: UUID hex of one life of a topic owner, or of one directory of a storage node.
 Incarnation = NewType("Incarnation", str)
-#: UUID hex of a topic; a topic that was deleted and created again has another one (hazard 3).
+#: UUID hex of a topic; a topic that was deleted and created again has another one (hazard recreated-topic).
 TopicId = NewType("TopicId", str)
 SessionNumber = NewType("SessionNumber", int)
 #: Number of a subscription in its topic; ascends, and is never given to another subscription.
 SubscriptionNumber = NewType("SubscriptionNumber", int)
-#: Counts the seeks of a subscription. Deliveries and acknowledgements of a lower one are void (hazard 28).
+#: Counts the seeks of a subscription. Deliveries and acknowledgements of a lower one are void (hazard
+#: late-ack-after-seek).
 SeekEpoch = NewType("SeekEpoch", int)
 #: Number of one attachment of a consumer at one owner process; a reconnected consumer has another one.
 ConsumerNumber = NewType("ConsumerNumber", int)

@@ -102,7 +102,8 @@ def check_part(text: str, *, field: str) -> str:
 
 #: Of the producers that store dead letters: the topic id and the number of their subscription follow.
 DEAD_LETTERS = "dead-letters/"
-#: How the names of producers begin that the services open for themselves, now or in a later version (hazard 93).
+#: How the names of producers begin that the services open for themselves, now or in a later version (hazard
+#: foreign-producer-name).
 RESERVED_PREFIXES = (DEAD_LETTERS, "effects/", "relay/", "mirror/", "kafka/")
 
 

@@ -2,23 +2,23 @@
 
     1   before repair
     2   ledger records with `joining`, `whole`, `lost` and `frozen`; floors (`deleted_below`); the answer ERASED
-    3   topics with an ack chain (topic records of format 2, entries of kind 7)
+    3   topics with an ack log (topic records of format 2, entries of kind 7)
     4   grants and snapshots that keep `growths`, by which a producer's messages are routed
     5   pages of ledgers (topic records of format 3)
 
-Swaps, floors and erasing begin only when every registered process has version 2 (hazard 80): an older owner would
-write a topic record without its floor, and an older node would take an erased copy for a missing one. An ack chain
-begins only when every registered process has version 3: an older storage node would compare the ack chain's ledgers
-with the floor of the log. A topic gets more partitions only when every registered process has version 4: an older owner
-would lose `growths`, and messages that are sent again would be stored in another partition, too.
-A first page is written only when every registered process has version 5: an older one reads no topic record with pages.
+Swaps, floors and erasing begin only when every registered process has version 2 (hazard older-owner-drops-fields): an
+older owner would write a topic record without its floor, and an older node would take an erased copy for a missing one.
+An ack log begins only when every registered process has version 3: an older storage node would compare the ack
+log's ledgers with the floor of the log. A topic gets more partitions only when every registered process has version
+4: an older owner would lose `growths`, and messages that are sent again would be stored in another partition, too. A
+first page is written only when every registered process has version 5: an older one reads no topic record with pages.
 """
 
 #: This program's version. A registration without one has version 1.
 PROCESS_VERSION = 5
 #: The lowest version of all registered processes with which repair and erasing may begin.
 REPAIR_VERSION = 2
-#: The lowest version of a process that can serve a topic with an ack chain.
+#: The lowest version of a process that can serve a topic with an ack log.
 ACKS_VERSION = 3
 #: The lowest version of all registered processes with which a topic may get more partitions.
 GROWTH_VERSION = 4

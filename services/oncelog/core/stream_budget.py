@@ -1,4 +1,5 @@
-"""The memory for what waits until clients read it: one budget for all consume and read streams of an owner (hazard 94).
+"""The memory for what waits until clients read it: one budget for all consume and read streams of an owner (hazard
+unread-windows).
 
     budget = StreamBudget(128 << 20, room_returned=…)
     outbox = budget.open("role billing", woken=…)      # one for each stream

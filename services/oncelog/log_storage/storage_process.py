@@ -31,7 +31,7 @@ from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.compactor import Compactor
 from oncelog.log_storage.upkeep.free_space import FreeSpace
 from oncelog.log_storage.upkeep.node_metrics import observe
-from oncelog.log_storage.upkeep.readiness import DebtSources, StartDebt
+from oncelog.log_storage.upkeep.readiness import Readiness, ReadinessSources
 from oncelog.log_storage.upkeep.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.upkeep.scrubber import Scrubber
 from oncelog.metadata_store.joining.joining import join_cluster
@@ -147,9 +147,9 @@ class StorageProcess:
                     refuse_older_zookeeper, directory.path, runner.newest_ledger, lookup.ledger_counter
                 ),
             )
-            debt = StartDebt(
+            debt = Readiness(
                 runner.incarnation,
-                DebtSources(Registry(session), RepairStore(session), listed, read_unsynced),
+                ReadinessSources(Registry(session), RepairStore(session), listed, read_unsynced),
                 limbo=lambda: runner.core.ledgers.limbo,
                 takes_copies=lambda: not runner.read_only,
                 now_ms=_now_ms,
@@ -260,7 +260,7 @@ def _absence(session: StoreSession, settings: LogStorageSettings) -> SessionAbse
     return SessionAbsence(session, allowed_ms=allowed_ms, now_ms=_now_ms)
 
 
-async def _become_ready(registration: NodeRegistration, debt: StartDebt) -> None:
+async def _become_ready(registration: NodeRegistration, debt: Readiness) -> None:
     """What the node owes is known once it has replaced its predecessor."""
     await registration.replace_former(_now_ms)
     await debt.watch()

@@ -6,7 +6,7 @@ enabled for the dead-letter topic.
 
 A letter is its message with the place from which it comes. A message that cannot be stored so, because it is too large
 with these properties, cannot be decoded, or is gone, becomes a letter without value, key and properties of its own: it
-costs no other letter anything (hazards 87, 88).
+costs no other letter anything (hazards oversized-dead-letters, poisonous-dead-letter).
 """
 
 import logging
@@ -95,7 +95,8 @@ class DeadLetterService:
 
     async def _check(self, topic: str, producer: AsyncProducer, repeated: list[_Letter]) -> None:
         """A letter whose number is stored counts as stored only if the message with this number is the letter: before
-        these names were reserved, another role could open one (hazard 93). Raises PermissionDenied."""
+        these names were reserved, another role could open one (hazard foreign-producer-name). Raises
+        PermissionDenied."""
         if not repeated:
             return
         result = await _send(producer, repeated)

@@ -178,7 +178,7 @@ def closed_ledger(
 class PresentLedgers:
     """The members that ledgers of one topic have now: repair replaces members, and a former one gives nothing.
 
-    purpose: whether they are of the topic's log, of its snapshots or of its ack chain. addresses: of all storage nodes
+    purpose: whether they are of the topic's log, of its snapshots or of its ack log. addresses: of all storage nodes
     that are read from.
     """
 

@@ -2,7 +2,7 @@
 
 A replica sends its commands to serve or unload topics over it. An open stream, and its closing when this process dies,
 are the first half of the evidence by which a replica places topics again without waiting for the session to expire
-(hazard 5). So there is a stream to every replica, and a broken stream is opened again at once.
+(hazard living-owner-suspected). So there is a stream to every replica, and a broken stream is opened again at once.
 """
 
 import asyncio

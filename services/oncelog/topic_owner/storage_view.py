@@ -68,7 +68,7 @@ class StorageView:
     async def _take(self, live: dict[str, LiveStorageNode]) -> None:
         cookies = await self._registry.cookies()
         superseded = tuple(sorted(incarnation for incarnation, cookie in cookies.items() if cookie.retired))
-        # A fresh directory is no member before its predecessor was away for a while (hazard 74).
+        # A fresh directory is no member before its predecessor was away for a while (hazard unmounted-volume).
         joining = {node.incarnation for node in live.values() if node.joining}
         closed = {node.incarnation for node in live.values() if node.read_only}
         # A node registers as read-only for either reason.

@@ -1,4 +1,5 @@
-"""Compaction gives space back and loses nothing, whatever moment the process ends (hazards 63-65)."""
+"""Compaction gives space back and loses nothing, whatever moment the process ends (hazards
+compaction-skips-damage-65)."""
 
 import asyncio
 import random
@@ -63,7 +64,7 @@ async def test_space_stays_flat_when_ledgers_come_and_go(path: Path) -> None:
     assert len(found(path).fenced) <= 15, "fences of deleted ledgers go with their files"
 
 
-@pytest.mark.hazard(64)
+@pytest.mark.hazard("compaction-order")
 async def test_nothing_is_left_of_a_deleted_ledger(path: Path) -> None:
     """Not even in memory. A fence that lies in another file than the tombstone used to stay for ever once the tombstone
     had gone; and so does the tombstone of a copy alone, whose ledger still exists."""
@@ -87,7 +88,7 @@ async def test_nothing_is_left_of_a_deleted_ledger(path: Path) -> None:
     assert (state.fenced, state.erased & {1, 2, 3}) == ({3}, {3})
 
 
-@pytest.mark.hazard(65)
+@pytest.mark.hazard("removed-segment")
 async def test_crash_at_every_step_loses_nothing(path: Path, tmp_path: Path) -> None:
     """Before and after each sync and at each step the directory is copied without unsynced writes, and started."""
     disk = ImageDisk(path, tmp_path / "images")
@@ -136,7 +137,7 @@ async def test_start_finishes_an_interrupted_removal(path: Path, tmp_path: Path)
     assert found(image).entries == found(path).entries
 
 
-@pytest.mark.hazard(64)
+@pytest.mark.hazard("compaction-order")
 async def test_random_histories_survive_compaction_and_restarts(path: Path) -> None:
     """Ledgers are erased and come back, their records and tombstones move between files: a plain dict knows better."""
     for seed in range(8):
@@ -180,7 +181,7 @@ async def test_ledger_erased_while_it_is_copied_stays_erased(path: Path) -> None
     assert found(path).entries == {}
 
 
-@pytest.mark.hazard(63)
+@pytest.mark.hazard("compaction-skips-damage")
 async def test_segment_with_a_hole_stays_until_all_is_whole_again(path: Path) -> None:
     """What was lost in it is not known. Afterwards it may go, and the next start finds no new hole."""
     async with compacted(path) as node:
@@ -199,7 +200,7 @@ async def test_segment_with_a_hole_stays_until_all_is_whole_again(path: Path) ->
     assert found(path).entries == {}
 
 
-@pytest.mark.hazard(63)
+@pytest.mark.hazard("compaction-skips-damage")
 async def test_unreadable_entry_is_noted_and_its_segment_stays(path: Path) -> None:
     """Damage since the start: nothing of the segment is lost, and repair learns of the entry."""
     async with compacted(path) as node:
@@ -218,7 +219,7 @@ async def test_unreadable_entry_is_noted_and_its_segment_stays(path: Path) -> No
         assert node.journal.damage.ledgers() == {}
 
 
-@pytest.mark.hazard(63)
+@pytest.mark.hazard("compaction-skips-damage")
 async def test_segment_whose_damage_hides_a_fence_stays(path: Path) -> None:
     """No entry is missing, and yet the file must not go: the fence would go with it."""
     async with compacted(path) as node:
@@ -230,7 +231,7 @@ async def test_segment_whose_damage_hides_a_fence_stays(path: Path) -> None:
         assert node.compactor.damaged == {1}
 
 
-@pytest.mark.hazard(65)
+@pytest.mark.hazard("removed-segment")
 async def test_file_stays_until_its_last_reader_is_done(path: Path) -> None:
     """A read was planned before the compaction and is made afterwards: it finds the bytes."""
     async with compacted(path) as node:
@@ -247,7 +248,7 @@ async def test_file_stays_until_its_last_reader_is_done(path: Path) -> None:
         assert not first.exists()
 
 
-@pytest.mark.hazard(65)
+@pytest.mark.hazard("removed-segment")
 async def test_scrubber_that_pauses_holds_no_file(path: Path) -> None:
     """With few bytes it pauses for hours after each read, and compaction waits for the readers of a file."""
     async with compacted(path) as node:

@@ -99,7 +99,7 @@ def test_directory_of_another_cluster_is_refused(path: Path) -> None:
     assert all(part in message for part in (str(path), CLUSTER, OTHER_CLUSTER, "keep this directory"))
 
 
-@pytest.mark.hazard(85)
+@pytest.mark.hazard("emptied-zookeeper")
 def test_directory_names_its_cluster(tmp_path: Path) -> None:
     """What a storage node answers: nothing for an absent or new directory, also on a fresh volume."""
     path = tmp_path / "node"
@@ -189,7 +189,7 @@ def test_failed_start_releases_the_lock(path: Path) -> None:
     open_directory(path).close()
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_missing_segment_is_a_hole(path: Path) -> None:
     """Without it the node would report entries as missing that it acknowledged."""
     write_groups(path, [[add(1, entry, size=1500)] for entry in range(7)], segment_bytes=SEGMENT_BYTES)

@@ -13,7 +13,7 @@ from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(81)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("directory-went-back")]
 NODE = Incarnation("a" * 32)
 FIRST = JournalEnd(1, 0)
 
@@ -98,7 +98,7 @@ async def test_end_of_the_journal_is_known_to_the_next_start(tmp_path: Path) -> 
     assert (await world.known()).end == JournalEnd(3, 5000)
 
 
-@pytest.mark.hazard(82)
+@pytest.mark.hazard("copied-directory")
 async def test_older_process_learns_that_a_copy_was_started(tmp_path: Path) -> None:
     world = World(tmp_path)
     older = await world.started()
@@ -108,7 +108,7 @@ async def test_older_process_learns_that_a_copy_was_started(tmp_path: Path) -> N
     assert "another process has started with a copy" in message
 
 
-@pytest.mark.hazard(82)
+@pytest.mark.hazard("copied-directory")
 async def test_of_two_processes_that_start_at_once_one_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     one, other = await world.looked(), await world.looked()
@@ -126,7 +126,7 @@ async def test_marked_directory_is_one_of_the_past_once(tmp_path: Path) -> None:
     assert (await world.looked()).past == ""
 
 
-@pytest.mark.hazard(82)
+@pytest.mark.hazard("copied-directory")
 async def test_copy_of_a_directory_does_not_start_beside_the_original(tmp_path: Path) -> None:
     """A process at the same address has ended, because this one has its port."""
     world = World(tmp_path)

@@ -123,7 +123,7 @@ async def test_failed_sync_ends_all_acknowledgements(path: Path) -> None:
     assert node.synced == [1]
 
 
-@pytest.mark.hazard(19)
+@pytest.mark.hazard("repeated-add-not-synced")
 async def test_start_after_a_failed_sync_writes_the_tail_again(path: Path) -> None:
     """The kernel may hold the pages as clean, so reading them proves nothing: their bytes are written again."""
     disk = Disk()
@@ -178,7 +178,7 @@ async def test_group_with_more_parts_than_one_call_takes_is_written(path: Path) 
     assert replay(path) == as_found(records)
 
 
-@pytest.mark.hazard(18)
+@pytest.mark.hazard("damage-like-a-torn-write")
 async def test_idle_journal_writes_a_durability_marker(path: Path, tmp_path: Path) -> None:
     """After an idle period, damage in the last acknowledged batch must not look like a torn write."""
     disk = Disk()
@@ -192,7 +192,7 @@ async def test_idle_journal_writes_a_durability_marker(path: Path, tmp_path: Pat
     assert examine(image)[1], "a hole"
 
 
-@pytest.mark.hazard(18)
+@pytest.mark.hazard("damage-like-a-torn-write")
 async def test_without_the_marker_the_same_damage_is_cut(path: Path, tmp_path: Path) -> None:
     """The control of the test above: the durability marker exists for this case."""
     async with started(path) as node:
@@ -203,7 +203,7 @@ async def test_without_the_marker_the_same_damage_is_cut(path: Path, tmp_path: P
     assert replay(image) == []
 
 
-@pytest.mark.hazard(18)
+@pytest.mark.hazard("damage-like-a-torn-write")
 async def test_stopped_journal_has_written_its_durability_marker(path: Path) -> None:
     """Also for records that were appended at the moment of the stop."""
     async with started(path) as node:

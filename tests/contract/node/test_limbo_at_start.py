@@ -1,4 +1,5 @@
-"""Holes in a directory: a start finds each once, goes on behind it, and writes down that it was found (hazard 62)."""
+"""Holes in a directory: a start finds each once, goes on behind it, and writes down that it was found (hazard
+damaged-fence)."""
 
 import errno
 import os
@@ -59,7 +60,7 @@ KINDS_OF_DAMAGE: dict[str, Damage] = {
 }
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 @pytest.mark.parametrize("damage", KINDS_OF_DAMAGE.values(), ids=KINDS_OF_DAMAGE.keys())
 def test_each_kind_of_damage_starts_limbo_once(path: Path, damage: Damage) -> None:
     """The next start finds the same holes, but they are known: limbo does not begin again for newer ledgers."""
@@ -78,7 +79,7 @@ def test_each_kind_of_damage_starts_limbo_once(path: Path, damage: Damage) -> No
     assert again == [*found, (RecordKind.LIMBO, COUNTER, 0, b""), *as_found([add(90, 0)])]
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_second_damage_starts_limbo_again(path: Path) -> None:
     """A fence that was taken since the first limbo may be in the new hole."""
     write_groups(path, [[add(7, entry, size=1500)] for entry in range(12)], segment_bytes=SEGMENT_BYTES)
@@ -152,8 +153,8 @@ def test_damaged_directory_is_not_written_before_limbo(path: Path) -> None:
     directory.close()
 
 
-@pytest.mark.hazard(18)
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damage-like-a-torn-write")
+@pytest.mark.hazard("damaged-fence")
 def test_torn_write_does_not_start_limbo(path: Path) -> None:
     """Otherwise a power cut would put every node into limbo at once."""
     write_groups(path, [[add(7, 0)], [add(7, 1)]], marker=False)

@@ -76,7 +76,7 @@ async def test_verify_answers_the_checksums_of_what_is_on_the_disk(tmp_path: Pat
         assert (await channel.call(VERIFY, wrong, timeout_ms=TIMEOUT_MS)).status == pb.STORAGE_STATUS_WRONG_INCARNATION
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 async def test_entries_of_another_topic_are_no_copies(tmp_path: Path) -> None:
     """The ledger id was given twice. Their checksums would count as copies that differ, and freeze the ledger."""
     async with serving(tmp_path) as (node, channel):
@@ -109,13 +109,13 @@ async def test_damaged_entry_is_listed_until_a_repair_stores_it_again(tmp_path: 
         assert (await verify(channel, node, 0, 3)).unreadable_ids == []
 
 
-@pytest.mark.hazard(54)
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("copy-erased-before-joining")
+@pytest.mark.hazard("answer-of-a-former-member")
 async def test_copy_that_the_record_does_not_name_is_erased_and_answers_erased(tmp_path: Path) -> None:
     """Erased proves nothing; the answer stays after a restart. A repair fills the copy again."""
     async with serving(tmp_path) as (node, channel):
         metadata, entries = await stored(node, channel, 2)
-        node.records[LEDGER] = elsewhere = replace(metadata, members=(OTHER,), whole=True)
+        node.records[LEDGER] = elsewhere = replace(metadata, members=(OTHER,), verified=True)
         assert await review(channel, node) == pb.ReviewLedgerAnswer(status=OK, state=pb.COPY_STATE_ERASED)
         for restarted in (False, True):
             if restarted:

@@ -33,7 +33,7 @@ def test_own_filesystem_is_found_for_directories_that_do_not_exist_yet(mount_poi
     assert not has_own_filesystem(Path("/"))
 
 
-@pytest.mark.hazard(74)
+@pytest.mark.hazard("unmounted-volume")
 def test_empty_mount_point_of_a_known_volume_is_refused(mount_point: Path) -> None:
     """The former node had a volume; this directory is on the disk of the machine. The error says what to do."""
     for path in (mount_point, mount_point / "log"):

@@ -27,9 +27,10 @@ async def retired(registry: Registry) -> list[Incarnation]:
     return sorted(cookie.incarnation for cookie in (await registry.cookies()).values() if cookie.retired)
 
 
-@pytest.mark.hazard(8)
+@pytest.mark.hazard("members-lost-in-turn")
 async def test_wiped_directory_retires_its_predecessor(backend: Backend) -> None:
-    """No new ledger waits for a directory that is gone (hazard 8). A directory that only moved is not gone."""
+    """No new ledger waits for a directory that is gone (hazard members-lost-in-turn). A directory that only moved is
+    not gone."""
     registry = Registry(await new_cluster(backend))
     await NodeRegistration(registry, live(A), address_is_chosen=True).join()
     await NodeRegistration(registry, live(A), address_is_chosen=True).join()
@@ -41,7 +42,7 @@ async def test_wiped_directory_retires_its_predecessor(backend: Backend) -> None
     assert cookies[A].debt is None, "the repairer has not counted yet"
 
 
-@pytest.mark.hazard(74)
+@pytest.mark.hazard("unmounted-volume")
 async def test_fresh_directory_is_no_member_before_its_predecessor_was_away_for_a_while(backend: Backend) -> None:
     """Perhaps the volume is only not mounted. A predecessor that registers again begins the delay again; a restart of
     the new node does not shorten it."""
@@ -79,7 +80,7 @@ async def test_fresh_directory_is_no_member_before_its_predecessor_was_away_for_
     assert (cookies[A].retired, cookies[A].replaced_by, cookies[B].retired) == (True, B, False)
 
 
-@pytest.mark.hazard(74)
+@pytest.mark.hazard("unmounted-volume")
 async def test_fresh_directory_joins_at_once_when_an_operator_removes_its_predecessor(backend: Backend) -> None:
     registry = Registry(await new_cluster(backend))
     await NodeRegistration(registry, live(A), address_is_chosen=True).join()
@@ -93,10 +94,10 @@ async def test_fresh_directory_joins_at_once_when_an_operator_removes_its_predec
     assert not (await registry.storage_nodes.live())[B].joining
 
 
-@pytest.mark.hazard(76)
+@pytest.mark.hazard("removed-cookie")
 async def test_decommissioned_directory_is_refused(backend: Backend) -> None:
-    """Its ledgers may be deleted since. While it is drained it still serves (hazard 76). The error names another
-    directory for a new node, and no command that deletes data (hazard 85)."""
+    """Its ledgers may be deleted since. While it is drained it still serves (hazard removed-cookie). The error names
+    another directory for a new node, and no command that deletes data (hazard emptied-zookeeper)."""
     registry = Registry(await new_cluster(backend))
     path = Path("/data/log_storage")
     await refuse_decommissioned(path, A, registry)

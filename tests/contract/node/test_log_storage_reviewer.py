@@ -77,9 +77,9 @@ async def test_entries_of_a_deleted_topic_are_deleted_after_the_second_listing(t
         assert held(world) == kept
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(tmp_path: Path) -> None:
-    """A missing record proves nothing while the topic lists the ledger (hazard 67)."""
+    """A missing record proves nothing while the topic lists the ledger (hazard missing-record-is-no-deletion)."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("kept")
         client = PublishClient(channel)
@@ -103,7 +103,8 @@ async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(t
 
 
 async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
-    """The floor in the topic's record proves it. A list that names only higher ids does not (hazard 67)."""
+    """The floor in the topic's record proves it. A list that names only higher ids does not (hazard
+    missing-record-is-no-deletion)."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("kept")
         client = PublishClient(channel)
@@ -125,8 +126,8 @@ async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
         await until(lambda: not held(world), DEADLINE_S, waiting_for="the entries to be erased")
 
 
-async def test_floor_of_an_ack_chain_is_in_the_topic_record(tmp_path: Path) -> None:
-    """Ids of both chains come from one counter, so the floor of the log says nothing about the ack chain."""
+async def test_floor_of_an_ack_log_is_in_the_topic_record(tmp_path: Path) -> None:
+    """Ids of both chains come from one counter, so the floor of the log says nothing about the ack log."""
     async with owner_world(tmp_path) as (world, _channel):
         created = await TopicStore(world.session).create(parse_topic("public/default/acked"))
         topics, topic_id = TopicStore(world.session), created.name.value.topic_id
@@ -151,7 +152,7 @@ async def test_tombstone_of_a_copy_goes_when_its_ledger_is_trimmed(tmp_path: Pat
         stored = await ledgers.read(LedgerId(log))
         assert stored is not None
         closed = stored.value.in_recovery().closed(end=EntryId(1), length=1)
-        elsewhere = replace(closed, members=(Incarnation("e" * 32),), whole=True)
+        elsewhere = replace(closed, members=(Incarnation("e" * 32),), verified=True)
         await ledgers.write(elsewhere, version=stored.version)
         reviewing = reviewer(world)
         await reviewing.review()
@@ -218,7 +219,7 @@ async def test_ledger_missing_in_one_listing_only_is_kept(tmp_path: Path) -> Non
         assert held(world) == before
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 async def test_ledger_of_which_damage_left_nothing_is_reported(tmp_path: Path) -> None:
     """At once, and before that no damage is reported: another node must not be replaced meanwhile. Empty ledgers and
     those of other nodes are not reported."""

@@ -78,7 +78,8 @@ def found_in(frames: Sequence[ReceivedRead]) -> dict[EntryId, bytes]:
 
 
 async def test_first_add_needs_the_record_to_name_this_node(tmp_path: Path) -> None:
-    """A writer that was paused for long creates no ledger here: absent, closed, or of other members (hazard 2)."""
+    """A writer that was paused for long creates no ledger here: absent, closed, or of other members (hazard
+    former-incarnation)."""
     async with serving(tmp_path) as (node, channel):
         metadata = ledger(LEDGER, [node.incarnation])
         adds = adds_of(writer_of(metadata), 1)
@@ -280,7 +281,7 @@ async def test_full_disk_refuses_only_ordinary_adds(tmp_path: Path) -> None:
             assert node.runner.read_only is read_only
 
 
-@pytest.mark.hazard(77)
+@pytest.mark.hazard("reserve-used-by-repair")
 async def test_limit_of_free_space_counts_what_the_next_roll_takes(tmp_path: Path) -> None:
     """A roll takes a segment and missing spare space at once. The node is read-only before they would be taken from the
     space below the limit, and looks at each roll, not only every few seconds."""
@@ -302,9 +303,9 @@ async def test_limit_of_free_space_counts_what_the_next_roll_takes(tmp_path: Pat
         assert limit <= free_bytes() < limit + directory.segment_bytes
 
 
-@pytest.mark.hazard(77)
+@pytest.mark.hazard("reserve-used-by-repair")
 async def test_repair_adds_stop_before_the_node_becomes_read_only(tmp_path: Path) -> None:
-    """The reserve is for recoveries, fences and acks (hazard 77)."""
+    """The reserve is for recoveries, fences and acks (hazard reserve-used-by-repair)."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 2)
         node.records[LEDGER] = opened(node).closed(end=EntryId(1), length=0)

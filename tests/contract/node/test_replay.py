@@ -1,4 +1,4 @@
-"""The replay: the order of the files does not matter, only the numbers of the records (hazard 64)."""
+"""The replay: the order of the files does not matter, only the numbers of the records (hazard compaction-order)."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,7 @@ def replayed_in_order(records: list[StoredRecord]) -> Replayed:
 HISTORIES = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 3), st.integers(0, 4)), max_size=30)
 
 
-@pytest.mark.hazard(64)
+@pytest.mark.hazard("compaction-order")
 @given(HISTORIES, st.randoms(use_true_random=False))
 def test_order_of_the_files_does_not_matter(history: list[tuple[RecordKind, int, int]], random: object) -> None:
     """Compaction moves any record behind any other. The state stays that of the order of writing."""
@@ -62,7 +62,7 @@ def test_order_of_the_files_does_not_matter(history: list[tuple[RecordKind, int,
     assert state(replayed_in_order(shuffled)) == state(replayed_in_order(records))
 
 
-@pytest.mark.hazard(67)
+@pytest.mark.hazard("missing-record-is-no-deletion")
 def test_tombstone_of_a_copy_names_its_topic() -> None:
     """A node needs it to prove later that the ledger was deleted. Tombstones of older versions have no origin."""
     origin = LedgerOrigin(TopicId("ab" * 16), LedgerPurpose.DEDUP)
@@ -75,7 +75,7 @@ def test_tombstone_of_a_copy_names_its_topic() -> None:
     assert replayed_in_order([deleted, *records]).erased == {5: None, 6: None}
 
 
-@pytest.mark.hazard(64)
+@pytest.mark.hazard("compaction-order")
 def test_copied_tombstone_spares_the_ledger_that_came_back() -> None:
     """Ledger 5 was erased and came back by a repair. Its tombstone was copied into the newest file."""
     came_back = stored(RecordKind.REPAIR_ADD, 5, 0, 9)
@@ -84,7 +84,7 @@ def test_copied_tombstone_spares_the_ledger_that_came_back() -> None:
     assert replayed.erased.keys() == {5}
 
 
-@pytest.mark.hazard(64)
+@pytest.mark.hazard("compaction-order")
 def test_entry_copied_behind_its_tombstone_stays_erased() -> None:
     """A copy out of an old segment lands in a newer file than the tombstone of its ledger."""
     erased = stored(RecordKind.LEDGER_ERASED, 5, DELETED, 7)
@@ -95,13 +95,14 @@ def test_entry_copied_behind_its_tombstone_stays_erased() -> None:
 
 
 def test_fence_survives_a_tombstone() -> None:
-    """A zombie writer must stay refused after the copy was erased (hazard 61)."""
+    """A zombie writer must stay refused after the copy was erased (hazard answer-of-a-former-member)."""
     replayed = replayed_in_order([stored(RecordKind.FENCE, 5, 0, 3), stored(RecordKind.LEDGER_ERASED, 5, 0, 7)])
     assert replayed.fenced == {5}
 
 
 def test_ledger_is_writable_only_by_an_ordinary_add_that_is_not_erased() -> None:
-    """Otherwise a writer that was paused could add to a ledger that this node has erased (hazard 2)."""
+    """Otherwise a writer that was paused could add to a ledger that this node has erased (hazard
+    former-incarnation)."""
     records = [
         stored(RecordKind.ADD, 5, 0, 3),
         stored(RecordKind.LEDGER_ERASED, 5, 0, 7),

@@ -1,6 +1,6 @@
 """Every byte of a segment is damaged in turn. An acknowledged record is there, or the start finds a hole.
 
-A hole puts the node into limbo: then it calls no entry missing (hazard 62).
+A hole puts the node into limbo: then it calls no entry missing (hazard damaged-fence).
 """
 
 import errno
@@ -87,7 +87,7 @@ def test_scan_returns_records_of_every_kind_in_order(path: Path) -> None:
     assert replay(path) == ALL
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_damage_in_any_byte_of_a_confirmed_log_is_a_hole(path: Path) -> None:
     """A durability marker follows the last group: no byte of any record may be damaged without a hole.
 
@@ -155,7 +155,7 @@ def test_cut_bytes_do_not_come_back(path: Path) -> None:
     assert replay(path) == as_found([*FIRST, add(8, 0)])
 
 
-@pytest.mark.hazard(18)
+@pytest.mark.hazard("damage-like-a-torn-write")
 def test_start_confirms_what_it_replayed(path: Path) -> None:
     """Otherwise damage after the start would cut a group whose entries the start has already served."""
     write_groups(path, [FIRST, THIRD], marker=False)
@@ -213,7 +213,7 @@ def test_damage_in_any_byte_of_a_sealed_segment_is_a_hole(path: Path) -> None:
     assert loud == 64 + 3 * (24 + 36 + 500) + 24 + 36
 
 
-@pytest.mark.hazard(62)
+@pytest.mark.hazard("damaged-fence")
 def test_loss_of_any_segment_is_a_hole(path: Path) -> None:
     """Ids are consecutive and a seal has a successor, so the first, a middle and even the last file are missed."""
     write_groups(path, [[add(7, entry, size=1500)] for entry in range(9)], segment_bytes=SEGMENT_BYTES)
@@ -228,7 +228,7 @@ def test_loss_of_any_segment_is_a_hole(path: Path) -> None:
     assert len(replay(path)) == 9
 
 
-@pytest.mark.hazard(20)
+@pytest.mark.hazard("reused-file")
 def test_groups_of_the_former_segment_in_a_reused_file_are_ignored(path: Path) -> None:
     """A reused file holds intact records of another segment at the same offsets: the seed distinguishes them."""
     write_groups(path, [[add(7, entry, size=1500)] for entry in range(4)], segment_bytes=SEGMENT_BYTES)
@@ -243,7 +243,7 @@ def test_groups_of_the_former_segment_in_a_reused_file_are_ignored(path: Path) -
     assert [entry_id for _, _, entry_id, _ in replay(path)] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.hazard(20)
+@pytest.mark.hazard("reused-file")
 def test_equal_bytes_under_two_seeds_never_have_equal_checksums() -> None:
     """That is a property of CRCs, not luck; so the segment ids, which the seeds contain, need only differ."""
     cluster, node = bytes(16), bytes(range(16))

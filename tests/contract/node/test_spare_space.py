@@ -1,4 +1,5 @@
-"""On a full disk the journal goes on in the space that was kept: tombstones and copies need space (hazard 77)."""
+"""On a full disk the journal goes on in the space that was kept: tombstones and copies need space (hazard
+reserve-used-by-repair)."""
 
 import errno
 import os
@@ -25,7 +26,7 @@ class FullDisk:
         os.posix_fallocate(fd, offset, length)
 
 
-@pytest.mark.hazard(77)
+@pytest.mark.hazard("reserve-used-by-repair")
 def test_full_disk_uses_the_space_that_was_kept(tmp_path: Path) -> None:
     """Once: the next roll fails, because nothing is kept any more."""
     path = tmp_path / "node"

@@ -13,7 +13,7 @@ from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.node.limbo import Limbo
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.log_storage.upkeep.readiness import RECORDS_AT_ONCE, REPAIR_WAIT_MS, DebtSources, StartDebt
+from oncelog.log_storage.upkeep.readiness import RECORDS_AT_ONCE, REPAIR_WAIT_MS, Readiness, ReadinessSources
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveMetadata, LiveStorageNode, Registry, StorageCookie
@@ -22,7 +22,7 @@ from oncelog.metadata_store.session.store_session import Versioned
 from tests.contract.storage_client.ledger_world import A, B, C
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(73)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("update-waits-for-copies")]
 
 TOPIC = TopicId("t" * 32)
 FORMER = Incarnation("f" * 32)
@@ -42,9 +42,9 @@ class World:
         self.registry = Registry(self.session)
         self.ledgers = LedgerStore(self.session)
         self.repairs = RepairStore(self.session)
-        self.debt = StartDebt(
+        self.debt = Readiness(
             A,
-            DebtSources(self.registry, self.repairs, self.list_ledgers, self.ledgers.read_unsynced),
+            ReadinessSources(self.registry, self.repairs, self.list_ledgers, self.ledgers.read_unsynced),
             limbo=lambda: self.limbo,
             takes_copies=lambda: not self.full,
             now_ms=lambda: self.now_ms,

@@ -148,7 +148,7 @@ def test_help_shows_an_example(command: str) -> None:
     assert f"oncelog storage {command} /var/lib/oncelog" in run(command, "--help").stdout
 
 
-@pytest.mark.hazard(81)
+@pytest.mark.hazard("directory-went-back")
 def test_mark_restored_marks_the_next_start(path: Path) -> None:
     """A directory that is in use is refused."""
     marked = run("mark-restored", str(path))

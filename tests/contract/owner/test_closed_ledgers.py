@@ -78,7 +78,7 @@ async def test_copies_are_separate_for_each_topic() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 async def test_copy_whose_member_is_not_registered_is_soon_read_again() -> None:
     """Repair replaces that member. A reader with the old members finds nothing on them."""
     now_s = 1_000.0

@@ -35,7 +35,7 @@ from tests.contract.owner.shown_log import ShownLog
 from tests.contract.owner.test_topic_owner_log_view import walk
 from tests.contract.stores.store_backends import Backend, new_cluster
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(86)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("oversized-ledger-list")]
 FLIGHTS = parse_topic("flights")
 OWNER = Incarnation("a" * 32)
 
@@ -57,7 +57,7 @@ async def topic_with(session: StoreSession, *ids: int) -> tuple[TopicRecord, int
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(1)
+@pytest.mark.hazard("stale-record-after-conflict")
 async def test_page_and_its_link_are_written_together_or_not_at_all(backend: Backend) -> None:
     """A deposed owner, or one whose topic was deleted, leaves no page behind."""
     session = await new_cluster(backend)

@@ -198,7 +198,7 @@ async def test_owner_without_enough_storage_nodes_reports_what_to_do(
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
-@pytest.mark.hazard(74)
+@pytest.mark.hazard("unmounted-volume")
 @pytest.mark.asyncio
 async def test_joining_storage_node_is_no_member() -> None:
     """Its predecessor counts as absent until it is replaced. Also a joining node with a full disk is skipped."""

@@ -1,5 +1,5 @@
 """What waits at an owner until clients read it stays within the budget of all streams, and every client that reads goes
-on (hazard 94)."""
+on (hazard unread-windows)."""
 
 import asyncio
 import gc
@@ -95,7 +95,7 @@ async def until_quiet(world: OwnerWorld) -> None:
     await until(quiet, DEADLINE_S, every_s=0.5, waiting_for="the streams to take what they can")
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 async def test_unread_windows_of_many_consumers_stay_within_the_budget(tmp_path: Path) -> None:
     """One frame opened windows of 150 consumers that read nothing: the owner held the window of each of them, 2 GB.
     When the stream ends, its part is free."""
@@ -111,7 +111,7 @@ async def test_unread_windows_of_many_consumers_stay_within_the_budget(tmp_path:
         budget.check_invariants()
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 async def test_memory_of_a_stream_is_freed_when_it_ends(tmp_path: Path) -> None:
     """Without the garbage collector, which runs rarely: what a stream held was kept for hours."""
 
@@ -136,7 +136,7 @@ async def test_memory_of_a_stream_is_freed_when_it_ends(tmp_path: Path) -> None:
             gc.enable()
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 async def test_topic_that_leaves_gives_back_what_was_not_sent(tmp_path: Path) -> None:
     """The stream goes on for other topics: once its client has read what waited, it holds nothing."""
     async with owner_world(tmp_path, LIMITS) as (world, channel):
@@ -153,7 +153,7 @@ async def test_topic_that_leaves_gives_back_what_was_not_sent(tmp_path: Path) ->
             budget.check_invariants()
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 @pytest.mark.parametrize("kind", SubscriptionType)
 async def test_client_that_reads_goes_on_beside_streams_that_nobody_reads(
     tmp_path: Path, kind: SubscriptionType
@@ -176,7 +176,7 @@ async def test_client_that_reads_goes_on_beside_streams_that_nobody_reads(
         budget.check_invariants()
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 async def test_clients_that_read_get_everything_out_of_a_budget_below_one_message(tmp_path: Path) -> None:
     """A message above the budget goes alone, one client after the other; and so does what is behind it."""
     limits = OwnerLimits(stream_bytes_max=1_000_000, message_bytes_max=6 << 20)
@@ -194,7 +194,7 @@ async def test_clients_that_read_get_everything_out_of_a_budget_below_one_messag
         assert await asyncio.gather(*(consume(f"s{number}") for number in range(4))) == [[0, 1, 2]] * 4
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 async def test_consumers_of_one_subscription_share_a_stream_without_room(tmp_path: Path) -> None:
     """Messages that one consumer cannot be sent go to another one, and each is delivered once."""
     async with owner_world(tmp_path, LIMITS) as (world, channel):
@@ -210,7 +210,7 @@ async def test_consumers_of_one_subscription_share_a_stream_without_room(tmp_pat
             assert len(client.consumers) == 20
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 async def test_read_streams_take_their_part_of_the_budget(tmp_path: Path) -> None:
     """Readers with permits that do not read what they get hold a page each at most, within the budget; a reader that
     reads gets the whole log, and streams that end give their part back."""
@@ -239,7 +239,7 @@ async def test_read_streams_take_their_part_of_the_budget(tmp_path: Path) -> Non
         await until(lambda: (budget.bytes, budget.stream_count) == (0, 0), DEADLINE_S)
 
 
-@pytest.mark.hazard(94)
+@pytest.mark.hazard("unread-windows")
 async def test_streams_of_one_caller_are_limited(tmp_path: Path) -> None:
     """The error names the limit; a stream that ends makes room."""
     async with owner_world(tmp_path, OwnerLimits(caller_streams_max=2)) as (world, channel):

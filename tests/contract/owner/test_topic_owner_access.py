@@ -114,7 +114,7 @@ async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: 
         assert internal_stats(runner)["producers"][0]["role"] == "importer"  # type: ignore[index]
 
 
-@pytest.mark.hazard(93)
+@pytest.mark.hazard("foreign-producer-name")
 @pytest.mark.parametrize("name", ["dead-letters/" + "0f" * 16 + "/1", "effects/a", "relay/a", "mirror/a", "kafka/a"])
 async def test_names_of_the_services_producers_are_reserved(tmp_path: Path, name: str) -> None:
     """For a role with every right in the namespace, and for one that a superuser states, as HTTP does."""

@@ -1,4 +1,4 @@
-"""The ack chain of a real owner: ledgers on a storage node, both lists in the store, and a takeover of both chains."""
+"""The ack log of a real owner: ledgers on a storage node, both lists in the store, and a takeover of both chains."""
 
 from pathlib import Path
 
@@ -48,8 +48,8 @@ def properties(runner: TopicRunner) -> object:
     return {each.name: each.properties for each in runner.core.serving.acks.state.subscriptions.values()}
 
 
-@pytest.mark.hazard(50, 53)
-async def test_ack_chain_outlives_its_owner(tmp_path: Path) -> None:
+@pytest.mark.hazard("older-owner-and-ack-log", "deposed-owner-acks")
+async def test_ack_log_outlives_its_owner(tmp_path: Path) -> None:
     """The first change links the first ledger of the chain. The next owner has closed it, and has all its changes."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("acked")
@@ -74,7 +74,7 @@ async def test_ack_chain_outlives_its_owner(tmp_path: Path) -> None:
         assert stored.value.state is LedgerState.CLOSED
 
 
-async def test_hand_over_closes_the_ack_chain(tmp_path: Path) -> None:
+async def test_hand_over_closes_the_ack_log(tmp_path: Path) -> None:
     """An unloaded topic leaves no open ledger, and the next owner begins from its last snapshot."""
     async with owner_world(tmp_path) as (world, _channel):
         runner = await world.serve("acked")

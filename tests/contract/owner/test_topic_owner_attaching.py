@@ -16,7 +16,7 @@ from tests.contract.sdk.consume_client import WINDOW, ConsumeClient
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 async def test_repeated_request_to_attach_overtakes_the_first_one(tmp_path: Path) -> None:
     """A client asks again after 5 s. The first request still waits for ZooKeeper then, and must not end the consumer
     that the second one has attached."""

@@ -68,8 +68,8 @@ async def stored(channel: Channel, runner: TopicRunner, *counts: int) -> None:
         first += count
 
 
-@pytest.mark.hazard(50)
-async def test_first_subscription_waits_until_all_processes_know_ack_chains(tmp_path: Path) -> None:
+@pytest.mark.hazard("older-owner-and-ack-log")
+async def test_first_subscription_waits_until_all_processes_know_ack_logs(tmp_path: Path) -> None:
     """The error names the older process; then the same opening is granted. Nothing was created before."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("orders")
@@ -129,7 +129,7 @@ async def test_old_messages_come_from_storage(tmp_path: Path) -> None:
 
 
 async def test_credit_bounds_what_is_sent(tmp_path: Path) -> None:
-    """The owner sends up to handed_out + window, in the stream's own numbers (hazard 35)."""
+    """The owner sends up to handed_out + window, in the stream's own numbers (hazard relative-credit)."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("orders")
         await stored(channel, runner, *[1] * 6)
@@ -157,7 +157,7 @@ async def test_negatively_acknowledged_message_comes_again_with_its_count(tmp_pa
         assert frame.delivery_counts == {1: 2}
 
 
-@pytest.mark.hazard(27)
+@pytest.mark.hazard("delivered-while-held")
 async def test_reconnected_consumer_keeps_what_it_presents(tmp_path: Path) -> None:
     """Its stream broke: it comes back on another one with what it holds, and gets none of it again."""
     async with owner_world(tmp_path) as (world, channel):
@@ -278,7 +278,7 @@ async def opening_in_flight(world: OwnerWorld, client: ConsumeClient) -> None:
     await until(lambda: bool(client.runner.consumers._calls), DEADLINE_S, waiting_for="the opening")
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 async def test_owner_that_was_stopped_delivers_nothing_before_it_has_proved_itself(tmp_path: Path) -> None:
     """Another process has the topic. The stopped one wakes up with messages in its cache and with free credit."""
     async with owner_world(tmp_path) as (world, channel):
@@ -296,7 +296,7 @@ async def test_owner_that_was_stopped_delivers_nothing_before_it_has_proved_itse
         assert isinstance(report.error, NotOwner)
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 async def test_current_owner_goes_on_after_it_was_stopped(tmp_path: Path) -> None:
     """The storage nodes prove it, and what waited for that is delivered."""
     async with owner_world(tmp_path) as (world, channel):
@@ -311,7 +311,7 @@ async def test_current_owner_goes_on_after_it_was_stopped(tmp_path: Path) -> Non
         assert (await client.ack(attached, 0, 3)).error is None
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 async def test_watch_renews_the_proof_of_topics_with_consumers(tmp_path: Path) -> None:
     """So a busy topic never waits for one."""
     async with owner_world(tmp_path) as (world, channel):

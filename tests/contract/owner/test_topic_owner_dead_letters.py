@@ -49,7 +49,7 @@ class DeadLetterTopic:
         return server
 
 
-@pytest.mark.hazard(37)
+@pytest.mark.hazard("dead-letter-number-lost")
 async def test_dead_letter_that_is_refused_is_kept_and_published_later(tmp_path: Path) -> None:
     """The dead-letter topic is over its own backlog quota: the message stays unacknowledged and counts as pending. It
     is stored once the topic takes it."""

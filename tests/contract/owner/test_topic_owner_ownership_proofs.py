@@ -141,7 +141,7 @@ async def test_question_with_a_higher_epoch_is_refused(tmp_path: Path, recorded:
             assert (await last_message(channel, runner)).present
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 async def test_waiting_reader_is_ended_when_the_ledger_is_fenced(tmp_path: Path) -> None:
     """The reader asks nothing and the owner writes nothing, so only a check can notice the newer owner."""
     async with one_message(tmp_path) as (world, channel, runner, _):

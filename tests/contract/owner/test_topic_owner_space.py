@@ -114,7 +114,7 @@ async def test_refused_batch_is_answered_with_the_quota(tmp_path: Path) -> None:
         assert isinstance(result, BacklogQuotaExceeded)
 
 
-@pytest.mark.hazard(48)
+@pytest.mark.hazard("wrong-clock-expires")
 async def test_clock_is_compared_with_the_stores_by_a_write(tmp_path: Path) -> None:
     """The comparison counts for a minute. Without the process's own record there is none."""
     session = MemorySession(MemoryTree(), root="/oncelog")

@@ -152,7 +152,7 @@ OLDER: dict[str, tuple[str, Callable[[Registry], Registration[Any]]]] = {
 
 
 @pytest.mark.parametrize("older", list(OLDER))
-@pytest.mark.hazard(50)
+@pytest.mark.hazard("older-owner-and-ack-log")
 async def test_no_subscription_is_created_beside_an_older_process(tmp_path: Path, older: str) -> None:
     """Of any kind; the error names it. A topic that has subscriptions gets further ones: it cannot go back."""
     async with owner_world(tmp_path) as (world, channel):
@@ -266,9 +266,9 @@ async def test_change_that_is_not_durable_is_not_answered(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("change", [{"skip": 1}, {"seek": owner_pb2.ReaderStart(index=1)}])
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 async def test_change_in_flight_when_the_topic_moves_is_unknown(tmp_path: Path, change: dict[str, Any]) -> None:
-    """The next owner may find it in the ack chain. As NotOwner it was repeated there: skipped or sought twice."""
+    """The next owner may find it in the ack log. As NotOwner it was repeated there: skipped or sought twice."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("orders")
         await stored(channel, runner, 3)
@@ -297,7 +297,7 @@ async def test_change_that_a_draining_topic_refuses_was_not_made(tmp_path: Path)
 
 
 @pytest.mark.parametrize("ahead_ms", [120_000, -120_000])
-@pytest.mark.hazard(48)
+@pytest.mark.hazard("wrong-clock-expires")
 async def test_nothing_expires_by_a_clock_that_differs(tmp_path: Path, ahead_ms: int) -> None:
     """A clock that is ahead would acknowledge messages that are young."""
     async with owner_world(tmp_path) as (world, channel):

@@ -34,7 +34,7 @@ async def take_away(world: OwnerWorld) -> None:
     world.parts.links.update_addresses({world.node.incarnation: gone})
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_reader_of_entries_without_a_live_copy_gets_the_range_and_the_holder(tmp_path: Path) -> None:
     """It used to wait for ever. The statistics of the topic show the same, until the entries are read."""
     async with owner_world(tmp_path) as (world, channel):
@@ -61,7 +61,7 @@ async def test_reader_of_entries_without_a_live_copy_gets_the_range_and_the_hold
         assert stats(runner)["unavailable"] == []
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_replay_without_a_live_copy_names_the_range_and_goes_on_later(tmp_path: Path) -> None:
     """The takeover waits for the node, and says so; a member that is away proves nothing about the entries."""
     async with owner_world(tmp_path) as (world, channel):
@@ -83,7 +83,7 @@ async def test_replay_without_a_live_copy_names_the_range_and_goes_on_later(tmp_
         await until(lambda: reason() == "unreadable_entry", DEADLINE_S, waiting_for="its reason")
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 async def test_producers_are_refused_where_an_open_ledger_cannot_be_closed(tmp_path: Path) -> None:
     """Two of three members are away, so no recovery can end the ledger. The error names them, and is retriable."""
     away = [Incarnation("a" * 32), Incarnation("b" * 32)]
@@ -105,7 +105,7 @@ async def test_producers_are_refused_where_an_open_ledger_cannot_be_closed(tmp_p
         assert f"ledger {ledger_id} is open and cannot be closed" in error.message
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 async def test_topic_goes_on_behind_a_ledger_that_was_given_up(tmp_path: Path) -> None:
     """The log says so first. Then names are granted, and readers get the messages behind the gap in the numbers."""
     gone = (Incarnation("a" * 32), Incarnation("b" * 32))

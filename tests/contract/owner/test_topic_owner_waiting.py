@@ -142,7 +142,7 @@ async def test_topic_with_lost_copies_reports_cause_place_and_remedy(tmp_path: P
         assert again["since_ms"] == since_ms, "it is the same trouble as before"
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_topic_with_lost_entries_goes_on_when_they_are_given_up(tmp_path: Path) -> None:
     """Its statistics name the command until then. The next attempt of the takeover finds the operator's decision."""
     async with owner_world(tmp_path) as (world, channel):

@@ -115,7 +115,7 @@ class World:
 
         async def done() -> LedgerMetadata | None:
             record = await self.record(ledger_id)
-            return record if record.whole and set(record.members) == expected else None
+            return record if record.verified and set(record.members) == expected else None
 
         found = await until(done, DEADLINE_S, waiting_for=f"ledger {ledger_id} to be whole on {members}")
         assert found is not None

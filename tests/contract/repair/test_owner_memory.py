@@ -21,7 +21,7 @@ from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.repair.repairing import DEADLINE_S, World
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(78)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("lost-too-early")]
 OWNER = Incarnation("0a" * 16)
 LOST = EntryId(4)
 HEADER = 96

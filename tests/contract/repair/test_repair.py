@@ -17,7 +17,7 @@ from tests.cluster.until import until
 from tests.contract.repair.repairing import DEADLINE_S, ENTRIES, World
 
 
-@pytest.mark.hazard(56)
+@pytest.mark.hazard("copy-of-one-source")
 @pytest.mark.asyncio
 async def test_retired_member_is_replaced_with_every_entry() -> None:
     """No member alone has all entries; each is copied from a node that has it. The progress is there for every
@@ -54,7 +54,7 @@ async def test_closed_ledger_becomes_whole_without_copies() -> None:
         assert repair.copying.copied_entries == 0
 
 
-@pytest.mark.hazard(57)
+@pytest.mark.hazard("flapping-node")
 @pytest.mark.asyncio
 async def test_absent_member_is_replaced_after_the_delay_only() -> None:
     """It may come back. Its return ends the need."""
@@ -78,7 +78,7 @@ async def test_absent_member_is_replaced_after_the_delay_only() -> None:
         await world.whole(1, 0, 1, 3)
 
 
-@pytest.mark.hazard(58)
+@pytest.mark.hazard("repair-of-an-open-ledger")
 @pytest.mark.asyncio
 async def test_ledger_that_no_topic_lists_is_left_alone() -> None:
     """It may be the next ledger of a topic, or be about to be deleted."""
@@ -95,7 +95,7 @@ async def test_ledger_that_no_topic_lists_is_left_alone() -> None:
         assert all(LedgerId(1) not in node.copies for node in world.nodes[1:])
 
 
-@pytest.mark.hazard(59)
+@pytest.mark.hazard("late-repairer")
 @pytest.mark.asyncio
 async def test_two_repairers_at_once_do_no_harm() -> None:
     """The compare-and-set on the record decides; the election is a hint."""
@@ -135,7 +135,7 @@ async def test_replica_that_is_not_elected_repairs_only_what_it_is_asked_for() -
         repair = world.replica(elected=False)
         await repair.repair_now(LedgerId(1))
         await world.whole(1, 0, 1, 3)
-        assert not (await world.record(2)).whole
+        assert not (await world.record(2)).verified
         await world.session.create(
             paths.ledger(LedgerId(3)), b'{"format":1}'
         )  # a record that cannot be read hides no other
@@ -174,7 +174,7 @@ async def test_source_that_sends_wrong_bytes_is_passed_over() -> None:
         assert world.nodes[3].copies[LedgerId(1)] == right
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.asyncio
 async def test_entry_without_a_live_copy_is_stuck_until_its_holder_returns() -> None:
     """The progress names the entries and the node that is waited for. Nothing is lost, and no operator is needed."""
@@ -200,7 +200,7 @@ async def test_entry_without_a_live_copy_is_stuck_until_its_holder_returns() -> 
         assert all(len(node.copies[LedgerId(1)]) == ENTRIES for node in world.nodes[:3])
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.asyncio
 async def test_stuck_repair_goes_on_when_a_registered_node_answers_again() -> None:
     """The node was stopped, and its registration never ended."""
@@ -218,7 +218,7 @@ async def test_stuck_repair_goes_on_when_a_registered_node_answers_again() -> No
         await world.whole(1, 0, 1, 2)
 
 
-@pytest.mark.hazard(59)
+@pytest.mark.hazard("late-repairer")
 @pytest.mark.asyncio
 async def test_replica_sees_the_changes_of_another_repairer() -> None:
     """After a repair of its own, too: a report from old records could allow the last copy to be destroyed."""
@@ -233,7 +233,7 @@ async def test_replica_sees_the_changes_of_another_repairer() -> None:
         c, d = world.nodes[2], world.nodes[3]
         d.copies[LedgerId(1)] = dict(c.copies[LedgerId(1)])
         joined = stored.value.mark_damaged().join(d.incarnation)
-        await ledgers.write(joined.swap(c.incarnation).mark_whole(), version=stored.version)
+        await ledgers.write(joined.swap(c.incarnation).mark_verified(), version=stored.version)
 
         async def seen() -> bool:
             record = repair.watch.queue.record(LedgerId(1))
@@ -244,7 +244,7 @@ async def test_replica_sees_the_changes_of_another_repairer() -> None:
         await until(lambda: not d.damaged, DEADLINE_S)
 
 
-@pytest.mark.hazard(80)
+@pytest.mark.hazard("older-owner-drops-fields")
 @pytest.mark.asyncio
 async def test_nothing_is_repaired_while_an_older_process_is_registered() -> None:
     """It could take an erased copy for a missing one."""
@@ -292,8 +292,8 @@ async def test_may_replace_waits_until_every_copy_is_back() -> None:
         await until(allowed, DEADLINE_S)
 
 
-@pytest.mark.hazard(75)
-@pytest.mark.hazard(76)
+@pytest.mark.hazard("too-few-nodes")
+@pytest.mark.hazard("removed-cookie")
 @pytest.mark.asyncio
 async def test_decommissioned_node_is_drained_and_removed() -> None:
     """While it drains it is a source. Its cookie stays, and below the write quorum nothing is removed."""
@@ -332,7 +332,7 @@ async def test_decommissioned_node_is_drained_and_removed() -> None:
             await repair.decommissions.cancel(c)
 
 
-@pytest.mark.hazard(73)
+@pytest.mark.hazard("update-waits-for-copies")
 @pytest.mark.asyncio
 async def test_debt_is_counted_once_the_successor_is_registered() -> None:
     """Before, no node could take the copies: a count of 0 would make the successor ready without them."""
@@ -401,7 +401,7 @@ async def test_full_target_is_passed_over() -> None:
             return (await world.cookie(2)).debt == 1
 
         await until(owed, DEADLINE_S)
-        assert not (await world.record(1)).whole
+        assert not (await world.record(1)).verified
 
 
 def test_rate_limit_spreads_bytes_over_time() -> None:

@@ -112,7 +112,7 @@ async def test_deletion_removes_all_records() -> None:
         assert await DeletionStore(replica.session).pending() == []
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 @pytest.mark.parametrize("name", [FLIGHTS, SPLIT])
 async def test_deletion_interrupted_after_any_step_is_completed_by_another_replica(name: TopicName) -> None:
     """Whatever the dead replica had done, in the end nothing is left and the name is free."""
@@ -230,7 +230,7 @@ async def test_topic_of_an_owner_without_session_is_deleted_at_once() -> None:
 
 
 async def test_last_ledgers_are_fenced_before_a_deletion_is_answered(tmp_path: Path) -> None:
-    """An owner without a session, or a deposed one, may still write to the log and to the ack chain: none of that is
+    """An owner without a session, or a deposed one, may still write to the log and to the ack log: none of that is
     acknowledged."""
     async with World.running() as world, storage_nodes(tmp_path, 3) as nodes:
         replica = await world.replica()

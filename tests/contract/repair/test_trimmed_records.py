@@ -20,7 +20,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from tests.contract.storage_client.ledger_world import A, B, C
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(67)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("missing-record-is-no-deletion")]
 
 
 @dataclass
@@ -80,7 +80,7 @@ async def test_records_below_the_floors_are_removed(world: World) -> None:
     assert world.trimmed.removed == 4
 
 
-async def test_ledgers_of_the_ack_chain_stay_while_they_are_listed(world: World) -> None:
+async def test_ledgers_of_the_ack_log_stay_while_they_are_listed(world: World) -> None:
     """They have a list and a floor of their own; the floors of the other lists may be higher."""
     await world.ledger(*range(1, 6))
     await world.lists(log=[9], floor=9, dedup=[8], dedup_floor=8)

@@ -143,7 +143,7 @@ async def test_lost_reply_is_not_mistaken_for_a_concurrent_change() -> None:
 
 @pytest.mark.parametrize("scope", [CLUSTER, ORDERS])
 async def test_recreated_namespace_has_another_etag(scope: Scope) -> None:
-    """Record versions start again (hazard 3), so the ETag must not depend on them alone."""
+    """Record versions start again (hazard recreated-topic), so the ETag must not depend on them alone."""
     session = await new_cluster(MemoryBackend())
     namespaces, policies = NamespaceStore(session), PolicyStore(session)
     await namespaces.create_namespace(ORDERS)

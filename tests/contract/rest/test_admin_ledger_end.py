@@ -37,7 +37,7 @@ async def stuck_topic(admin: Admin, *registered: Incarnation) -> LedgerMetadata:
     return record
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 async def test_ledger_with_one_live_member_is_ended(caplog: pytest.LogCaptureFixture) -> None:
     """The record names who is gone; the topic's owner does the rest. The command is repeatable."""
     async with serving() as admin:
@@ -53,7 +53,7 @@ async def test_ledger_with_one_live_member_is_ended(caplog: pytest.LogCaptureFix
         assert f"role unauthenticated ends ledger {LEDGER} of topic public/default/flights" in caplog.text
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 async def test_end_needs_a_confirmation() -> None:
     async with serving() as admin:
         record = await stuck_topic(admin, A)
@@ -64,7 +64,7 @@ async def test_end_needs_a_confirmation() -> None:
         assert stored.value == record
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 async def test_ledger_that_can_be_recovered_is_refused_with_the_reason() -> None:
     async with serving() as admin:
         await stuck_topic(admin, A, B)
@@ -87,8 +87,8 @@ async def test_other_ledgers_are_refused() -> None:
         )
 
 
-@pytest.mark.hazard(79)
-async def test_ledger_of_an_ack_chain_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.hazard("open-ledger-without-quorum")
+async def test_ledger_of_an_ack_log_is_ended(caplog: pytest.LogCaptureFixture) -> None:
     """The line in the log says that acknowledgements are given up, not messages."""
     async with serving() as admin:
         record = await stuck_topic(admin, A)
@@ -102,7 +102,7 @@ async def test_ledger_of_an_ack_chain_is_ended(caplog: pytest.LogCaptureFixture)
         assert "acknowledgements that only they hold are given up" in caplog.text
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_lost_entries_of_a_closed_ledger_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
     """It need not be the last one of the log. A closed ledger of which nothing can be lost is refused."""
     async with serving() as admin:
@@ -128,7 +128,7 @@ async def test_lost_entries_of_a_closed_ledger_are_given_up(caplog: pytest.LogCa
         assert f"role unauthenticated gives up entries of ledger {LEDGER}" in caplog.text
 
 
-@pytest.mark.hazard(79)
+@pytest.mark.hazard("open-ledger-without-quorum")
 @pytest.mark.parametrize("phase", ["serving", "recovering"])
 async def test_ledger_of_a_served_topic_is_not_ended(phase: str) -> None:
     """Its owner still gets acknowledgements: the storage nodes have lost only their sessions with ZooKeeper."""

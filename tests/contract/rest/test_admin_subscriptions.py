@@ -307,7 +307,7 @@ async def test_growth_of_a_wrong_topic_or_number_is_refused(owner: Owner) -> Non
     assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 3}
 
 
-@pytest.mark.hazard(80)
+@pytest.mark.hazard("older-owner-drops-fields")
 async def test_topic_does_not_grow_beside_older_processes(owner: Owner) -> None:
     """An older owner would forget which number of partitions a producer name is bound to."""
     old = LiveStorageNode(Incarnation("1" * 32), "127.0.0.1", 1, free_bytes=1, version=GROWTH_VERSION - 1)

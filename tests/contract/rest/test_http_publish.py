@@ -234,7 +234,7 @@ async def test_concurrent_keys_are_stored_once_each(world: PublishWorld) -> None
     assert sorted(world.values()) == sorted(keys)
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 async def test_log_decides_the_result_of_a_dead_process_key(world: PublishWorld) -> None:
     """Claimed and not sent, or sent and not recorded: in both cases it is stored once, with its message id."""
     dead, other = await world.replica(), await world.replica()
@@ -269,7 +269,7 @@ async def test_stored_message_without_a_recorded_answer_is_found_in_the_log(worl
     assert world.values() == ["first", "a"]
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 async def test_repeat_after_a_lost_claim_reply_publishes_once(world: PublishWorld) -> None:
     """The claim is written, but its id is never published: the key is mapped to a new id."""
     replica = await world.replica()

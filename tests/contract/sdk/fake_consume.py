@@ -1,4 +1,4 @@
-"""The consume streams of the fake cluster: the real subscriptions core over an ack chain that is durable at once.
+"""The consume streams of the fake cluster: the real subscriptions core over an ack log that is durable at once.
 
 What a subscription has written stays with the topic when another owner takes over. Time is the event loop's.
 """

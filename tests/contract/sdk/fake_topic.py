@@ -50,7 +50,7 @@ class FakeTopic:
         self.name = name
         self.topic_id = TopicId(uuid4().hex)
         self.table = DedupTable(DedupState())
-        #: what the ack chain holds
+        #: what the ack log holds
         self.ack_state = SubscriptionsState()
         #: (header, the whole entry)
         self.entries: list[tuple[EntryHeader, bytes]] = []

@@ -14,7 +14,7 @@ DEADLINE_S = 30.0
 COUNT = 40_000
 
 
-@pytest.mark.hazard(41)
+@pytest.mark.hazard("oversized-ack-entry")
 async def test_one_void_acknowledgement_among_many_does_not_undo_the_others(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:

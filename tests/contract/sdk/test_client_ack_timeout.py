@@ -12,7 +12,7 @@ pytest_plugins = ["tests.contract.sdk.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])
 async def test_slow_application_gets_everything_from_the_slow_message_on_again(
     client: oncelog.AsyncClient, kind: str
@@ -32,7 +32,7 @@ async def test_slow_application_gets_everything_from_the_slow_message_on_again(
         await consumer.ack(again)
 
 
-@pytest.mark.hazard(89)
+@pytest.mark.hazard("timeout-in-the-window")
 async def test_messages_in_the_window_do_not_time_out(client: oncelog.AsyncClient) -> None:
     """The application takes its time for each message, longer in sum than the time-out."""
     await fill(client, 30)
@@ -45,7 +45,7 @@ async def test_messages_in_the_window_do_not_time_out(client: oncelog.AsyncClien
         assert {message.delivery_count for message in rest} == {1}
 
 
-@pytest.mark.hazard(91)
+@pytest.mark.hazard("nack-counted-twice")
 async def test_negative_acknowledgement_names_the_delivery(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     """That of the message as it was received, whether a message, a batch or an id is given."""
     await fill(client, 4)
@@ -66,7 +66,7 @@ async def test_negative_acknowledgement_names_the_delivery(client: oncelog.Async
         assert sorted((message.index, message.delivery_count) for message in third) == [(i, 3) for i in range(4)]
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 async def test_message_id_counts_for_a_received_message_only(client: oncelog.AsyncClient) -> None:
     """The other messages of its entry may be with another consumer, and the acknowledgement would count for them."""
     producer = await client.create_producer("flights")
@@ -81,7 +81,7 @@ async def test_message_id_counts_for_a_received_message_only(client: oncelog.Asy
     await one.ack([message.message_id for message in mine])
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 async def test_message_id_counts_at_the_seek_epoch_of_its_message(client: oncelog.AsyncClient) -> None:
     """A part of the entry was received again after the seek; the rest was not."""
     producer = await client.create_producer("flights")

@@ -104,7 +104,7 @@ async def test_consumers_share_a_subscription(client: oncelog.AsyncClient, kind:
     assert {message.delivery_count for message in second} == {1}
 
 
-@pytest.mark.hazard(32)
+@pytest.mark.hazard("activation-not-durable")
 async def test_standby_takes_over_from_a_closed_consumer(client: oncelog.AsyncClient) -> None:
     """Failover: with a higher generation, at what was not acknowledged."""
     await fill(client, 6)
@@ -118,8 +118,8 @@ async def test_standby_takes_over_from_a_closed_consumer(client: oncelog.AsyncCl
     assert (message.index, message.generation, standby.active) == (3, 2, True)
 
 
-@pytest.mark.hazard(33)
-@pytest.mark.hazard(36)
+@pytest.mark.hazard("former-consumer-acks")
+@pytest.mark.hazard("wrong-delivery-count")
 async def test_nack_has_messages_delivered_again(client: oncelog.AsyncClient) -> None:
     """At once, or after the delay; with a higher delivery count. A cumulative acknowledgement ends before it."""
     await fill(client, 3)
@@ -133,7 +133,7 @@ async def test_nack_has_messages_delivered_again(client: oncelog.AsyncClient) ->
     assert (await consumer.ack_cumulative(messages[2])).complete
 
 
-@pytest.mark.hazard(28)
+@pytest.mark.hazard("late-ack-after-seek")
 async def test_seek_begins_again(client: oncelog.AsyncClient) -> None:
     """Nothing of before the seek is received after it, and its acknowledgements are void."""
     await fill(client, 12)
@@ -154,8 +154,8 @@ async def test_seek_begins_again(client: oncelog.AsyncClient) -> None:
     assert len(await consumer.receive_batch(max_wait=0.05)) == 0
 
 
-@pytest.mark.hazard(27)
-@pytest.mark.hazard(30)
+@pytest.mark.hazard("delivered-while-held")
+@pytest.mark.hazard("recreated-subscription")
 async def test_consumer_goes_on_with_another_owner(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     """It keeps what it holds, so nothing comes twice, and its acknowledgements are sent again."""
     await fill(client, 10)
@@ -174,7 +174,7 @@ async def test_consumer_goes_on_with_another_owner(client: oncelog.AsyncClient, 
     assert openings[-1].first_index is None
 
 
-@pytest.mark.hazard(30)
+@pytest.mark.hazard("recreated-subscription")
 @pytest.mark.parametrize("connected", [True, False])
 async def test_deleted_subscription_ends_its_consumer(
     client: oncelog.AsyncClient, cluster: FakeCluster, *, connected: bool
@@ -199,7 +199,7 @@ async def test_deleted_subscription_ends_its_consumer(
     assert not topic.ack_state.subscriptions
 
 
-@pytest.mark.hazard(31)
+@pytest.mark.hazard("deposed-owner-delivers")
 async def test_consumer_leaves_a_deposed_owner(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     """As soon as another user of the client has met a newer one, although the deposed owner reports nothing wrong."""
     await fill(client, 3)
@@ -214,7 +214,7 @@ async def test_consumer_leaves_a_deposed_owner(client: oncelog.AsyncClient, clus
         await deposed.kill()
 
 
-@pytest.mark.hazard(34)
+@pytest.mark.hazard("key-moves-too-early")
 async def test_nack_drops_the_later_messages_of_its_key(client: oncelog.AsyncClient) -> None:
     """key_shared: a message does not overtake an earlier one of its key, though it was here already."""
     producer = await client.create_producer("flights")
@@ -225,7 +225,7 @@ async def test_nack_drops_the_later_messages_of_its_key(client: oncelog.AsyncCli
     assert numbers(await receive(consumer, 7)) == [1, 3, 5, 7, 0, 2, 4]
 
 
-@pytest.mark.hazard(35)
+@pytest.mark.hazard("relative-credit")
 async def test_reports_of_credit_are_merged(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     """The newest one says everything, so an unsent older one is replaced."""
     await fill(client, 300, batch=100)
@@ -303,7 +303,7 @@ async def test_closing_waits_for_acknowledgements(client: oncelog.AsyncClient, c
             await consumer.receive()
 
 
-@pytest.mark.hazard(40)
+@pytest.mark.hazard("ack-state-at-its-limit")
 async def test_acknowledgement_in_memory_is_visible(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     """The owner hides the message, and does not promise it for the next owner."""
     await fill(client, 4)

@@ -42,7 +42,7 @@ async def test_cumulative_acknowledgements_while_one_is_unanswered_become_one_re
     assert [each.below for each in cluster.consume.requests if isinstance(each, AckRequested)] == [1, 100]
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 async def test_cumulative_acknowledgements_beside_a_negative_one_have_results_of_their_own(
     client: oncelog.AsyncClient,
 ) -> None:
@@ -55,7 +55,7 @@ async def test_cumulative_acknowledgements_beside_a_negative_one_have_results_of
     assert [each.complete for each in results] == [True, True, False, True]
 
 
-@pytest.mark.hazard(33)
+@pytest.mark.hazard("former-consumer-acks")
 @pytest.mark.parametrize("kind", [NackRequested, SeekThrough])
 async def test_cumulative_acknowledgements_go_before_a_later_negative_one_and_a_seek(
     cluster: FakeCluster, client: oncelog.AsyncClient, kind: type

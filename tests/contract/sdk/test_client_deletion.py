@@ -17,7 +17,7 @@ def delete(cluster: FakeCluster) -> None:
     del cluster.by_id[cluster.topics.pop(FLIGHTS).topic_id]
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 async def test_producer_does_not_create_its_deleted_topic_again(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:

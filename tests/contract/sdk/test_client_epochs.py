@@ -1,4 +1,5 @@
-"""An epoch that one part of a client learns applies to the whole client: stale answers are refused (hazard 6)."""
+"""An epoch that one part of a client learns applies to the whole client: stale answers are refused (hazard
+deposed-owner-refuses)."""
 
 import asyncio
 

@@ -26,7 +26,7 @@ def stored(cluster: FakeCluster, partitions: int) -> list[list[bytes]]:
     return [cluster.topics[name].values() if name in cluster.topics else [] for name in names]
 
 
-@pytest.mark.hazard(23)
+@pytest.mark.hazard("resent-to-another-partition")
 async def test_existing_name_keeps_its_partitions(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Messages with sequence ids that are sent again after the topic has grown are duplicates, by id and by key, and
     new ones follow them into the same partitions."""
@@ -47,7 +47,7 @@ async def test_existing_name_keeps_its_partitions(cluster: FakeCluster, client: 
     assert again.resume_sequence_id == min(again.last_sequence_ids[:2]) > 10
 
 
-@pytest.mark.hazard(23)
+@pytest.mark.hazard("resent-to-another-partition")
 async def test_new_name_uses_the_partitions_of_its_time(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """A name that was first opened between two growths keeps the number of that time."""
     cluster.grow("orders", 3)

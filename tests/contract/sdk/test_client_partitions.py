@@ -37,7 +37,7 @@ async def rest(reader: oncelog.AsyncReader) -> list[oncelog.Message]:
 # --- producers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(23)
+@pytest.mark.hazard("resent-to-another-partition")
 async def test_replay_goes_to_the_same_partitions(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """By sequence id, single or in a list, from another instance: nothing is stored twice."""
     values = [b"%d" % number for number in range(20)]
@@ -55,7 +55,7 @@ async def test_replay_goes_to_the_same_partitions(cluster: FakeCluster, client: 
     assert stored(cluster) == [values[number::4] for number in range(PARTITIONS)]
 
 
-@pytest.mark.hazard(23)
+@pytest.mark.hazard("resent-to-another-partition")
 async def test_keys_decide_before_sequence_ids(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """All messages of a key are in one partition, in order; text and its UTF-8 are the same key."""
     producer = await client.create_producer("orders", producer_name="importer")

@@ -234,7 +234,8 @@ async def test_skipped_messages_are_not_returned(client: oncelog.AsyncClient) ->
 
 
 async def test_message_id_of_another_topic_is_refused(client: oncelog.AsyncClient) -> None:
-    """Hazard 3: also of an earlier topic of the same name; an id without a topic, as typed by hand, is accepted."""
+    """Hazard recreated-topic: also of an earlier topic of the same name; an id without a topic, as typed by hand, is
+    accepted."""
     sent = await filled(client)
     foreign = sent.message_ids[3]
     assert foreign is not None
@@ -244,7 +245,7 @@ async def test_message_id_of_another_topic_is_refused(client: oncelog.AsyncClien
     assert (await typed.read_next(timeout=DEADLINE_S)).value == b"4"
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 async def test_reader_does_not_continue_in_a_topic_created_again(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:

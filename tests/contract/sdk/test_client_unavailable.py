@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("both_ways")]
 DEADLINE_S = 20
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_unavailable_entries_raise_and_the_reader_goes_on(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
@@ -47,7 +47,7 @@ async def test_unavailable_entries_raise_and_the_reader_goes_on(
     assert found == numbered(4, 5, 6, 7, 8, 9, 10, 11)
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_lost_entries_raise_each_time(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     topic = await filled(cluster, client)
     topic.lost = range(2, 4)
@@ -61,7 +61,7 @@ async def test_lost_entries_raise_each_time(cluster: FakeCluster, client: oncelo
         assert raised.value.details == {"ledger_id": 3, "first": 2, "last": 3, "first_index": 4, "count": None}
 
 
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("lost", [range(1, 3), range(2, 4)])
 async def test_lost_range_is_skipped_and_reported_once(
     cluster: FakeCluster, client: oncelog.AsyncClient, lost: range
@@ -97,7 +97,7 @@ async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster
     assert "entry 3:2 is away" in shown.getvalue()
 
 
-@pytest.mark.hazard(72)
+@pytest.mark.hazard("index-given-twice")
 async def test_gap_in_the_numbers_is_reported_and_passed(
     cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

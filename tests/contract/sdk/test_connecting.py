@@ -93,7 +93,7 @@ async def test_call_fails_before_its_connection_attempt_ends() -> None:
         assert connecting.limit_ms > CONNECT_MS_MIN, "attempts are allowed more and more time, calls are not"
 
 
-@pytest.mark.hazard(95)
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 async def test_peer_that_connected_slowly_is_reached_at_the_first_attempt_next_time() -> None:
     """Each attempt that is given up is a handshake in vain, on the machine that is slow already."""
     async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:

@@ -84,7 +84,7 @@ def granted(driver: ProducerDriver | ConsumerDriver) -> bool:
     return driver.core.is_bound
 
 
-@pytest.mark.hazard(6)
+@pytest.mark.hazard("deposed-owner-refuses")
 @pytest.mark.parametrize("new", [producer_of, consumer_of])
 async def test_session_ends_with_its_topic_and_keeps_its_epochs_apart(
     new: Callable[[Network], ProducerDriver | ConsumerDriver],

@@ -13,7 +13,7 @@ class Clock:
         return self.now_s
 
 
-@pytest.mark.hazard(95)
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 def test_limit_follows_the_slowest_recent_answer_within_its_bounds() -> None:
     """A peer that answers within milliseconds keeps the lower bound: its death is noticed as fast as ever."""
     clock = Clock()
@@ -30,7 +30,7 @@ def test_limit_follows_the_slowest_recent_answer_within_its_bounds() -> None:
     assert times.limit_ms == 100
 
 
-@pytest.mark.hazard(95)
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 def test_late_answers_double_the_limit_until_there_is_an_answer() -> None:
     """So a slow peer is reached after a few attempts. Attempts at the same time count once."""
     times = AnswerTimes(min_ms=100, max_ms=1_000, clock=Clock())

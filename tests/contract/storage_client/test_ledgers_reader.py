@@ -162,7 +162,7 @@ async def test_damaged_bytes_are_detected_by_the_reader() -> None:
         assert await read_all(links) == ENTRIES
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("headers_only", [False, True])
 async def test_entries_of_another_topic_are_not_returned(headers_only: bool) -> None:
@@ -286,7 +286,7 @@ def erased() -> Member:
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_read_without_a_live_member_fails_without_a_limit_by_the_caller() -> None:
     """Such a read used to wait for ever. No limit is passed here: the default one holds for every caller."""
     async with scripted() as gone:
@@ -298,7 +298,7 @@ async def test_read_without_a_live_member_fails_without_a_limit_by_the_caller() 
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 @pytest.mark.parametrize("answer", ["erased", "missing"])
 async def test_former_members_are_not_believed(answer: str) -> None:
     """The copy of the record names nodes that were swapped out since. The new record names the one that has it all."""
@@ -310,7 +310,7 @@ async def test_former_members_are_not_believed(answer: str) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 async def test_erased_copies_are_no_refusals() -> None:
     """Every member that is still named has erased its copy: nothing is proved, so the entries are waited for."""
     async with three(erased(), erased(), Member({})) as links:
@@ -338,7 +338,7 @@ async def test_read_of_a_ledger_without_a_record_is_a_hole() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("away", [False, True])
 async def test_entries_that_the_record_lists_as_lost_raise_the_range(away: bool) -> None:
     """The proof is in the record. A member that is away does not delay the error."""
@@ -358,7 +358,7 @@ async def test_entries_that_the_record_lists_as_lost_raise_the_range(away: bool)
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 async def test_lost_entries_that_a_member_has_after_all_are_read() -> None:
     """A holder that returned is asked before the record is believed: repair takes the range back later."""
     metadata = closed(A, B, C).mark_lost([EntryRange(EntryId(5), EntryId(8))])
@@ -367,7 +367,7 @@ async def test_lost_entries_that_a_member_has_after_all_are_read() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard(78)
+@pytest.mark.hazard("lost-too-early")
 @pytest.mark.parametrize("survivors", [0, 1])
 async def test_entries_that_only_given_up_members_may_have_are_lost_at_once(survivors: int) -> None:
     """The operator has said that these members are gone for ever. A survivor is asked for each entry."""
@@ -415,12 +415,12 @@ async def test_damaged_copies_are_counted_and_reported_to_their_nodes() -> None:
     assert unreadable.reviews == [pb.ReviewLedgerRequest(target=B, ledger_id=1)]
 
 
-@pytest.mark.hazard(83)
+@pytest.mark.hazard("verified-copy-is-missing")
 @pytest.mark.asyncio
 async def test_entry_that_a_member_of_a_whole_ledger_lacks_is_damage() -> None:
     """The member has read it back before, or the record would not be whole."""
     lacking = {member: Member({}) for member in (A, B)}
-    whole = replace(METADATA.closed(end=EntryId(19), length=1), whole=True)
+    whole = replace(METADATA.closed(end=EntryId(19), length=1), verified=True)
     async with three(lacking[A], lacking[B], Member()) as links:
         await read_entry(links, whole, EntryId(3))
         await until(lambda: any(each.reviews for each in lacking.values()), DEADLINE_S, waiting_for="the reports")

@@ -144,7 +144,7 @@ class Erased:
             await stream.write([AppendAnswer(LedgerId(1), [EntryId(0)], AppendStatus.ERASED)])
 
 
-@pytest.mark.hazard(61)
+@pytest.mark.hazard("answer-of-a-former-member")
 async def test_erased_copy_is_an_answer_of_its_own() -> None:
     """It is neither a fence nor a copy nor a negative, and repeating the request would not change it."""
     erased = MemberErased(LedgerId(1), A)

@@ -44,7 +44,7 @@ async def fence(requests: RecoveryRequests, ledgers: range) -> None:
         await asyncio.gather(*(requests.fence(LedgerId(number)) for number in ledgers))
 
 
-@pytest.mark.hazard(95)
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 async def test_fences_of_many_takeovers_reach_a_slow_node_and_then_once() -> None:
     """With a fixed timeout below what the node takes, they were repeated for as long as it was slow."""
     node = Fencing()
@@ -65,7 +65,7 @@ async def test_fences_of_many_takeovers_reach_a_slow_node_and_then_once() -> Non
         await requests.close()
 
 
-@pytest.mark.hazard(95)
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 async def test_slow_members_are_not_passed_over_again_and_again() -> None:
     """Each read used to begin with a second for each member, and to ask all of them in vain."""
     members = {A: Member(), B: Member(), C: Member()}

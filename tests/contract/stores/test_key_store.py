@@ -145,7 +145,7 @@ async def test_restart_loses_nothing_and_refuses_no_key(keys: Keys) -> None:
         assert found.record == RECORD
 
 
-@pytest.mark.hazard(22)
+@pytest.mark.hazard("key-without-message")
 async def test_lost_data_is_noticed_and_keys_are_refused_for_one_window(keys: Keys) -> None:
     """In every process, including those started later. After the window keys are served again, without the lost
     ones."""

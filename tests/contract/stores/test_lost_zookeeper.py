@@ -24,7 +24,7 @@ from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.until import until, yield_to_loop
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(85)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper")]
 
 DEADLINE_S = 90.0
 SESSION_TIMEOUT_MS = 2_000
@@ -161,7 +161,7 @@ async def test_process_notices_another_cluster() -> None:
     await world.session.close()
 
 
-@pytest.mark.hazard(84)
+@pytest.mark.hazard("ledger-id-given-twice")
 async def test_process_notices_that_the_counter_of_ledger_ids_went_back() -> None:
     """A restored ensemble: its transactions are of a new epoch, so it accepts clients that have seen more."""
     world = World()

@@ -15,7 +15,7 @@ from oncelog.runtime.health import Health
 from oncelog.runtime.settings import MetadataSettings
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard(85)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper")]
 
 CLUSTER = "c" * 32
 

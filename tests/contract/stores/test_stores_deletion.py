@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def used_topic(session: StoreSession) -> TopicId:
-    """A topic with an owner, a ledger in its log and in its ack chain, a cursor with one, and a policy of its own."""
+    """A topic with an owner, a ledger in its log and in its ack log, a cursor with one, and a policy of its own."""
     topics = TopicStore(session)
     topic_id = (await topics.create(TOPIC)).name.value.topic_id
     stored = await topics.read(topic_id)
@@ -65,9 +65,9 @@ async def test_deletion_removes_everything_of_a_topic_at_once(backend: Backend) 
         await deletions.begin(TOPIC)
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 async def test_paused_owner_writes_nothing_to_a_new_topic_of_the_name(backend: Backend) -> None:
-    """Versions begin at 0 again, but the id is never reused (hazard 3)."""
+    """Versions begin at 0 again, but the id is never reused (hazard recreated-topic)."""
     session = await new_cluster(backend)
     topics = TopicStore(session)
     old_id = (await topics.create(TOPIC)).name.value.topic_id
@@ -98,7 +98,7 @@ async def test_deletion_with_a_lost_reply_or_a_race_happens_once(backend: Backen
         await deletions.end(begun, TOPIC)
 
 
-@pytest.mark.hazard(3)
+@pytest.mark.hazard("recreated-topic")
 async def test_late_deletion_does_not_affect_a_new_topic_of_the_name(backend: Backend) -> None:
     """The late request names the record of the old id, which does not exist any more."""
     session = await new_cluster(backend)

@@ -130,7 +130,7 @@ async def test_deadline_without_zookeeper_names_the_address_and_its_setting() ->
     await joined.session.close()
 
 
-@pytest.mark.hazard(85)
+@pytest.mark.hazard("emptied-zookeeper")
 async def test_deadline_without_a_cluster_names_both_possible_causes() -> None:
     """A cluster that was not created yet, or a ZooKeeper that has lost its data: nothing is created. The reason is also
     given while the start waits. The session is closed."""

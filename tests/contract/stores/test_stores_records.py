@@ -177,9 +177,10 @@ async def test_topic_without_a_namespace_is_refused(backend: Backend) -> None:
     assert await namespaces.namespaces("acme") == [NamespaceName("acme", "orders")]
 
 
-@pytest.mark.hazard(1)
+@pytest.mark.hazard("stale-record-after-conflict")
 async def test_topic_record_of_a_paused_owner_cannot_be_written(backend: Backend) -> None:
-    """Gaining ownership is a compare-and-set, and so is every later write of the owner (hazard 1)."""
+    """Gaining ownership is a compare-and-set, and so is every later write of the owner (hazard
+    stale-record-after-conflict)."""
     topics = TopicStore(await new_cluster(backend))
     topic_id = (await topics.create(TOPIC)).name.value.topic_id
     stored = await topics.read(topic_id)

@@ -159,7 +159,7 @@ async def test_cookie_of_an_older_version_is_not_read_only(backend: Backend) -> 
     assert (await Registry(session).cookies())[node] == StorageCookie(node, "127.0.0.1", 1)
 
 
-@pytest.mark.hazard(80)
+@pytest.mark.hazard("older-owner-drops-fields")
 async def test_lowest_version_includes_processes_of_before_versions(backend: Backend) -> None:
     """Their registrations have no version, which means 1. What they would break waits until they are gone."""
     session = await new_cluster(backend)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 def closed(ledger_id: int, *, whole: bool) -> LedgerMetadata:
     metadata = ledger(ledger_id, (A, B, C)).closed(end=EntryId(9), length=100)
-    return metadata.mark_whole() if whole else metadata
+    return metadata.mark_verified() if whole else metadata
 
 
 async def create(session: StoreSession, *ledgers: LedgerMetadata) -> None:
@@ -47,7 +47,7 @@ async def test_listing_shows_new_changed_and_deleted_ledgers(backend: Backend) -
     await store.write(closed(2, whole=True).mark_damaged(), version=0)
     await create(session, closed(3, whole=False))
     await listing.refresh()
-    assert {one: found.value.whole for one, found in listing.records.items()} == {1: False, 2: False, 3: False}
+    assert {one: found.value.verified for one, found in listing.records.items()} == {1: False, 2: False, 3: False}
     assert {found.version for found in listing.records.values()} == {0, 1}
     assert listing.take_changes() == [1, 2, 3]
     await store.remove(LedgerId(1))

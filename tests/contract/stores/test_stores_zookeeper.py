@@ -29,9 +29,9 @@ GET, GET_CHILDREN, SYNC, PING = 4, 8, 9, 11
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.mark.hazard(2)
+@pytest.mark.hazard("former-incarnation")
 async def test_every_read_but_the_unsynced_follows_a_sync(zookeeper: ZooKeeperBackend) -> None:
-    """A follower may lag: only a read after a sync shows every earlier answered write (hazard 2)."""
+    """A follower may lag: only a read after a sync shows every earlier answered write (hazard former-incarnation)."""
     session = await zookeeper.open()
     await session.create("/a", b"")
     sent = zookeeper.proxy(session).sent

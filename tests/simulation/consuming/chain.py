@@ -1,4 +1,4 @@
-"""What is durable: the messages, the ack chain, and the record that orders owners. Faults lose none of it."""
+"""What is durable: the messages, the ack log, and the record that orders owners. Faults lose none of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,8 +51,8 @@ class MessageLog:
         return tuple(entry for entry, _ in zip(found, range(count), strict=False))
 
 
-class AckChain:
-    """The entries of the ack chain, and the epoch of the owner that may add to it."""
+class ModelAckLog:
+    """The entries of the ack log, and the epoch of the owner that may add to it."""
 
     def __init__(self, log: MessageLog, history: ConsumptionHistory, moment: Callable[[], int]) -> None:
         self.log = log
@@ -118,7 +118,8 @@ class AckChain:
         return {s.name: [i for i in range(end) if i not in s.acked] for s in self.model.subscriptions.values()}
 
     def check_kept(self) -> None:
-        """Nothing that a subscription has not acknowledged is trimmed (hazards 25 and 29)."""
+        """Nothing that a subscription has not acknowledged is trimmed (hazards failed-ack-write and
+        seek-below-a-trim)."""
         for name, lacks in self.lacks().items():
             if lacks and lacks[0] < self.log.first_index:
                 raise Violation("trim", f"{name!r} lacks {lacks[0]}, and the log begins at {self.log.first_index}")

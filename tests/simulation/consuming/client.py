@@ -21,7 +21,7 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEvent,
     ConsumerSettings,
     HandOut,
-    MessageRun,
+    MessageRange,
     MessagesReady,
     MessagesWanted,
     NackWanted,
@@ -266,7 +266,7 @@ class ConsumerClient(Process):
 
     def _take(self) -> None:
         # Runs with limits last long after the last fault. MessagesReady wakes the application anyway.
-        idle = self.diligent and self.parts.judge is not NO_LIMITS
+        idle = self.diligent and self.parts.ack_limit is not NO_LIMITS
         self._later("takes messages", self._take, IDLE_TICKS if idle else WORK_TICKS)
         if self.session.attachment is None or self.session.state is ConsumerSessionState.CLOSED:
             return
@@ -279,7 +279,7 @@ class ConsumerClient(Process):
         if self.session.attachment is not None and not self.habits.deaf:
             self._feed(MessagesWanted(count_max))
 
-    def _receive(self, run: MessageRun) -> None:
+    def _receive(self, run: MessageRange) -> None:
         place = Place(self._place().subscription_id, run.seek_epoch)
         keyed, ordered = self.settings.type is SubscriptionType.KEY_SHARED, self.settings.type in _CUMULATIVE
         for index in range(run.first, run.last + 1):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from oncelog.core.delivery.limits import Judge
+from oncelog.core.delivery.limits import AckStateCheck
 from oncelog.core.sdk.consumer.events import OwnerRequest
 from tests.simulation.consuming.chain import MessageLog, TopicRecord
 from tests.simulation.network import Network
@@ -39,4 +39,4 @@ class ConsumerParts(Protocol):
     def record(self) -> TopicRecord: ...
 
     @property
-    def judge(self) -> Judge: ...
+    def ack_limit(self) -> AckStateCheck: ...

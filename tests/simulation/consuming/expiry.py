@@ -18,9 +18,9 @@ from oncelog.core.policies.retention_rules import (
     LedgerSpan,
     QuotaAction,
     RetentionPolicy,
+    check_quota,
     expired_below,
     expired_ranges,
-    judge_quota,
     trim_of,
 )
 from oncelog.verify.violation import Violation
@@ -87,7 +87,7 @@ class Expiry:
             reason = EvictionReason.TTL
             if below is None:
                 backlog = Backlog(number, mark, len(self.appended_ms) - mark, None)
-                judged = judge_quota(self.quota, [backlog], self.spans(), clock_agrees=agrees, now_ms=own_ms)
+                judged = check_quota(self.quota, [backlog], self.spans(), clock_agrees=agrees, now_ms=own_ms)
                 below = max((index for _, index in judged.evict), default=None)
                 reason = EvictionReason.BACKLOG_QUOTA
             if below is not None and below > mark:

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 from oncelog.core.acks.index_ranges import bits_of
 from oncelog.core.delivery import attachments
 from oncelog.core.delivery.acknowledging import Acknowledging
-from oncelog.core.delivery.activation import Grants
+from oncelog.core.delivery.activation import Activation
 from oncelog.core.delivery.attachments import Attachments
 from oncelog.core.delivery.credit import Credit
 from oncelog.core.delivery.dead_letters import DeadLetters
@@ -35,7 +35,7 @@ class ConsumingMutant:
     """(object, attribute, replacement), or other rules of the shells."""
 
     name: str
-    hazard: int
+    hazard: str
     first_seed: int
     swaps: tuple[tuple[Any, str, Any], ...] = ()
     rules: Rules | None = None
@@ -54,7 +54,7 @@ class ConsumingMutant:
 
 
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
-_open, _choose = Subscriptions._open, Grants.choose
+_open, _choose = Subscriptions._open, Activation.choose
 _stream_lost = PendingRequests.stream_lost
 _refusal_to_attach = Attachments._refusal
 
@@ -79,7 +79,7 @@ def _any_generation(acks: Acknowledging, event: Any, type_: Any) -> Any:
     return _refusal(acks, event, type_)
 
 
-def _active_at_once(grants: Grants) -> None:
+def _active_at_once(grants: Activation) -> None:
     """Tells the consumer before its grant is durable."""
     before = grants.granting
     _choose(grants)
@@ -220,62 +220,121 @@ def _keeps_lower(attempts: OwnerAttempts, owner_epoch: Any) -> bool:
 
 
 CONSUMING_MUTANTS = (
-    ConsumingMutant("ack answered before it is durable", 25, 0, ((Acknowledging, "append", _answered_at_once),)),
-    ConsumingMutant("seek without epoch", 28, 10, ((Acknowledging, "refusal", _any_epoch),)),
-    ConsumingMutant("grant not durable", 32, 2, ((Grants, "choose", _active_at_once),)),
     ConsumingMutant(
-        "busy with a holder that may return", 32, 3, ((Attachments, "_refusal", _busy_while_it_may_return),)
+        "ack answered before it is durable", "failed-ack-write", 0,
+        ((Acknowledging, "append", _answered_at_once),),
+    ),
+    ConsumingMutant("seek without epoch", "late-ack-after-seek", 10, ((Acknowledging, "refusal", _any_epoch),)),
+    ConsumingMutant("grant not durable", "activation-not-durable", 2, ((Activation, "choose", _active_at_once),)),
+    ConsumingMutant(
+        "busy with a holder that may return", "activation-not-durable", 3,
+        ((Attachments, "_refusal", _busy_while_it_may_return),),
     ),
     ConsumingMutant(
-        "a request that was overtaken is granted", 32, 163, ((Attachments, "_refusal", _grants_what_was_overtaken),)
+        "a request that was overtaken is granted", "activation-not-durable", 163,
+        ((Attachments, "_refusal", _grants_what_was_overtaken),),
     ),
-    ConsumingMutant("consumers wait for long after a takeover", 27, 63, ((attachments, "RETURN_WAIT_MS", 20_000),)),
-    ConsumingMutant("delivery counts forgotten", 36, 0, ((Redeliveries, "deliveries", _always(0)),)),
-    ConsumingMutant("a key handed over early", 34, 0, ((KeyShared, "_receiver", _any_receiver),)),
-    ConsumingMutant("trim from the layer in flight", 25, 5, rules=Rules(trim_bound=_with_what_is_in_flight)),
-    ConsumingMutant("trim beside a step back", 29, 20, rules=Rules(trim_bound=_beside_a_step_back)),
-    ConsumingMutant("step back beside a trim", 29, 54, ((Subscriptions, "trim_began", _always(None)),)),
-    ConsumingMutant("retention ignores subscriptions", 29, 160, ((expiry, "trim_of", _whatever_is_needed),)),
-    ConsumingMutant("a clock that is ahead decides", 48, 169, rules=Rules(clock_agrees=_always(True))),
-    ConsumingMutant("messages expire with the oldest one", 48, 168, ((expiry, "expired_below", _oldest_decides),)),
-    ConsumingMutant("quota evicts the whole backlog", 47, 160, ((retention, "EVICT_PERCENT", 0),)),
-    ConsumingMutant("pause without redelivery", 39, 129, ((Redeliveries, "pause", _without_redelivery),)),
     ConsumingMutant(
-        "full state keeps its lowest hole in memory", 40, 120, ((Acknowledging, "write_lowest", _always(None)),)
+        "consumers wait for long after a takeover", "delivered-while-held", 63,
+        ((attachments, "RETURN_WAIT_MS", 20_000),),
     ),
-    ConsumingMutant("dead-letter number in memory", 37, 7, ((DeadLetters, "_number", _numbered_in_memory),)),
-    ConsumingMutant("credit as a counter", 35, 0, ((Credit, "report", _counted),)),
     ConsumingMutant(
-        "recreated subscription under an old id", 30, 1, ((Parts, "new_id", _same_id),)
+        "delivery counts forgotten", "wrong-delivery-count", 0,
+        ((Redeliveries, "deliveries", _always(0)),),
     ),
-    ConsumingMutant("ack chain not fenced", 53, 12, rules=Rules(fence=_always(None))),
-    ConsumingMutant("frames of a deposed owner are taken", 31, 17, ((OwnerAttempts, "believes", _keeps_lower),)),
+    ConsumingMutant("a key handed over early", "key-moves-too-early", 0, ((KeyShared, "_receiver", _any_receiver),)),
     ConsumingMutant(
-        "acknowledgements are forgotten with their stream", 27, 0,
+        "trim from the layer in flight", "failed-ack-write", 5,
+        rules=Rules(trim_bound=_with_what_is_in_flight),
+    ),
+    ConsumingMutant("trim beside a step back", "seek-below-a-trim", 20, rules=Rules(trim_bound=_beside_a_step_back)),
+    ConsumingMutant(
+        "step back beside a trim", "seek-below-a-trim", 54,
+        ((Subscriptions, "trim_began", _always(None)),),
+    ),
+    ConsumingMutant(
+        "retention ignores subscriptions", "seek-below-a-trim", 160,
+        ((expiry, "trim_of", _whatever_is_needed),),
+    ),
+    ConsumingMutant(
+        "a clock that is ahead decides", "wrong-clock-expires", 169,
+        rules=Rules(clock_agrees=_always(True)),
+    ),
+    ConsumingMutant(
+        "messages expire with the oldest one", "wrong-clock-expires", 168,
+        ((expiry, "expired_below", _oldest_decides),),
+    ),
+    ConsumingMutant(
+        "quota evicts the whole backlog", "full-disk-refuses-acks", 160,
+        ((retention, "EVICT_PERCENT", 0),),
+    ),
+    ConsumingMutant(
+        "pause without redelivery", "dispatch-paused-for-ever", 129,
+        ((Redeliveries, "pause", _without_redelivery),),
+    ),
+    ConsumingMutant(
+        "full state keeps its lowest hole in memory", "ack-state-at-its-limit", 120,
+        ((Acknowledging, "write_lowest", _always(None)),),
+    ),
+    ConsumingMutant(
+        "dead-letter number in memory", "dead-letter-number-lost", 7,
+        ((DeadLetters, "_number", _numbered_in_memory),),
+    ),
+    ConsumingMutant("credit as a counter", "relative-credit", 0, ((Credit, "report", _counted),)),
+    ConsumingMutant(
+        "recreated subscription under an old id", "recreated-subscription", 1, ((Parts, "new_id", _same_id),)
+    ),
+    ConsumingMutant("ack log not fenced", "deposed-owner-acks", 12, rules=Rules(fence=_always(None))),
+    ConsumingMutant(
+        "frames of a deposed owner are taken", "deposed-owner-delivers", 17,
+        ((OwnerAttempts, "believes", _keeps_lower),),
+    ),
+    ConsumingMutant(
+        "acknowledgements are forgotten with their stream", "delivered-while-held", 0,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
     ),
     ConsumingMutant(
-        "cumulative ack over an own negative one", 33, 2,
+        "cumulative ack over an own negative one", "former-consumer-acks", 2,
         ((consumer_session, "up_to_nacked", lambda request, _: request),),
     ),
     ConsumingMutant(
-        "more is reported as acknowledged than is", 33, 2, ((Acknowledging, "_answer", _acknowledged_up_to_the_end),)
-    ),
-    ConsumingMutant("room is asked for once a frame", 94, 201, ((StreamOutbox, "ask", _room_between_frames_only),)),
-    ConsumingMutant("the wake-up of a stream is lost", 94, 201, ((StreamBudget, "join_line", _always(None)),)),
-    ConsumingMutant("a stream that ends keeps its part", 94, 205, ((StreamOutbox, "close", _always(None)),)),
-    ConsumingMutant("cumulative ack of a former generation", 33, 123, ((Acknowledging, "refusal", _any_generation),)),
-    ConsumingMutant("ack time-out in the window", 89, 4, ((Outstanding, "add", _timed_in_the_window),)),
-    ConsumingMutant("time-out returns one message alone", 89, 532, ((Redeliveries, "_from_there_on", _alone_again),)),
-    ConsumingMutant(
-        "report of a former delivery starts a time", 89, 200, ((Outstanding, "came_again", _always(None)),)
+        "more is reported as acknowledged than is", "former-consumer-acks", 2,
+        ((Acknowledging, "_answer", _acknowledged_up_to_the_end),),
     ),
     ConsumingMutant(
-        "wanted dead letters survive a seek", 28, 468,
+        "room is asked for once a frame", "unread-windows", 201,
+        ((StreamOutbox, "ask", _room_between_frames_only),),
+    ),
+    ConsumingMutant(
+        "the wake-up of a stream is lost", "unread-windows", 201,
+        ((StreamBudget, "join_line", _always(None)),),
+    ),
+    ConsumingMutant(
+        "a stream that ends keeps its part", "unread-windows", 205,
+        ((StreamOutbox, "close", _always(None)),),
+    ),
+    ConsumingMutant(
+        "cumulative ack of a former generation", "former-consumer-acks", 123,
+        ((Acknowledging, "refusal", _any_generation),),
+    ),
+    ConsumingMutant(
+        "ack time-out in the window", "timeout-in-the-window", 4,
+        ((Outstanding, "add", _timed_in_the_window),),
+    ),
+    ConsumingMutant(
+        "time-out returns one message alone", "timeout-in-the-window", 532,
+        ((Redeliveries, "_from_there_on", _alone_again),),
+    ),
+    ConsumingMutant(
+        "report of a former delivery starts a time", "timeout-in-the-window", 200,
+        ((Outstanding, "came_again", _always(None)),),
+    ),
+    ConsumingMutant(
+        "wanted dead letters survive a seek", "late-ack-after-seek", 468,
         ((DeadLetters, "seek", _always(None)), (DeadLetters, "sought", _kept_over_a_seek)),
     ),
     ConsumingMutant(
-        "repeated negative ack counts again", 91, 61,
+        "repeated negative ack counts again", "nack-counted-twice", 61,
         ((Redeliveries, "_answered_before", _none), (Redeliveries, "counted_before", _none)),
     ),
 )  # fmt: skip

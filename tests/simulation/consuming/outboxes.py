@@ -1,4 +1,5 @@
-"""The streams of one owner process whose clients read late: what waits on them, within a budget (hazard 94)."""
+"""The streams of one owner process whose clients read late: what waits on them, within a budget (hazard
+unread-windows)."""
 
 from collections import deque
 from collections.abc import Callable, Hashable

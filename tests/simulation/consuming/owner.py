@@ -1,4 +1,4 @@
-"""A place for the topic's owner: takeovers, the ack chain's writer, and the streams of consumers."""
+"""A place for the topic's owner: takeovers, the ack log's writer, and the streams of consumers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from oncelog.core.delivery.events import (
     SeekRequested,
     Subscribed,
 )
-from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck
 from oncelog.core.delivery.outstanding import PAUSED_ACK_TIMEOUT_MS
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import ConsumerBusy, NotOwner
@@ -37,7 +37,7 @@ from oncelog.core.sdk.consumer.events import OwnerReport, OwnerRequest
 from oncelog.verify.violation import Violation
 from tests.core.subscription_fold import fold_changes
 from tests.oracles.consumption import KeyOrder
-from tests.simulation.consuming.chain import AckChain, DeadLetterTopic, MessageLog, TopicRecord
+from tests.simulation.consuming.chain import DeadLetterTopic, MessageLog, ModelAckLog, TopicRecord
 from tests.simulation.consuming.expiry import Expiry
 from tests.simulation.consuming.outboxes import ConsumerStream, OwnerStreams
 from tests.simulation.network import Network
@@ -61,7 +61,7 @@ SESSION_TICKS = 400
 class Rules:
     """The rules of the shells, which a planted bug replaces."""
 
-    fence: Callable[[AckChain, OwnerEpoch], None] = AckChain.fence
+    fence: Callable[[ModelAckLog, OwnerEpoch], None] = ModelAckLog.fence
     trim_bound: "Callable[[Ownership], int]" = lambda ownership: ownership.trim_bound()
     clock_agrees: Callable[[ClockCheck, int], bool] = ClockCheck.agrees
 
@@ -85,12 +85,12 @@ class Parts:
     world: World
     network: Network
     log: MessageLog
-    chain: AckChain
+    chain: ModelAckLog
     record: TopicRecord
     dead_letters: DeadLetterTopic
     rules: Rules
     faults: Faults = field(default_factory=Faults)
-    judge: Judge = NO_LIMITS
+    ack_limit: AckStateCheck = NO_LIMITS
     #: None: messages are kept as long as a subscription needs them
     expiry: Expiry | None = None
     #: the budget of what waits until consumers read it; None: they read at once
@@ -104,7 +104,7 @@ class Parts:
 
 
 class Ownership:
-    """One time of ownership: the core, on the fold of the ack chain."""
+    """One time of ownership: the core, on the fold of the ack log."""
 
     def __init__(self, owner: "OwnerProcess", epoch: OwnerEpoch) -> None:
         self.owner = owner
@@ -133,7 +133,7 @@ class Ownership:
             self, self.state, lambda change, token: self._waiting.append((change, token)),
             first_index=self.parts.log.first_index, next_index=self.parts.log.next_index,
             first_consumer=ConsumerNumber(epoch * CONSUMERS_PER_OWNERSHIP), new_id=self.parts.new_id,
-            taken_over=bool(self.state.subscriptions), judge=self.parts.judge,
+            taken_over=bool(self.state.subscriptions), ack_limit=self.parts.ack_limit,
         )  # fmt: skip
         self.end_step()
         owner.post(TICK, "ticks", self._tick)
@@ -294,7 +294,7 @@ class Ownership:
         self._calls += 1
         self.handle(DeleteRequested(self._calls, subscription, force=True))
 
-    # --- the ack chain ------------------------------------------------------------------------------------------------
+    # --- the ack log ------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         """One entry is in flight; what is appended meanwhile goes into the next one. It may fail after a crash."""
@@ -313,7 +313,7 @@ class Ownership:
             elif self.parts.chain.add(self.epoch, tuple(change for change, _ in entry)):
                 self.owner.post(world.rng.randint(1, 10), "ack entry durable", lambda: self._durable(entry), life=life)
             else:
-                self.owner.post(world.rng.randint(1, 10), "ack chain is fenced", self.depose, life=life)
+                self.owner.post(world.rng.randint(1, 10), "ack log is fenced", self.depose, life=life)
 
         world.after(world.rng.randint(1, faults.write_ticks_max), f"{self.owner.name} ack entry", arrives)
 

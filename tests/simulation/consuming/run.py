@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.acknowledging import SHARED_TYPES
-from oncelog.core.delivery.limits import NO_LIMITS, Judge
+from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck
 from oncelog.core.ids import OwnerEpoch
-from oncelog.core.policies.ack_state_limit import AckStateJudge, PausePolicy
+from oncelog.core.policies.ack_state_limit import AckStateLimit, PausePolicy
 from oncelog.core.sdk.consumer.events import ConsumerSettings
 from oncelog.verify.violation import Violation
 from tests.oracles.consumption import ConsumptionHistory
-from tests.simulation.consuming.chain import KEYS, AckChain, DeadLetterTopic, MessageLog, TopicRecord
+from tests.simulation.consuming.chain import KEYS, DeadLetterTopic, MessageLog, ModelAckLog, TopicRecord
 from tests.simulation.consuming.client import ConsumerClient, Habits
 from tests.simulation.consuming.expiry import Expiry
 from tests.simulation.consuming.owner import DEAD_LETTERS, PAUSED_TICKS_MAX, Faults, OwnerProcess, Parts, Rules
@@ -42,7 +42,7 @@ FAULTS = ("owner crashed", "topic moved", "client crashed", "client paused", "ow
 
 
 @dataclass(frozen=True, slots=True)
-class SmallLimits(AckStateJudge):
+class SmallLimits(AckStateLimit):
     """ranges_max: the hard limit of the topic, in ranges instead of bytes."""
 
     ranges_max: int = 1000
@@ -64,7 +64,7 @@ class ConsumingRun:
                 break_stream=rng.choice((0.0, 0.002, 0.01)),
             )  # fmt: skip
         log, self.history = MessageLog(), ConsumptionHistory()
-        chain = AckChain(log, self.history, lambda: world.steps)
+        chain = ModelAckLog(log, self.history, lambda: world.steps)
         faults = Faults(rng.choice((5, 20, 120)), rng.choice((0.0, 0.03, 0.15)))
         if seed % SLOW_CHECKS_EVERY == 3:
             faults.check_ticks_max = CHECK_TICKS_MAX
@@ -77,7 +77,7 @@ class ConsumingRun:
             DeadLetterTopic(DEAD_LETTERS),
             rules or Rules(),
             faults,
-            judge=self._draw_judge(),
+            ack_limit=self._draw_judge(),
         )
         if UNREAD <= seed < CI_RUNS or (seed >= CI_RUNS and seed % 4 == 2):
             self.parts.stream_bytes_max = random.Random(f"{seed}/streams").choice((1, 3_000, 6_000, 12_000))
@@ -91,7 +91,7 @@ class ConsumingRun:
         self.clients = self._make_clients(rng)
         self.deletes = rng.random() < 0.3
 
-    def _draw_judge(self) -> Judge:
+    def _draw_judge(self) -> AckStateCheck:
         """The runs of CI from LIMITED on have limits that they meet, and every fourth run behind them."""
         seed = self.world.seed
         if seed < LIMITED or LIMITED_END <= seed < CI_RUNS or (seed >= CI_RUNS and seed % 4 != 0):
@@ -115,7 +115,9 @@ class ConsumingRun:
             }
             self.parts.chain.max_deliveries[f"s{number}"] = int(str(settings["max_deliveries"]))
             deaf = (
-                self.parts.judge is not NO_LIMITS and self.world.seed % 16 in (1, 4, 5, 9, 13) and kind in SHARED_TYPES
+                self.parts.ack_limit is not NO_LIMITS
+                and self.world.seed % 16 in (1, 4, 5, 9, 13)
+                and kind in SHARED_TYPES
             )
             clients += [
                 ConsumerClient(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.consuming.client import ConsumerClient
     from tests.simulation.consuming.owner import Ownership
 
-#: More than a takeover makes consumers wait, and than a request, a read and a write of the ack chain take together.
+#: More than a takeover makes consumers wait, and than a request, a read and a write of the ack log take together.
 STALL_TICKS_MAX = 3_000
 
 
@@ -52,7 +52,7 @@ def _can_deliver(subscription: Subscription, end: int) -> bool:
     consumers = list(subscription.consumers)
     if not consumers or subscription.pause_reason or not end or subscription.type is SubscriptionType.KEY_SHARED:
         return False  # in a key_shared subscription one consumer may get a message, and it depends on the others
-    active = subscription.attachments.grants.active
+    active = subscription.attachments.activation.active
     ready = [active] if active is not None and subscription.type not in SHARED_TYPES else consumers
     return all(_has_credit(each.credit) for each in ready) and bool(subscription._context.deliverable.free(0, end - 1))
 

@@ -95,8 +95,8 @@ def audit(
         return source_options(link | topics_given(topics, pattern), {}, streaming=False)
 
     def work(spark: "SparkSession") -> Exit:
+        from oncelog.pipeline.audit.chart import chart_of
         from oncelog.pipeline.audit.job import audit_topics
-        from oncelog.pipeline.audit.picture import picture_of
         from oncelog.pipeline.audit.report import GOOD, report_of
 
         began_ms, began_s = int(time.time() * 1000), time.monotonic()
@@ -110,7 +110,7 @@ def audit(
         else:
             show_report(report, table_console(_TABLE_WIDTH))
         if picture is not None:
-            picture.write_text(picture_of(report))
+            picture.write_text(chart_of(report))
         return Exit.OK if report["verdict"] == GOOD else Exit.FAILED
 
     raise typer.Exit(run_job("oncelog audit", master, conf, work, check=options))

@@ -17,7 +17,7 @@ from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.formats.columns import Columns
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import Generation, Position, SeekEpoch
-from oncelog.core.sdk.consumer.events import MessageRun, SkipUnreadable
+from oncelog.core.sdk.consumer.events import MessageRange, SkipUnreadable
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class ConsumedRuns:
         self.acks = acks
         self._on_corrupt = on_corrupt
         #: handed out by the core, and not returned to the application yet
-        self._runs: deque[MessageRun] = deque()
+        self._runs: deque[MessageRange] = deque()
         #: the entry that was decoded last: its messages often come in several runs
         self._decoded: _Decoded | None = None
         #: {position: what was received of this entry}, the one received longest ago first
@@ -111,7 +111,7 @@ class ConsumedRuns:
         """Whether `take` returns messages that the core counts as handed out."""
         return bool(self._runs)
 
-    def _batch(self, run: MessageRun) -> MessageBatch:
+    def _batch(self, run: MessageRange) -> MessageBatch:
         entry, decoded = run.entry, self._decoded
         if decoded is None or decoded.entry is not entry:
             decoded = self._decoded = _decode(entry)
@@ -128,7 +128,7 @@ class ConsumedRuns:
             delivery=ConsumerDelivery(self, run.seek_epoch, run.generation, run.delivery_counts),
         )
 
-    def _keep(self, run: MessageRun) -> None:
+    def _keep(self, run: MessageRange) -> None:
         entry, entries = run.entry, self._entries
         kept = entries.pop(entry.position, None) or _ReceivedEntry(entry.base_index - entry.skip_first, [])
         entries[entry.position] = kept
@@ -142,7 +142,7 @@ class ConsumedRuns:
         if len(entries) > ENTRIES_KEPT:
             del entries[next(iter(entries))]
 
-    def _cannot_decode(self, run: MessageRun, error: CorruptEntry) -> None:
+    def _cannot_decode(self, run: MessageRange, error: CorruptEntry) -> None:
         position, topic = run.entry.position, self.driver.topic
         skipped = Skipped(position.ledger_id, position.entry_id, run.first, run.count, error.message)
         if self._on_corrupt is OnCorrupt.RAISE:

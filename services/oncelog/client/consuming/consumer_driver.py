@@ -23,7 +23,7 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEvent,
     ConsumerSettings,
     HandOut,
-    MessageRun,
+    MessageRange,
     MessagesReady,
     MessagesWanted,
     NackWanted,
@@ -72,7 +72,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         self._arrived = arrived
         self._unreadable = unreadable
         #: the answer to the latest MessagesWanted
-        self._handed: tuple[MessageRun, ...] = ()
+        self._handed: tuple[MessageRange, ...] = ()
         self._last_request = 0
         #: {request: called with the result of an acknowledgement, negative or not}
         self._acks: dict[int, Callable[[Settled], None]] = {}
@@ -92,7 +92,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
     def seek_epoch(self) -> SeekEpoch:
         return SeekEpoch(0) if self.core.attachment is None else self.core.attachment.seek_epoch
 
-    def take(self, count_max: int) -> tuple[MessageRun, ...]:
+    def take(self, count_max: int) -> tuple[MessageRange, ...]:
         """Up to count_max messages, which the application receives now. Empty while producer names are missing; then
         `arrived` follows."""
         if self.names.missing:

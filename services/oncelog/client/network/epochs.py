@@ -8,8 +8,8 @@
 Rules
 - There is one registry for each client. Producers, readers and look-ups feed it, so a takeover that one of them notices
   is known to all of them at once.
-- An answer with an epoch below the highest one seen is outdated, because its owner was deposed (hazard 6). It is
-  refused, and the topic is looked up again.
+- An answer with an epoch below the highest one seen is outdated, because its owner was deposed (hazard
+  deposed-owner-refuses). It is refused, and the topic is looked up again.
 """
 
 from collections.abc import Callable, Iterator

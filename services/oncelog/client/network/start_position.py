@@ -41,7 +41,8 @@ def check_of_all_partitions(start: Place, topic: str, partitions: int) -> None:
 
 
 def check_topic_of(start: Place, topic: TopicName, route: Route) -> None:
-    """Raises InvalidArgument for a message id of another topic, also of an earlier one of the same name (hazard 3)."""
+    """Raises InvalidArgument for a message id of another topic, also of an earlier one of the same name (hazard
+    recreated-topic)."""
     expected = (route.topic_id, NO_PARTITION if topic.partition is None else topic.partition)
     if isinstance(start, MessageId) and start.topic_id and (start.topic_id, start.partition) != expected:
         raise InvalidArgument(f"start: message id {start} belongs to another topic than {topic}", field="start")

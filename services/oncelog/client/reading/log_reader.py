@@ -88,7 +88,8 @@ class LogReader:
         return at, (start.ledger_id, start.entry_id, start.batch_index - inclusive)
 
     async def check_topic(self, start: Place) -> None:
-        """Check that the topic exists, and that a message id is of this topic and not of a deleted one (hazard 3)."""
+        """Check that the topic exists, and that a message id is of this topic and not of a deleted one (hazard
+        recreated-topic)."""
         topic_given = isinstance(start, MessageId) and bool(start.topic_id)
         route = await persist(
             lambda again: self._network.route(self._topic, fresh=again or topic_given),

@@ -5,7 +5,7 @@ Layout: format 1, count of changes, then each change: its tag (one byte) and its
 
      1 SubscriptionCreated  number, UUID, name, type, first index, role, properties
      2 SubscriptionDeleted  number
-     3 ConsumerGranted      number, consumer name, generation
+     3 ConsumerActivated      number, consumer name, generation
      4 Acked                number, seek epoch, ranges
      5 AckedBelow           number, seek epoch, below, generation
      6 Redelivered          number, seek epoch, (index - former index - 1, deliveries, not before ms) of each message
@@ -29,7 +29,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
     Evicted,
@@ -61,7 +61,7 @@ ACK_CHANGE_BYTES_MAX = ACK_ENTRY_BYTES_MAX - _HEAD_BYTES_MAX
 def encode_changes(encoded: Sequence[bytes]) -> bytes:
     """The body of an entry with these changes, each as `encode_change` gives it; at least one."""
     if not encoded:
-        raise InvariantViolated("an entry of the ack chain has no change")
+        raise InvariantViolated("an entry of the ack log has no change")
     writer = FieldWriter()
     writer.number(FORMAT)
     writer.number(len(encoded))
@@ -76,7 +76,7 @@ def decode_changes(body: Buffer) -> tuple[Change, ...]:
         raise CorruptEntry(f"ack state of format {form}; this version reads format {FORMAT}")
     count = reader.count(bytes_min=2)
     if count == 0:
-        raise CorruptEntry("an entry of the ack chain has no change")
+        raise CorruptEntry("an entry of the ack log has no change")
     changes = tuple(_decode_change(reader) for _ in range(count))
     reader.end()
     return changes
@@ -118,7 +118,7 @@ def encode_change(change: Change) -> bytes:
             writer.texts(change.properties)
         case SubscriptionDeleted():
             pass
-        case ConsumerGranted():
+        case ConsumerActivated():
             writer.text(change.consumer_name)
             writer.number(change.generation)
         case Acked() | MessagesSkipped():
@@ -153,7 +153,7 @@ def encode_change(change: Change) -> bytes:
 
 def _gaps(ranges: Sequence[IndexRange]) -> list[int]:
     if not ranges:
-        raise InvariantViolated("a change of the ack chain names no message")
+        raise InvariantViolated("a change of the ack log names no message")
     return gaps_of(ranges)
 
 
@@ -174,7 +174,7 @@ def read_ranges(reader: FieldReader) -> tuple[IndexRange, ...]:
     """At least one range. Raises CorruptEntry."""
     firsts, lasts = ranges_of(reader.numbers())
     if not firsts:
-        raise CorruptEntry("a change of the ack chain names no message")
+        raise CorruptEntry("a change of the ack log names no message")
     return tuple(map(IndexRange._make, zip(firsts, lasts, strict=True)))
 
 
@@ -233,7 +233,7 @@ _NUMBER, _TEXT, _TEXTS = FieldReader.number, FieldReader.text, FieldReader.texts
 _CHANGES: dict[int, tuple[type[Change], tuple[_Field, ...]]] = {
     1: (SubscriptionCreated, (FieldReader.id, _TEXT, read_type, _NUMBER, _TEXT, _TEXTS)),
     2: (SubscriptionDeleted, ()),
-    3: (ConsumerGranted, (_TEXT, _read_generation)),
+    3: (ConsumerActivated, (_TEXT, _read_generation)),
     4: (Acked, (_read_epoch, read_ranges)),
     5: (AckedBelow, (_read_epoch, _NUMBER, _read_generation)),
     6: (Redelivered, (_read_epoch, read_redeliveries)),
@@ -250,7 +250,7 @@ _TAGS: dict[type[Change], int] = {change: tag for tag, (change, _) in _CHANGES.i
 def _decode_change(reader: FieldReader) -> Change:
     tag = reader.number()
     if tag not in _CHANGES:
-        raise CorruptEntry(f"a change of the ack chain has tag {tag}, which this version does not support")
+        raise CorruptEntry(f"a change of the ack log has tag {tag}, which this version does not support")
     change, fields = _CHANGES[tag]
     number = SubscriptionNumber(reader.number())
     return change(number, *(read(reader) for read in fields))

@@ -1,4 +1,4 @@
-"""A topic's ack chain at its owner: appends the changes of subscriptions, and folds them in when they are durable.
+"""A topic's ack log at its owner: appends the changes of subscriptions, and folds them in when they are durable.
 
     IDLE     no ledger is open --append | open--> OPENING
     OPENING  the next ledger is prepared and linked into the topic record --linked--> READY
@@ -14,14 +14,17 @@
 
 Rules
 - Group commit: one entry is in flight at a time, of all subscriptions of the topic. An entry takes effect as a whole
-  (hazard 41) and has at most ACK_ENTRY_BYTES_MAX bytes; a larger change is split by its ranges, and its token is
-  settled with the last part. The order of the changes is kept.
-- There are two layers, as for deduplication (hazard 25). `state` is the durable fold. What is in flight or waits is the
-  other layer. When a ledger fails, that layer is dropped as a whole: the ledger was closed before its entry, so no part
-  of it is in the chain. A change may depend on the changes before it, so those that wait are dropped, too.
-- A failed ledger of the ack chain ends no producer's session, and publishing never waits for the ack chain (hazard 53).
+  (hazard oversized-ack-entry) and has at most ACK_ENTRY_BYTES_MAX bytes; a larger change is split by its ranges, and
+  its token is settled with the last part. The order of the changes is kept.
+- There are two layers, as for deduplication (hazard failed-ack-write). `state` is the durable fold. What is in flight
+  or waits is the other layer. When a ledger fails, that layer is dropped as a whole: the ledger was closed before its
+  entry, so no part of it is in the chain. A change may depend on the changes before it, so those that wait are dropped,
+  too.
+- A failed ledger of the ack log ends no producer's session, and publishing never waits for the ack log (hazard
+  deposed-owner-acks).
 - What an operator has given up of the chain is said before anything else is appended. The takeover has applied it to
-  the state already, so the entry only moves the position; until it is durable no snapshot is taken (hazard 72).
+  the state already, so the entry only moves the position; until it is durable no snapshot is taken (hazard
+  index-given-twice).
 - The chain begins with the first change. From then on each owner opens a ledger when it begins to serve.
 """
 
@@ -75,7 +78,7 @@ class _InFlight:
 
 
 class AckLog:
-    """Appends to the managed ledger of the ack chain, and keeps what is in flight."""
+    """Appends to the managed ledger of the ack log, and keeps what is in flight."""
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class AckLog:
         self._refused: list[Token] = []
         self._finishing = False
         self._ended = False
-        #: whether changes become durable now (hazard 39)
+        #: whether changes become durable now (hazard dispatch-paused-for-ever)
         self.writable = True
         #: ticks in a row at which nothing had become durable, and the entry in flight at the last one
         self._stuck_ticks = 0
@@ -278,8 +281,8 @@ class AckLog:
         """After each step."""
         self.ledgers.check_invariants()
         if self.due and not self._ended:
-            raise InvariantViolated("changes of subscriptions wait beside an open ledger of the ack chain")
+            raise InvariantViolated("changes of subscriptions wait beside an open ledger of the ack log")
         if self._waiting_bytes != sum(len(part.encoded) for part in self._waiting):
             raise InvariantViolated(f"{self._waiting_bytes} bytes of changes are counted as waiting")
         if self._in_flight is not None and self._in_flight.header.position <= self.state.position:
-            raise InvariantViolated(f"entry {self._in_flight.header.position} of the ack chain is folded already")
+            raise InvariantViolated(f"entry {self._in_flight.header.position} of the ack log is folded already")

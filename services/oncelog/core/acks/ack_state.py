@@ -1,17 +1,19 @@
-"""The fold of a topic's ack chain: the durable state of its subscriptions.
+"""The fold of a topic's ack log: the durable state of its subscriptions.
 
 Rules
-- An entry takes effect as a whole, and its changes in their order (hazard 41).
+- An entry takes effect as a whole, and its changes in their order (hazard oversized-ack-entry).
 - A change whose meaning contradicts the state is ignored and counted (`ignored`); only bytes that cannot be decoded
   raise. An entry that stopped the fold would take the topic from its producers, too.
 - Numbers of subscriptions ascend and are never reused, so a change that was meant for a deleted subscription finds no
-  other one (hazard 30). Generations of consumers ascend (hazard 33).
-- Acknowledgements count only at their subscription's seek_epoch (hazard 28). A seek begins with an empty state: it
-  clears acknowledgements, delivery counts and delays (hazard 36).
+  other one (hazard recreated-subscription). Generations of consumers ascend (hazard former-consumer-acks).
+- Acknowledgements count only at their subscription's seek_epoch (hazard late-ack-after-seek). A seek begins with an
+  empty state: it clears acknowledgements, delivery counts and delays (hazard wrong-delivery-count).
 - A dead letter stays until it is published, whatever happens to the subscription's position: seek, skip and late
-  acknowledgements cancel none (hazard 38). Its message counts as acknowledged when it is published. The numbers of dead
-  letters are dense for each subscription and dead-letter topic (hazard 37).
-- Only this state moves what is trimmed, paused and reported; acknowledgements in flight are elsewhere (hazard 25).
+  acknowledgements cancel none (hazard pending-dead-letter-trimmed). Its message counts as acknowledged when it is
+  published. The numbers of dead letters are dense for each subscription and dead-letter topic (hazard
+  dead-letter-number-lost).
+- Only this state moves what is trimmed, paused and reported; acknowledgements in flight are elsewhere (hazard
+  failed-ack-write).
 - Law: snapshot(P) + replay(P..end) == fold(whole chain).
 """
 
@@ -27,7 +29,7 @@ from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
     Change,
-    ConsumerGranted,
+    ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
     Evicted,
@@ -182,7 +184,7 @@ class SubscriptionState:
 
 
 class SubscriptionsState:
-    """The durable state of a topic's subscriptions, as of exactly `position` of its ack chain."""
+    """The durable state of a topic's subscriptions, as of exactly `position` of its ack log."""
 
     def __init__(self) -> None:
         self.subscriptions: dict[SubscriptionNumber, SubscriptionState] = {}
@@ -190,13 +192,13 @@ class SubscriptionsState:
         self.names: dict[str, SubscriptionNumber] = {}
         #: of the next subscription; numbers below it are never given again
         self.next_number: SubscriptionNumber = FIRST_NUMBER
-        #: ledgers of the ack chain that were given up; the names of dead-letter producers contain it
+        #: ledgers of the ack log that were given up; the names of dead-letter producers contain it
         self.given_up: int = 0
         #: the last entry folded in
         self.position: Position = BEFORE_ALL
         #: subscriptions changed since the last snapshot, in order of change
         self.dirty: dict[SubscriptionNumber, None] = {}
-        #: subscriptions deleted since the last snapshot: a delta must delete them, too (hazard 30)
+        #: subscriptions deleted since the last snapshot: a delta must delete them, too (hazard recreated-subscription)
         self.deleted: dict[SubscriptionNumber, None] = {}
         #: {subscription: its state_bytes}, their sum, and the subscriptions that have changed since
         self._weights: dict[SubscriptionNumber, int] = {}
@@ -234,7 +236,7 @@ class SubscriptionsState:
     # --- the fold -----------------------------------------------------------------------------------------------------
 
     def fold(self, header: EntryHeader, body: Buffer) -> list[Ignored | None]:
-        """Fold one entry of the ack chain. Raises CorruptEntry when it cannot be decoded, and then folds none of it;
+        """Fold one entry of the ack log. Raises CorruptEntry when it cannot be decoded, and then folds none of it;
         LogHole when it is not behind the entries before."""
         if header.kind == EntryKind.GIVEN_UP:
             decode_given_up(body)
@@ -242,7 +244,7 @@ class SubscriptionsState:
             self.gave_up()
             return []
         if header.kind != EntryKind.ACK_STATE:
-            raise CorruptEntry(f"entry {header.position} of an ack chain is of kind {header.kind}")
+            raise CorruptEntry(f"entry {header.position} of an ack log is of kind {header.kind}")
         return self.fold_changes(header.position, decode_changes(body))
 
     def fold_changes(self, position: Position, changes: Sequence[Change]) -> list[Ignored | None]:
@@ -257,7 +259,7 @@ class SubscriptionsState:
     def pass_over(self, position: Position) -> None:
         """The state is now as of `position`. Raises LogHole when that is not behind the entries before."""
         if position <= self.position:
-            raise LogHole(f"entry {position} of the ack chain follows {self.position}")
+            raise LogHole(f"entry {position} of the ack log follows {self.position}")
         self.position = position
 
     def _apply(self, change: Change) -> Ignored | None:
@@ -298,7 +300,7 @@ class SubscriptionsState:
                 raise InvariantViolated("a new subscription changes none")
             case SubscriptionDeleted():
                 self.remove(subscription.number)
-            case ConsumerGranted():
+            case ConsumerActivated():
                 if change.generation <= subscription.generation:
                     return Ignored.FENCED_GENERATION
                 subscription.generation, subscription.active_consumer = change.generation, change.consumer_name
@@ -330,7 +332,7 @@ class SubscriptionsState:
 
     def gave_up(self) -> None:
         """A ledger was given up: changes that were answered may be gone. No number, generation or epoch is given a
-        second time; dead letters are decided again, under the name of another producer (hazard 72)."""
+        second time; dead letters are decided again, under the name of another producer (hazard index-given-twice)."""
         self.given_up += 1
         self.next_number = SubscriptionNumber(self.next_number + GIVEN_UP_GENERATIONS)
         for number, each in self.subscriptions.items():

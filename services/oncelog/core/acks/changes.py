@@ -1,8 +1,8 @@
-"""The changes of a topic's subscriptions, which the entries of its ack chain hold.
+"""The changes of a topic's subscriptions, which the entries of its ack log hold.
 
 The fold of these changes in their order is the whole durable state of the subscriptions (`state`). An entry of kind
-ACK_STATE holds one or more changes and takes effect as a whole (hazard 41). Indexes are the dense numbers of messages
-in the topic: base_index + batch_index - skip_first (hazard 49).
+ACK_STATE holds one or more changes and takes effect as a whole (hazard oversized-ack-entry). Indexes are the dense
+numbers of messages in the topic: base_index + batch_index - skip_first.
 """
 
 from enum import IntEnum
@@ -59,7 +59,7 @@ class SubscriptionDeleted(NamedTuple):
     number: SubscriptionNumber
 
 
-class ConsumerGranted(NamedTuple):
+class ConsumerActivated(NamedTuple):
     """The consumer that is active from here on (exclusive and failover). Generations ascend and are never reused."""
 
     number: SubscriptionNumber
@@ -85,7 +85,7 @@ class AckedBelow(NamedTuple):
 
 
 class Redelivered(NamedTuple):
-    """Delivery counts and delays that a takeover must not forget (hazard 36)."""
+    """Delivery counts and delays that a takeover must not forget (hazard wrong-delivery-count)."""
 
     number: SubscriptionNumber
     seek_epoch: SeekEpoch
@@ -93,7 +93,8 @@ class Redelivered(NamedTuple):
 
 
 class DeadLettered(NamedTuple):
-    """The message becomes message `sequence` of this subscription in the dead-letter topic (hazards 37, 38)."""
+    """The message becomes message `sequence` of this subscription in the dead-letter topic (hazards
+    dead-letter-number-lost, pending-dead-letter-trimmed)."""
 
     number: SubscriptionNumber
     index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
@@ -141,6 +142,6 @@ class Evicted(NamedTuple):
 
 
 Change = (
-    SubscriptionCreated | SubscriptionDeleted | ConsumerGranted | Acked | AckedBelow | Redelivered | DeadLettered
+    SubscriptionCreated | SubscriptionDeleted | ConsumerActivated | Acked | AckedBelow | Redelivered | DeadLettered
     | DeadLetterPublished | Sought | PropertiesSet | MessagesSkipped | Evicted
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A digest of the durable state of one subscription: two folds of the same ack chain have the same one."""
+"""A digest of the durable state of one subscription: two folds of the same ack log have the same one."""
 
 from hashlib import sha256
 from struct import Struct

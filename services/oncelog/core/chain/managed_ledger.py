@@ -1,6 +1,6 @@
 """A managed ledger: a list of ledgers under one record in ZooKeeper, at most the last of them open.
 
-A topic has three: its log, its ack chain and its dedup cursor. What they fold, and when they write, is theirs.
+A topic has three: its log, its ack log and its dedup cursor. What they fold, and when they write, is theirs.
 
     IDLE --open--> OPENING (until the next ledger is ready) -> LINKING (into the list, by compare-and-set) -> OPEN
     OPEN --roll--> OPEN (until the next ledger is ready) -> ROLLING
@@ -15,8 +15,8 @@ Rules
 - What one event appends is sent as one frame (`flush`). What a ledger that closes has not sent is never sent.
 - The open ledger rolls at a limit of its rule (`RollRule`). It also rolls when a live node has waited long enough for
   the place of a member that is absent or gets nothing new: in an idle topic nothing else would roll the ledger, and
-  repair touches no open ledger (hazard 58). It waits because a node that has just gone may be listed for a while yet,
-  and one that is back may go again: rolling for either would make producers wait for nothing.
+  repair touches no open ledger (hazard repair-of-an-open-ledger). It waits because a node that has just gone may be
+  listed for a while yet, and one that is back may go again: rolling for either would make producers wait for nothing.
 - No roll begins while records cannot be written: its close would wait for them, and nothing could be appended.
 - A managed ledger performs no I/O. It emits effects, and calls its user for what concerns the record.
 Source: Pulsar's managed ledger, without its cursors.

@@ -7,7 +7,8 @@
 Rules
 - An id that is not above the last id of the list is discarded. So is an id whose record may or may not exist.
 - A storage node counts as live only if it was so when the id was requested. After a restore of ZooKeeper a node
-  registers once all ids of its ledgers have been given again, and an owner may have got one of these (hazard 84).
+  registers once all ids of its ledgers have been given again, and an owner may have got one of these (hazard
+  ledger-id-given-twice).
 - Nothing is written to a ledger before a list names it, and a list names it only after the ledger before it is CLOSED.
   Preparing a ledger early therefore affects only how long producers wait.
 """
@@ -31,7 +32,7 @@ SMALL_PART = 50
 
 
 class LedgerPurpose(Enum):
-    """What a ledger is for: the topic's log, the snapshots of its dedup cursor, or its ack chain."""
+    """What a ledger is for: the topic's log, the snapshots of its dedup cursor, or its ack log."""
 
     LOG = "log"
     DEDUP = "dedup"
@@ -55,7 +56,7 @@ class RollRule:
         """Whether a ledger with so many entries and bytes is replaced at this age.
 
         Each ledger costs a record for ever, so a topic with a message now and then has one a day. But a ledger with an
-        entry does not stay open for ever, because repair touches no open ledger (hazard 8).
+        entry does not stay open for ever, because repair touches no open ledger (hazard members-lost-in-turn).
         """
         if length >= self.ledger_bytes_max or entries >= self.ledger_entries_max:
             return True

@@ -12,9 +12,9 @@ Rules
 - Every write is a compare-and-set. It names the version that was read when the record named this owner, or the version
   that its own last write returned. After a conflict or a lost reply nothing is written until the record was read, and
   then the takeover starts again at its recovery.
-- Both chains of the topic, the log and the ack chain, are in the one record. Of the writes that wait, a page goes
+- Both chains of the topic, the log and the ack log, are in the one record. Of the writes that wait, a page goes
   first, because a record that is too large cannot be written with another ledger; then a link of the log, for which
-  producers wait, a link of the ack chain, a trim of the log, a trim of the ack chain.
+  producers wait, a link of the ack log, a trim of the log, a trim of the ack log.
 - A page and its link are one write, which happens as a whole or not at all (`core.formats.ledger_page`).
 - Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
@@ -54,7 +54,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class AcksLinked:
-    """The same of the ack chain."""
+    """The same of the ack log."""
 
     ledger_id: LedgerId
     instead: LedgerId | None = None
@@ -69,7 +69,7 @@ class Paged:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """These ledgers left the list of the log or of the ack chain. They may be deleted now, not before. Pages that left
+    """These ledgers left the list of the log or of the ack log. They may be deleted now, not before. Pages that left
     it are below the floor, with their ledgers."""
 
     ledger_ids: tuple[LedgerId, ...]
@@ -174,7 +174,7 @@ class Ownership:
         self._write_next()
 
     def link_acks(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> None:
-        """Add a ledger to the ack chain."""
+        """Add a ledger to the ack log."""
         self._next.link_acks, self._next.acks_instead = ledger_id, instead
         self._write_next()
 
@@ -189,7 +189,7 @@ class Ownership:
         self._write_next()
 
     def trim_acks(self, count: int) -> None:
-        """Remove the first `count` ledgers from the ack chain."""
+        """Remove the first `count` ledgers from the ack log."""
         self._next.trim_acks = count
         self._write_next()
 

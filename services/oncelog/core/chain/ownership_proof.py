@@ -7,13 +7,13 @@
 Why: a newer owner acknowledges nothing before it has recovered the last ledger of the topic's list, and recovery fences
 Qw - Qa + 1 members. Any Qa members include one of them. So Qa members that are unfenced at some moment after a request
 began prove that no newer owner had acknowledged anything when the request began. What this owner itself has
-acknowledged is in its memory. Its answer to the request is therefore linearizable (hazard 6).
+acknowledged is in its memory. Its answer to the request is therefore linearizable (hazard deposed-owner-refuses).
 
 Rules
 - Only the open ledger proves anything. A ledger that this owner has asked to be CLOSED can be succeeded without a
   fence.
 - A member that does not hold the ledger proves nothing: it may have been fenced, and have deleted the ledger after a
-  trim (hazard 2).
+  trim (hazard former-incarnation).
 """
 
 from collections.abc import Iterable

@@ -14,11 +14,11 @@ Of a chain whose ledgers are alternatives, as those with snapshots are, the newe
 
 Rules
 - No order between the chains of a topic is needed: an index is confirmed before it is delivered, so no entry of the ack
-  chain names a message that the log does not have (hazard 53).
+  log names a message that the log does not have (hazard deposed-owner-acks).
 - An unreadable entry stops the takeover. Without it, stored messages would be called new; or acknowledged messages
   would be delivered again, and numbers and generations that were told to clients would be given out twice.
 - What an operator has given up of a ledger is passed over: `given_up` says it, unless an entry behind it does, and the
-  new owner writes it into the chain before anything else (hazard 72).
+  new owner writes it into the chain before anything else (hazard index-given-twice).
 - Entries that no live storage node has are requested again until a node gives them; `unavailable` names them meanwhile.
 """
 

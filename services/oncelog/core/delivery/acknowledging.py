@@ -1,11 +1,12 @@
-"""Acknowledgements of one subscription, in two layers (hazard 25).
+"""Acknowledgements of one subscription, in two layers (hazard failed-ack-write).
 
     judged -> in flight (hides its messages) -> durable (folded: its messages leave the consumers, and it is answered)
                                              -> dropped (its messages are as before; the answer asks to send it again)
 
-Refused are an index that the log does not have durably, another seek_epoch (hazard 28), and a cumulative one of a lower
-generation (hazard 33) or on a shared subscription. Whether this owner delivered the message is not checked, because a
-former owner may have delivered it (hazard 26). Single ones count from any consumer of the subscription.
+Refused are an index that the log does not have durably, another seek_epoch (hazard late-ack-after-seek), and a
+cumulative one of a lower generation (hazard former-consumer-acks) or on a shared subscription. Whether this owner
+delivered the message is not checked, because a former owner may have delivered it (hazard ack-before-delivery). Single
+ones count from any consumer of the subscription.
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Acknowledging:
 
     While the ack state is at its hard limit (`full`), an acknowledgement that adds a range to it is kept in memory: it
     hides its messages and is answered as not durable. Nothing else counts it: no mark moves, no dead letter rests on
-    it. When there is room, it is written before anything else (hazard 40).
+    it. When there is room, it is written before anything else (hazard ack-state-at-its-limit).
     """
 
     def __init__(self, context: Context, log: LogRange) -> None:
@@ -154,7 +155,8 @@ class Acknowledging:
 
     def write_lowest(self) -> None:
         """Write the lowest unacknowledged messages if they are in memory only, also while the state is full: it does
-        not grow by them. Otherwise a state whose holes are all in memory would stay full for ever (hazard 39)."""
+        not grow by them. Otherwise a state whose holes are all in memory would stay full for ever (hazard
+        dispatch-paused-for-ever)."""
         state, first = self._context.state, self._context.state.acks.mark_delete
         if first not in self.in_memory:
             return

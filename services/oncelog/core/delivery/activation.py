@@ -1,7 +1,8 @@
-"""Who is the active consumer of an exclusive or failover subscription (hazards 27, 32).
+"""Who is the active consumer of an exclusive or failover subscription (hazards delivered-while-held,
+activation-not-durable).
 
-    best consumer is not the active one -> ConsumerGranted in flight -> durable: the consumer is told, the former one is
-                                                                       told that it is not active any more
+    best consumer is not the active one -> ConsumerActivated in flight -> durable: both consumers learn it, this one
+                                                                       and the former one
                                                                     -> dropped: chosen again
 
 A generation is told when it is durable, and is one above the durable one. A grant waits for nobody: neither for the
@@ -12,7 +13,7 @@ up to a second no other one is granted.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncelog.core.acks.changes import ConsumerGranted
+from oncelog.core.acks.changes import ConsumerActivated
 from oncelog.core.delivery.consumers import ConnectedConsumer
 from oncelog.core.delivery.context import Context
 from oncelog.core.delivery.events import ConsumerActive, ConsumerOpening
@@ -20,14 +21,14 @@ from oncelog.core.ids import Generation
 
 
 @dataclass(slots=True, eq=False)
-class GrantToken:
+class ActivationToken:
     """A grant in flight."""
 
     consumer: ConnectedConsumer
     generation: Generation
 
 
-class Grants:
+class Activation:
     """The active consumer of one subscription."""
 
     def __init__(self, context: Context, *, partition: int, deposed: Callable[[ConnectedConsumer], None]) -> None:
@@ -36,7 +37,7 @@ class Grants:
         self._partition = partition
         self._deposed = deposed
         self.active: ConnectedConsumer | None = None
-        self.granting: GrantToken | None = None
+        self.granting: ActivationToken | None = None
 
     def is_holder(self, opening: ConsumerOpening) -> bool:
         """Whether the request comes from the durable holder of the grant, and no other grant is under way."""
@@ -65,10 +66,10 @@ class Grants:
             return
         state = self._context.state
         generation = Generation(state.generation + 1)
-        self.granting = GrantToken(best, generation)
-        self._context.append(ConsumerGranted(state.number, best.name, generation), self.granting)
+        self.granting = ActivationToken(best, generation)
+        self._context.append(ConsumerActivated(state.number, best.name, generation), self.granting)
 
-    def settled(self, token: GrantToken) -> ConnectedConsumer | None:
+    def settled(self, token: ActivationToken) -> ConnectedConsumer | None:
         """The grant is durable; returns the consumer that is active now, None: it is gone."""
         self.granting = None
         former, self.active = self.active, None
@@ -83,6 +84,6 @@ class Grants:
         consumer.generation = token.generation
         return consumer
 
-    def dropped(self, token: GrantToken) -> None:
+    def dropped(self, token: ActivationToken) -> None:
         """The grant was not written: the durable holder is as before."""
         self.granting = None

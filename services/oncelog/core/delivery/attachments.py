@@ -5,15 +5,16 @@
          |      the holder returns: refused            it does not: as a new request
          | shared, key_shared, failover beside a better consumer, or the holder that returns
          |--> answered, attached
-         | exclusive, or the best of failover: ConsumerGranted in flight
+         | exclusive, or the best of failover: ConsumerActivated in flight
          |--durable--> answered, active          --dropped--> answered with a retriable error, not attached
     attached --ConsumerDetached, lost--> away (AWAY_MS): what it holds waits for its return; then it is given back
     attached --ConsumerDetached, closed--> gone: what it holds is given back
     away | attached --ConsumerOpening of the same instance--> attached; it keeps what it presents, the rest goes back
 
 After a takeover, what was not acknowledged may be out with consumers of the former owner. For RETURN_WAIT_MS it is not
-delivered, so that consumers can present what they hold and keep it (hazard 27): in a shared subscription all of it, in
-an exclusive or failover subscription until the holder is back. key_shared delivers nothing in this time.
+delivered, so that consumers can present what they hold and keep it (hazard delivered-while-held): in a shared
+subscription all of it, in an exclusive or failover subscription until the holder is back. key_shared delivers nothing
+in this time.
 
 A subscription has its type while it has consumers; without any, the next consumer chooses, as in Pulsar.
 """
@@ -25,7 +26,7 @@ from pyroaring import BitMap64
 from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.acks.index_ranges import INDEX_END, bits_of, members_in, ranges_of
 from oncelog.core.delivery.acknowledging import SHARED_TYPES
-from oncelog.core.delivery.activation import Grants, GrantToken
+from oncelog.core.delivery.activation import Activation, ActivationToken
 from oncelog.core.delivery.consumers import Away, ConnectedConsumer
 from oncelog.core.delivery.context import Context
 from oncelog.core.delivery.dead_letters import DeadLetters
@@ -87,7 +88,7 @@ class Attachments:
         self._attached = attached
         self._gone = gone
         self._new_keys = new_keys
-        self.grants = Grants(context, partition=partition, deposed=self._deposed)
+        self.activation = Activation(context, partition=partition, deposed=self._deposed)
         self.type = context.state.type
         #: only while the type is key_shared
         self.keys: KeyShared | None = None
@@ -112,7 +113,7 @@ class Attachments:
             return None
         consumer = ConnectedConsumer(number, opening, Outstanding(opening.ack_timeout_ms))
         away = self._take_former(former, opening.instance_id)
-        returns = opening.type not in SHARED_TYPES and self.grants.is_holder(opening)
+        returns = opening.type not in SHARED_TYPES and self.activation.is_holder(opening)
         if not len(self._consumers):
             self._set_type(opening.type)
         self._consumers.add(consumer)
@@ -133,7 +134,7 @@ class Attachments:
             self._answer(consumer)
             return None
         if returns:
-            self.grants.resume(consumer)
+            self.activation.resume(consumer)
             self.returns_over()
             self._answer(consumer)
         elif self.returns_until_ms is None:
@@ -180,7 +181,7 @@ class Attachments:
         """Whether the request has to wait. Refusing it would be wrong: the holder may have closed before the takeover,
         of which no record is kept."""
         held = opening.type is SubscriptionType.EXCLUSIVE and self._state.generation > 0
-        return held and self.returns_until_ms is not None and not self.grants.is_holder(opening)
+        return held and self.returns_until_ms is not None and not self.activation.is_holder(opening)
 
     def _decide_waiting(self) -> None:
         """The wait for the holder is over."""
@@ -194,7 +195,7 @@ class Attachments:
         """End the former stream of the same instance; returns what it held."""
         if former is not None:
             self._forget(former)
-            self.grants.gone(former)
+            self.activation.gone(former)
             if former.answered:
                 error = ConsumerClosed("the consumer has connected again")
                 self._step.emit(EndConsumer(former.number, error))
@@ -255,7 +256,7 @@ class Attachments:
 
     def _remove(self, consumer: ConnectedConsumer, *, lost: bool) -> None:
         self._forget(consumer)
-        self.grants.gone(consumer)
+        self.activation.gone(consumer)
         if lost and consumer.instance_id and consumer.out.bits:
             until_ms, begun, counted = self._step.now_ms + AWAY_MS, consumer.out.begun, consumer.out.counted
             self._consumers.away[consumer.instance_id] = Away(consumer.out.clear(), begun, counted, until_ms)
@@ -271,17 +272,17 @@ class Attachments:
                 self._redeliveries.release(away, lost=True)
 
     def _is_granting(self, consumer: ConnectedConsumer) -> bool:
-        return self.grants.granting is not None and self.grants.granting.consumer is consumer
+        return self.activation.granting is not None and self.activation.granting.consumer is consumer
 
     def choose(self) -> None:
         if self.type not in SHARED_TYPES and self.returns_until_ms is None:
-            self.grants.choose()
+            self.activation.choose()
 
     def _deposed(self, consumer: ConnectedConsumer) -> None:
         self._redeliveries.release(consumer, lost=False)
 
-    def granted(self, token: GrantToken) -> None:
-        consumer = self.grants.settled(token)
+    def granted(self, token: ActivationToken) -> None:
+        consumer = self.activation.settled(token)
         self.release_away(before_ms=None)
         if consumer is not None:
             if consumer.answered:
@@ -290,8 +291,8 @@ class Attachments:
                 self._answer(consumer)
         self.choose()
 
-    def grant_dropped(self, token: GrantToken) -> None:
-        self.grants.dropped(token)
+    def grant_dropped(self, token: ActivationToken) -> None:
+        self.activation.dropped(token)
         consumer = token.consumer
         if self._consumers.connected(consumer) and not consumer.answered:
             self._forget(consumer)

@@ -13,13 +13,13 @@ from oncelog.core.ids import SeekEpoch
 
 #: How far the time of time-outs goes on between two looks at it, which are a quarter of a second apart.
 _RUN_MS_MAX = 1_000
-#: Appends a change to the ack chain; the token comes back when the change is durable and folded, or was dropped.
+#: Appends a change to the ack log; the token comes back when the change is durable and folded, or was dropped.
 Append = Callable[[Change, object], None]
 
 
 @dataclass(slots=True)
 class Context:
-    """state: the durable fold, which only the ack chain changes."""
+    """state: the durable fold, which only the ack log changes."""
 
     step: SubscriptionStep
     append: Append
@@ -61,7 +61,7 @@ class Context:
 
 
 def outcome_unknown() -> DeadlineExceeded:
-    """The answer to a change in flight at the end of this owner: the next owner may find it in the ack chain."""
+    """The answer to a change in flight at the end of this owner: the next owner may find it in the ack log."""
     return DeadlineExceeded("the topic moved before the change was confirmed: it may have been made")
 
 

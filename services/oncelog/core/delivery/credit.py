@@ -1,4 +1,4 @@
-"""How many messages a consumer may be sent: absolute numbers of its stream (hazard 35).
+"""How many messages a consumer may be sent: absolute numbers of its stream (hazard relative-credit).
 
 The consumer reports that `handed_out` messages of its stream have left its buffer and that its buffer takes `window`.
 The owner has sent `sent` and may send up to handed_out + window. A report that is lost or repeated changes nothing that

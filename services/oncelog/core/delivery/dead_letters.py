@@ -1,4 +1,5 @@
-"""Messages that were delivered too often: each becomes one message of the dead-letter topic (hazards 37, 38).
+"""Messages that were delivered too often: each becomes one message of the dead-letter topic (hazards
+dead-letter-number-lost, pending-dead-letter-trimmed).
 
     too many deliveries -> wanted (waits for the topic's id) -> DeadLettered in flight -> PublishDeadLetter
                         DeadLetterStored -> DeadLetterPublished in flight -> acknowledged
@@ -202,7 +203,7 @@ class DeadLetters:
         for _, index in pending:
             self._number(index, event.new_topic_id)
 
-    # --- the ack chain's answers --------------------------------------------------------------------------------------
+    # --- the ack log's answers --------------------------------------------------------------------------------------
 
     def settled(self, token: DeadLetterToken) -> None:
         self._context.deliverable.bury(token.index)

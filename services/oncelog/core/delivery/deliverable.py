@@ -1,4 +1,4 @@
-"""Which messages of one subscription may be delivered now (hazard 26).
+"""Which messages of one subscription may be delivered now (hazard ack-before-delivery).
 
     deliverable = (again, and everything from `frontier` to the durable end of the log)
                   without: acknowledged, hidden, outstanding, waiting, delayed, dead
@@ -6,7 +6,7 @@
 `frontier` is where delivery of new messages goes on. It is a place of this owner alone, no acknowledgement moves it,
 and it skips only what one of the sets holds. What returns from one of these sets, wherever it lies, goes to `again`.
 
-    hidden        their acknowledgement is in flight: it hides them and does nothing else (hazard 25)
+    hidden        their acknowledgement is in flight: it hides them and does nothing else (hazard failed-ack-write)
     outstanding   with a consumer, or with one that was lost a moment ago
     waiting       a delivery count or a dead-letter decision of them is being written
     delayed       negatively acknowledged with a delay

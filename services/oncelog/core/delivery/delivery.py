@@ -3,7 +3,8 @@
 Lowest first: the next message is the lowest deliverable one. If its entry is not in the look-ahead, the entry is read,
 and delivery goes on when it has arrived. A frame holds entries as stored and the indexes that are meant for the
 consumer. No consumer gets more than its credit, and none gets an entry for which the outbox of its stream has no room
-(hazard 94). Consumers of a shared subscription take turns with each entry; one without credit or room is passed over.
+(hazard unread-windows). Consumers of a shared subscription take turns with each entry; one without credit or room is
+passed over.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""Withholds messages from consumers while nothing proves that this owner is still the current one (hazard 31).
+"""Withholds messages from consumers while nothing proves that this owner is still the current one (hazard
+deposed-owner-delivers).
 
     proof young enough -> reports go out at once
     proof too old      -> reports wait, in their order, for a new proof; afterwards all that waited goes out

@@ -1,7 +1,7 @@
 """The events that the subscriptions of a topic accept, and the effects that they ask for.
 
-A consumer's stream carries absolute numbers, so that a lost or repeated report harms nothing (hazard 35). Everything
-that the ack chain must hold first is answered when it is durable.
+A consumer's stream carries absolute numbers, so that a lost or repeated report harms nothing (hazard relative-credit).
+Everything that the ack log must hold first is answered when it is durable.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,10 @@ COUNTED_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HeldMessages:
-    """What a reconnecting consumer presents (hazard 27). ranges: delivered to it and not acknowledged. begun: of these,
-    the ones that the application has received. generation: of its grant, 0: none. delivery_counts: {index: how often
-    it was delivered}, of those above 1; None: an older client, which does not say."""
+    """What a reconnecting consumer presents (hazard delivered-while-held). ranges: delivered to it and not
+    acknowledged. begun: of these, the ones that the application has received. generation: of its grant, 0: none.
+    delivery_counts: {index: how often it was delivered}, of those above 1; None: an older client, which does not
+    say."""
 
     subscription_id: str
     seek_epoch: SeekEpoch
@@ -50,12 +51,12 @@ class ConsumerOpening:
     """A request to attach to a subscription. call: identifies the request for the shell, which numbers them as they
     come.
 
-    consumer_name: unique among the connected consumers of the subscription (ConsumerBusy, hazard 32). instance_id: 16
-    random bytes of one `subscribe`; a request with the instance_id of a connected consumer replaces its former stream.
-    first_index: where the subscription begins if it is created; None: it must exist. resume: only for a reconnection,
-    which never creates (hazard 30: SubscriptionGone). priority: failover, lower values are active first.
-    max_deliveries: 0: no limit. ack_timeout_ms: 0: none. role: of the caller; empty without authentication.
-    outbox: of the stream on which the messages go.
+    consumer_name: unique among the connected consumers of the subscription (ConsumerBusy, hazard
+    activation-not-durable). instance_id: 16 random bytes of one `subscribe`; a request with the instance_id of a
+    connected consumer replaces its former stream. first_index: where the subscription begins if it is created; None: it
+    must exist. resume: only for a reconnection, which never creates (hazard recreated-subscription: SubscriptionGone).
+    priority: failover, lower values are active first. max_deliveries: 0: no limit. ack_timeout_ms: 0: none. role: of
+    the caller; empty without authentication. outbox: of the stream on which the messages go.
     """
 
     call: int
@@ -131,8 +132,8 @@ class AckRequested:
 @dataclass(frozen=True, slots=True)
 class NackRequested:
     """Deliver these messages again. delay_ms None: the owner's back-off by the delivery count. delivery_counts: {index:
-    which delivery is meant}, of those above 1, so that a repeated request counts once (hazard 91); None: an older
-    client, which does not say."""
+    which delivery is meant}, of those above 1, so that a repeated request counts once (hazard nack-counted-twice);
+    None: an older client, which does not say."""
 
     consumer: ConsumerNumber
     request: int
@@ -222,7 +223,8 @@ class DeadLettersWaiting:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopicReplaced:
-    """The dead-letter topic was deleted; the one of its name is another topic now (hazard 38)."""
+    """The dead-letter topic was deleted; the one of its name is another topic now (hazard
+    pending-dead-letter-trimmed)."""
 
     number: SubscriptionNumber
     topic_id: TopicId
@@ -235,8 +237,8 @@ DeadLetterEvent = DeadLetterTopicResolved | DeadLetterStored | DeadLettersWaitin
 @dataclass(frozen=True, slots=True)
 class MessagesRead:
     """The response to ReadMessages: consecutive entries of messages, from the one that holds `first_index` on, or the
-    next one if none does. Indexes between them that no entry holds were given up (hazard 72) and count as skipped.
-    Empty: nothing could be read yet, ask again after the next event."""
+    next one if none does. Indexes between them that no entry holds were given up (hazard index-given-twice) and count
+    as skipped. Empty: nothing could be read yet, ask again after the next event."""
 
     number: SubscriptionNumber
     first_index: int
@@ -327,8 +329,8 @@ class DeliverMessages:
 @dataclass(frozen=True, slots=True)
 class AnswerAck:
     """The answer to an AckRequested or NackRequested. error None: it is durable. durable False: the ack state is at its
-    hard limit; the message is hidden, and the acknowledgement is in memory only (hazard 40). acked_below: every message
-    below it is acknowledged durably, by whatever; 0: not reported."""
+    hard limit; the message is hidden, and the acknowledgement is in memory only (hazard ack-state-at-its-limit).
+    acked_below: every message below it is acknowledged durably, by whatever; 0: not reported."""
 
     consumer: ConsumerNumber
     request: int
@@ -339,7 +341,8 @@ class AnswerAck:
 
 @dataclass(frozen=True, slots=True)
 class RecallMessages:
-    """The consumer must drop these messages unless the application has received them (key_shared, hazard 34)."""
+    """The consumer must drop these messages unless the application has received them (key_shared, hazard
+    key-moves-too-early)."""
 
     consumer: ConsumerNumber
     ranges: tuple[IndexRange, ...]

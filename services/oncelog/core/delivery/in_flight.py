@@ -1,4 +1,4 @@
-"""Changes of a topic's subscriptions that are in flight in the ack chain, and the requests that wait for them."""
+"""Changes of a topic's subscriptions that are in flight in the ack log, and the requests that wait for them."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class DeleteToken:
 
 
 class Routed(NamedTuple):
-    """What the ack chain holds for a change: the token of one subscription."""
+    """What the ack log holds for a change: the token of one subscription."""
 
     number: SubscriptionNumber
     token: object

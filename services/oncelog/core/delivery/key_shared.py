@@ -1,4 +1,4 @@
-"""Delivers the messages of a key_shared subscription: in order for each key (hazard 34).
+"""Delivers the messages of a key_shared subscription: in order for each key (hazard key-moves-too-early).
 
     scanned -> queued by key -> outstanding -> acknowledged
                   ^                 | negative acknowledgement, time-out, loss of the consumer
@@ -290,7 +290,7 @@ class KeyShared:
         holder = next(iter(out.values())) if out else owner
         has_credit = picks.may_take(owner, entry)
         if deliverable.paused and not has_credit:
-            # Any consumer with credit gets a hole (hazard 39), and the later ones of its key.
+            # Any consumer with credit gets a hole (hazard dispatch-paused-for-ever), and the later ones of its key.
             consumer = self._with_credit(entry, picks, among=[holder] if out else ())
             if consumer is None:
                 self._stalled_anyhow[slot] = None

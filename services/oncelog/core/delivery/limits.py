@@ -27,7 +27,7 @@ def refuse_creation(creators: Iterable[str], role: str) -> LimitReached | None:
     return LimitReached(f"{message}: delete one that is not needed", field="subscription", limit=limit)
 
 
-class Judge(Protocol):
+class AckStateCheck(Protocol):
     """Decides whether new messages of a subscription are withheld (PIP-299), and whether the ack state is full."""
 
     def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
@@ -38,7 +38,7 @@ class Judge(Protocol):
 
 
 class NoLimits:
-    """A Judge that withholds nothing."""
+    """A AckStateCheck that withholds nothing."""
 
     def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
         return ""

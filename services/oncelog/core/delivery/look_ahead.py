@@ -3,8 +3,9 @@
 While consumers take what is delivered, the next read begins before the last one is used up. What nobody takes is
 dropped after a while, and read again when it is wanted.
 
-A read takes its bytes in the outbox of the stream for which it begins (hazard 94), until the entries arrive. Entries
-that are kept count in the process: while those of all subscriptions are too many, each step drops what it leaves.
+A read takes its bytes in the outbox of the stream for which it begins (hazard unread-windows), until the entries
+arrive. Entries that are kept count in the process: while those of all subscriptions are too many, each step drops what
+it leaves.
 """
 
 from bisect import bisect_right
@@ -132,7 +133,7 @@ class LookAhead:
         """Keep what was read; returns the indexes between entries that no entry holds. None: another read's response.
 
         A read returns consecutive entries, so no message has the indexes between them: they were given up with a lost
-        ledger (hazard 72).
+        ledger (hazard index-given-twice).
         """
         if event.first_index != self.reading:
             return None

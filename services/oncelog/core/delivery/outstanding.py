@@ -1,7 +1,7 @@
 """The messages that are with one consumer: delivered and not acknowledged, and since when its application has them.
 
 The ack time-out runs from the report that the application has received a message. One that only waits in the consumer's
-window has no time-out: no application has seen it, so it must not count as delivered (hazard 89).
+window has no time-out: no application has seen it, so it must not count as delivered (hazard timeout-in-the-window).
 
 A report that the consumer wrote before a repeated delivery reached it means the former delivery. So it is believed
 about a message that was delivered again only if the consumer says that so many messages of its stream have arrived.
@@ -17,7 +17,8 @@ from pyroaring import BitMap64
 
 from oncelog.core.acks.changes import IndexRange
 
-#: The ack time-out of messages in holes while dispatch is paused, for consumers without one (hazard 39).
+#: The ack time-out of messages in holes while dispatch is paused, for consumers without one (hazard
+#: dispatch-paused-for-ever).
 PAUSED_ACK_TIMEOUT_MS = 60_000
 _GROUPS = 16
 _GROUPS_MAX = 2 * _GROUPS

@@ -1,8 +1,9 @@
-"""Messages that are to be delivered again, and how often each was delivered (hazard 36).
+"""Messages that are to be delivered again, and how often each was delivered (hazard wrong-delivery-count).
 
     negative acknowledgement, time-out   each message counts one delivery. A time-out runs from the moment when the
-                                         application has the message (hazard 89). Exclusive and failover: everything
-                                         behind it comes again, too, and counts if the application has received it
+                                         application has the message (hazard timeout-in-the-window). Exclusive and
+                                         failover: everything behind it comes again, too, and counts if the application
+                                         has received it
     a consumer is lost or closed         what it reported as begun counts one delivery, at most the COUNTED_MAX oldest
                                          messages; if it was lost and had begun nothing, its oldest message does; the
                                          rest is given back as it was
@@ -106,7 +107,8 @@ class Redeliveries:
     def _answered_before(
         self, consumer: ConnectedConsumer, bits: BitMap64, counts: Mapping[int, int] | None
     ) -> BitMap64:
-        """Those of a negative acknowledgement that mean a former delivery: it counts already (hazard 91)."""
+        """Those of a negative acknowledgement that mean a former delivery: it counts already (hazard
+        nack-counted-twice)."""
         if counts is None:
             return BitMap64()
         counted = consumer.out.counted
@@ -224,7 +226,7 @@ class Redeliveries:
         token = CountToken(state.seek_epoch, tuple(messages), bits, counted_before & bits, consumer, request)
         context.append(Redelivered(state.number, state.seek_epoch, token.messages), token)
 
-    # --- the ack chain's answers --------------------------------------------------------------------------------------
+    # --- the ack log's answers --------------------------------------------------------------------------------------
 
     def settled(self, token: CountToken) -> None:
         """The counts are durable: their messages are delivered again, or become dead letters."""

@@ -13,8 +13,9 @@ A message, at this owner:
 A seek:
 
     SeekRequested -> Sought in flight: nothing is delivered, acknowledgements wait
-        durable -> every consumer learns the new seek_epoch and holds nothing; what waited is StaleSeekEpoch (hazard 28)
-        dropped -> answered with a retriable error; what waited is judged at the seek_epoch as it is
+        durable -> every consumer learns the new seek_epoch and holds nothing; what waited is StaleSeekEpoch (hazard
+        late-ack-after-seek) dropped -> answered with a retriable error; what waited is judged at the seek_epoch as it
+        is
 
 Rules: only the durable state answers what is acknowledged; nothing is told before it is durable; what was dropped is as
 before.
@@ -38,7 +39,7 @@ from oncelog.core.acks.changes import (
 )
 from oncelog.core.acks.index_ranges import count_of, members_in
 from oncelog.core.delivery.acknowledging import SHARED_TYPES, Acknowledging, AckToken
-from oncelog.core.delivery.activation import GrantToken
+from oncelog.core.delivery.activation import ActivationToken
 from oncelog.core.delivery.attachments import Attachments
 from oncelog.core.delivery.consumers import ConnectedConsumer
 from oncelog.core.delivery.context import Append, Context, outcome_unknown
@@ -195,7 +196,7 @@ class Subscription:
         if consumer is None:
             return
         cumulative = isinstance(event, AckRequested) and event.below is not None
-        if self.seeking is not None or (cumulative and self.attachments.grants.granting is not None):
+        if self.seeking is not None or (cumulative and self.attachments.activation.granting is not None):
             self._deferred.append(event)
             return
         error = self._acks.refusal(event, self.type)
@@ -305,7 +306,7 @@ class Subscription:
         error = ServiceUnavailable("the seek was not written: try again")
         self._step.emit(AnswerSeek(token.call, error))
 
-    # --- the ack chain's answers --------------------------------------------------------------------------------------
+    # --- the ack log's answers --------------------------------------------------------------------------------------
 
     def settled(self, token: object) -> None:
         """A change of this subscription is durable, and the fold has it."""
@@ -320,7 +321,7 @@ class Subscription:
                     self._step.emit(MessagesEvicted(token.reason, count_of(token.ranges)))
             case CountToken():
                 self._redeliveries.settled(token)
-            case GrantToken():
+            case ActivationToken():
                 self.attachments.granted(token)
                 self._take_deferred()
             case SeekToken():
@@ -351,7 +352,7 @@ class Subscription:
                     self._properties_set(token, _not_written())
                 case CountToken():
                     self._redeliveries.dropped(token)
-                case GrantToken():
+                case ActivationToken():
                     self.attachments.grant_dropped(token)
                 case SeekToken():
                     self._seek_dropped(token)
@@ -359,7 +360,7 @@ class Subscription:
         if not self._context.closing:
             self.attachments.choose()
             self.set_full(self._acks.full)
-        if self.attachments.grants.granting is None and self.seeking is None:
+        if self.attachments.activation.granting is None and self.seeking is None:
             self._take_deferred()
 
     # --- delivery -----------------------------------------------------------------------------------------------------
@@ -388,7 +389,7 @@ class Subscription:
         if self.type is SubscriptionType.SHARED:
             self._delivery.run(None)
             return
-        grants = self.attachments.grants
+        grants = self.attachments.activation
         waits = grants.granting is not None or self.attachments.returns_until_ms is not None
         waits = waits or self._redeliveries.releasing or self._acks.skipping
         if grants.active is not None and not waits:
@@ -398,7 +399,7 @@ class Subscription:
 
     def pause(self, reason: str) -> None:
         """Withhold new messages for this reason, of every type of subscription; empty: do not. What is in the holes is
-        delivered, so that acknowledgements can lower the state (hazard 39)."""
+        delivered, so that acknowledgements can lower the state (hazard dispatch-paused-for-ever)."""
         if bool(reason) != bool(self.pause_reason):
             self._redeliveries.pause(paused=bool(reason))
             if self.attachments.keys is not None:
@@ -406,7 +407,7 @@ class Subscription:
         self.pause_reason = reason
 
     def set_full(self, full: bool) -> None:
-        """The ack state of the topic is at its hard limit, or there is room (hazard 40)."""
+        """The ack state of the topic is at its hard limit, or there is room (hazard ack-state-at-its-limit)."""
         self._acks.full = full
         if self._acks.in_memory and self.seeking is None:
             if full:

@@ -6,10 +6,11 @@
         durable -> consumers get SubscriptionGone        both -> waiting requests are looked at again
 
 A reconnecting consumer names the id of its subscription: it is never created again, and never gets another one of the
-same name (hazard 30).
+same name (hazard recreated-subscription).
 
-A step back, which is a creation or a seek, and a trim exclude each other (hazard 29): while a trim is in flight, places
-below its target wait; while a step back is in flight, `steps_back_to` names its place, and no trim begins above it.
+A step back, which is a creation or a seek, and a trim exclude each other (hazard seek-below-a-trim): while a trim is in
+flight, places below its target wait; while a step back is in flight, `steps_back_to` names its place, and no trim
+begins above it.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ from oncelog.core.delivery.events import (
     SubscriptionStep,
 )
 from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed
-from oncelog.core.delivery.limits import NO_LIMITS, Judge, refuse_creation
+from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck, refuse_creation
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import (
     Conflict,
@@ -68,7 +69,7 @@ from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
 
 
 class Subscriptions:
-    """Routes events to subscriptions, and the ack chain's answers."""
+    """Routes events to subscriptions, and the ack log's answers."""
 
     def __init__(
         self,
@@ -82,12 +83,12 @@ class Subscriptions:
         new_id: Callable[[], str],
         partition: int = 0,
         taken_over: bool = True,
-        judge: Judge = NO_LIMITS,
+        ack_limit: AckStateCheck = NO_LIMITS,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """state: the durable fold of the ack chain. append: to the ack chain; its token comes back in `settled` or
+        """state: the durable fold of the ack log. append: to the ack log; its token comes back in `settled` or
         `dropped`. first_index, next_index: the messages that the topic has durably. new_id: a UUID hex. partition: of
-        the topic, for failover. has_room: whether more acknowledgements may wait for the ack chain."""
+        the topic, for failover. has_room: whether more acknowledgements may wait for the ack log."""
         self._step = step
         self._state = state
         self._append = append
@@ -108,11 +109,11 @@ class Subscriptions:
         self._trimming: int | None = None
         self._behind_trim: list[ConsumerOpening | CreateRequested | SeekRequested] = []
         self._draining = False
-        self._judge = judge
+        self._ack_limit = ack_limit
         self._full = False
         for number in state.subscriptions:
             self._touch(self._add(number, taken_over=taken_over))
-        self.judge_all()
+        self.check_all()
 
     def _add(self, number: SubscriptionNumber, *, taken_over: bool) -> Subscription:
         def append(change: Change, token: object) -> None:
@@ -317,7 +318,7 @@ class Subscriptions:
                 self._touch(subscription)
                 subscription.skip_below(index)
 
-    # --- the ack chain's answers --------------------------------------------------------------------------------------
+    # --- the ack log's answers --------------------------------------------------------------------------------------
 
     def settled(self, tokens: list[object]) -> None:
         """These changes are durable and folded, in this order."""
@@ -387,24 +388,24 @@ class Subscriptions:
 
     # --- limits of the ack state --------------------------------------------------------------------------------------
 
-    def set_judge(self, judge: Judge) -> None:
+    def set_ack_state_limit(self, ack_limit: AckStateCheck) -> None:
         """The policy has changed."""
-        self._judge = judge
-        self.judge_all()
+        self._ack_limit = ack_limit
+        self.check_all()
 
-    def judge_all(self) -> None:
+    def check_all(self) -> None:
         """Decide for each subscription whether new messages are withheld: at load, when the policy changes, and when
-        the ack chain cannot be written, or can be again."""
+        the ack log cannot be written, or can be again."""
         for subscription in self._subscriptions.values():
             self._touch(subscription)
             self._pause(subscription)
         self._look_for_room()
 
     def _pause(self, subscription: Subscription) -> None:
-        subscription.pause(self._judge.pause_reason(subscription.state, paused=bool(subscription.pause_reason)))
+        subscription.pause(self._ack_limit.pause_reason(subscription.state, paused=bool(subscription.pause_reason)))
 
     def _look_for_room(self) -> None:
-        full = self._judge.full(self._state)
+        full = self._ack_limit.full(self._state)
         if full or self._full:
             self._full = full
             for subscription in self._subscriptions.values():
@@ -488,5 +489,5 @@ def _moved() -> NotOwner:
 
 def _no_room() -> TooManyRequests:
     return TooManyRequests(
-        "too many acknowledgements wait for the ack chain, which cannot be written fast enough: send it again"
+        "too many acknowledgements wait for the ack log, which cannot be written fast enough: send it again"
     )

@@ -47,7 +47,7 @@ class EntryKind(IntEnum):
     """The kind of the body. 4 (PRODUCER_EXPIRED) is reserved; an owner refuses unknown kinds.
 
     The header's count is 0 for control entries, and GIVEN_UP_INDEXES for GIVEN_UP. ACK_STATE belongs in the ledgers of
-    the ack chain only.
+    the ack log only.
     """
 
     MESSAGES = 1
@@ -141,7 +141,7 @@ def decode_entry(
 
 def require_topic(header: EntryHeader, topic_id: TopicId | None) -> None:
     """An older ZooKeeper may give a ledger id again: the entries of another topic are never taken for those of this one
-    (hazard 84). Raises CorruptEntry."""
+    (hazard ledger-id-given-twice). Raises CorruptEntry."""
     if topic_id is not None and header.topic_id != topic_id:
         raise CorruptEntry(
             f"entry {header.position} belongs to topic {header.topic_id}, and not to {topic_id}: its ledger id was "
@@ -169,7 +169,8 @@ GIVEN_UP_GENERATIONS = 1 << 16
 
 
 class GivenUp(NamedTuple):
-    """The body of the entry that follows a ledger which an operator has ended without its lost members (hazard 72).
+    """The body of the entry that follows a ledger which an operator has ended without its lost members (hazard
+    index-given-twice).
 
     ledger_id, first_entry: entries of that ledger from `first_entry` on may have been acknowledged, and are gone.
     by: the operator.
@@ -229,7 +230,7 @@ class ProducerOpened(NamedTuple):
 
     instance_id: the instance that holds the grant. role: of the opener; empty without authentication. growths: how
     often the partitioned topic had got more partitions when the name was first opened, 0 to 255: messages of the name
-    are routed by the number of partitions of that time (hazard 23).
+    are routed by the number of partitions of that time (hazard resent-to-another-partition).
     """
 
     topic_id: TopicId

@@ -1,8 +1,8 @@
 """Message ids: the position of a message in a topic, in a form that applications can store.
 
 A message id contains the topic's topic_id, so an id of a deleted topic is not mistaken for one of a new topic with the
-same name (hazard 3). The ids of one topic or partition are ordered; comparing ids of two topics raises TypeError.
-EARLIEST is below and LATEST above every id.
+same name (hazard recreated-topic). The ids of one topic or partition are ordered; comparing ids of two topics raises
+TypeError. EARLIEST is below and LATEST above every id.
 
 Bytes, little-endian, 48 in all: version 1 (1), zero (3), topic id (16, zeros when not stated), partition (4, -1 none),
 ledger id (8), entry id (8), batch index (4), CRC-32 of the 44 before it (4).

@@ -10,9 +10,9 @@ class ResultKind(IntEnum):
     """What happened to a message.
 
     STORED: written now. DUPLICATE: stored before, or by a write that was in flight; a success. BELOW_MARK: a monotonic
-    id older than the recent batches; a success, not stored now, existence not verified (hazard 9). STALE_SEQUENCE: a
-    monotonic id below the mark that was never stored, in a batch that has other results too; an error of this message
-    only.
+    id older than the recent batches; a success, not stored now, existence not verified (hazard id-between-stored-ids).
+    STALE_SEQUENCE: a monotonic id below the mark that was never stored, in a batch that has other results too; an error
+    of this message only.
     """
 
     STORED = 1

@@ -5,16 +5,17 @@ owner_epoch + 1 (acquire). All later writes (open, roll, trim) are the owner's, 
 record named it, or that its last write returned. A cursor's record names its ledgers and the owner_epoch that may add
 to them.
 
-The topic record lists both chains of a topic: the log (messages and grants) and the ack chain (entries of kind 7). A
+The topic record lists both chains of a topic: the log (messages and grants) and the ack log (entries of kind 7). A
 ledger that was closed without an entry leaves its list when the next one is linked, in the same write. That is no proof
 that its copies may go: of a ledger above the floor, only the owner that never wrote to it deletes the record.
 
 Of the log it lists the newest ledgers, and links the pages that list the older ones (`ledger_page`), so that it stays
-small however long the log is. The ack chain has no pages: it begins at the oldest kept snapshot, so it is short.
+small however long the log is. The ack log has no pages: it begins at the oldest kept snapshot, so it is short.
 
-Formats: 1 until the first ledger of an ack chain is linked, 2 from then on, 3 from the first page on. A process that
-cannot serve an ack chain refuses to read format 2, one that does not know pages refuses format 3. So it neither places
-the topic nor writes the record without what it does not know (hazards 50 and 86).
+Formats: 1 until the first ledger of an ack log is linked, 2 from then on, 3 from the first page on. A process that
+cannot serve an ack log refuses to read format 2, one that does not know pages refuses format 3. So it neither places
+the topic nor writes the record without what it does not know (hazards older-owner-and-ack-log and
+oversized-ledger-list).
 """
 
 import json
@@ -29,7 +30,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Positio
 from oncelog.core.process_version import ACKS_VERSION, PAGES_VERSION
 
 FORMAT = 1
-#: The format of a topic record that lists an ack chain, and of one that has or had pages.
+#: The format of a topic record that lists an ack log, and of one that has or had pages.
 FORMAT_WITH_ACKS = 2
 FORMAT_WITH_PAGES = 3
 #: {format of a topic record: the lowest process version that can serve the topic}
@@ -49,9 +50,9 @@ class LedgerLink(NamedTuple):
 class TopicRecord:
     """ledgers: the newest of the log, ascending ids; all but the last are CLOSED. pages: with the older ones, in order.
     deleted_below: the log's ledgers below this id were deleted; it only rises, in the compare-and-set that trims
-    (hazard 67).
+    (hazard missing-record-is-no-deletion).
 
-    acks, acks_deleted_below: the same for the ack chain, which has no ledger before the topic's first subscription.
+    acks, acks_deleted_below: the same for the ack log, which has no ledger before the topic's first subscription.
     format: what an owner must support to serve the topic; it only rises.
     """
 
@@ -119,16 +120,16 @@ class TopicRecord:
         return replace(self, ledgers=ledgers, pages=pages, deleted_below=max(self.deleted_below, floor))
 
     def with_ack_ledger(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> "TopicRecord":
-        """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard 50). instead:
-        as in `with_ledger`."""
+        """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard
+        older-owner-and-ack-log). instead: as in `with_ledger`."""
         if self.acks and ledger_id <= self.acks[-1]:
-            raise InvariantViolated(f"ledger {ledger_id} is not above the last of the ack chain, {self.acks[-1]}")
+            raise InvariantViolated(f"ledger {ledger_id} is not above the last of the ack log, {self.acks[-1]}")
         acks = (*_without_last(self.acks, instead), ledger_id)
         return replace(self, acks=acks, format=max(self.format, FORMAT_WITH_ACKS))
 
     def without_first_acks(self, count: int) -> "TopicRecord":
         if count >= len(self.acks):
-            raise InvariantViolated("a trim never takes the last ledger of an ack chain")
+            raise InvariantViolated("a trim never takes the last ledger of an ack log")
         kept = self.acks[count:]
         return replace(self, acks=kept, acks_deleted_below=max(self.acks_deleted_below, kept[0]))
 
@@ -143,7 +144,7 @@ def _without_last(ledgers: Sequence[LedgerId], last: LedgerId | None) -> Sequenc
 
 class CursorLink(NamedTuple):
     """One ledger of the dedup cursor. base, acks: positions of its complete base snapshot in the log and in the ack
-    chain; None when unknown, and for a base without an ack chain."""
+    log; None when unknown, and for a base without an ack log."""
 
     ledger_id: LedgerId
     base: Position | None

@@ -15,7 +15,7 @@
 A record (`KeyRecord`) holds a fingerprint of the messages, the claim (producer, first id, count) and, once known, the
 answer. Records change by compare-and-set only.
 
-Rules (hazard 22)
+Rules (hazard key-without-message)
 - The claim is written before its messages are published, under ids that no other request uses (`keyed_producer`). So a
   key whose claim was lost was never published, and the record of a key whose messages are stored is always found.
 - The log decides what became of another request's pending claim, and only after the claim's producer was fenced by

@@ -4,7 +4,7 @@
       |         |
       +---------+--> retired        final: the process publishes no further id under this name
 
-Rules (hazard 22)
+Rules (hazard key-without-message)
 - At most one claim is reserved at a time, so ids are used in the order of their claims and without gaps.
 - Ids are used only when their claim is known to be written, and released only when it is known not to be written.
 - If it is unknown whether a claim was written, the producer is retired. Its ids are then never published under this

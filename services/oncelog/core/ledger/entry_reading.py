@@ -7,7 +7,7 @@
 
 Rules
 - One member is asked for as long as it gives the entries.
-- ERASED is never a refusal: it proves nothing about the entry (hazard 61).
+- ERASED is never a refusal: it proves nothing about the entry (hazard answer-of-a-former-member).
 - Whole entries are verified here, whatever the node verified. With headers_only the node verifies the stored record,
   and the ids are compared here.
 """
@@ -127,7 +127,8 @@ class EntryReading:
             data = held.get(entry_id)
             if data is None:
                 if entry_id in missing and self.missing_is_damage:
-                    self.refusals[member] = Refusal("does not hold it, and had read it back before", True)  # hazard 83
+                    # hazard verified-copy-is-missing
+                    self.refusals[member] = Refusal("does not hold it, and had read it back before", True)
                 elif entry_id in missing:
                     self.refusals[member] = Refusal("does not hold it", False)
                 elif entry_id in unreadable:

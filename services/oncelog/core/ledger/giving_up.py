@@ -1,4 +1,5 @@
-"""Whether an operator may go on without what only lost members of a ledger have (hazards 72 and 79).
+"""Whether an operator may go on without what only lost members of a ledger have (hazards index-given-twice and
+open-ledger-without-quorum).
 
 An open ledger may be ended only if no recovery can close it: fewer than Qw-Qa+1 of its members are registered. What
 only the others hold is given up, although it may have been acknowledged. Of a closed ledger entries may be given up if

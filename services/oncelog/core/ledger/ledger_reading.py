@@ -9,7 +9,7 @@ available now. Pure.
 
 Rules
 - A refusal is believed only if the record, read after it, still names the same members: repair replaces members of a
-  CLOSED ledger, and a former member has erased its copy (hazard 61).
+  CLOSED ledger, and a former member has erased its copy (hazard answer-of-a-former-member).
 - The caller knows that the entries were acknowledged (up to the end of a CLOSED ledger, or its writer's
   last_add_confirmed). An entry that is not found here proves nothing.
 """
@@ -44,7 +44,7 @@ class LedgerReading(EntryReading):
         self.metadata = metadata
         self.members = metadata.members
         # A member has read back every entry before the record becomes whole.
-        self.missing_is_damage = metadata.whole
+        self.missing_is_damage = metadata.verified
 
     def begin_round(self) -> None:
         """Ask the silent members again."""

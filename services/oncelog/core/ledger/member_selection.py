@@ -3,7 +3,7 @@
 Rules
 - The choice is rendezvous hashing over the ledger id, so that ledgers spread evenly over the nodes.
 - Live nodes come first. Known absent nodes fill the list as long as the ack quorum is live. Superseded nodes are never
-  chosen, because they do not come back (hazard 8).
+  chosen, because they do not come back (hazard members-lost-in-turn).
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,8 @@ class AppendStatus(IntEnum):
     CONFLICTING = 6
     READ_ONLY = 7
     TOO_MANY_REQUESTS = 8
-    #: the node has erased its copy of the ledger; this proves nothing about the entry (hazard 61)
+    #: the node has erased its copy of the ledger; this proves nothing about the entry (hazard
+    #: answer-of-a-former-member)
     ERASED = 9
 
 
@@ -24,7 +25,7 @@ class ReadStatus(IntEnum):
     OK = 1
     WRONG_INCARNATION = 3
     TOO_MANY_REQUESTS = 8
-    #: the node has erased its copy of the ledger: neither a copy nor a negative (hazard 61)
+    #: the node has erased its copy of the ledger: neither a copy nor a negative (hazard answer-of-a-former-member)
     ERASED = 9
 
 

@@ -4,15 +4,16 @@ OPEN -> IN_RECOVERY -> CLOSED, or OPEN -> CLOSED by the writer. Every step is a 
 final: `end` never changes afterwards. The members of an open ledger never change; repair replaces members of a CLOSED
 ledger, one at a time:
 
-    join(D) -> (D is filled, and reads everything back from its disk) -> swap(old member) -> mark_whole()
+    join(D) -> (D is filled, and reads everything back from its disk) -> swap(old member) -> mark_verified()
 
-`joining` is in the record before the first byte is copied (hazard 54). `whole` says that every member has read 0..end
-from its disk; before it is set, no copy is erased (hazard 55). `lost` names entries that are proved lost (hazard 78).
-`given_up_by`, `gone`: an operator has ended the ledger without the members `gone`, of which too many are lost for a
-recovery (hazard 79). The ledger ends before the first entry that no other member holds. Of a CLOSED ledger: an operator
-has given up the entries that are lost, and those that only the members `gone` have; a takeover passes over them.
-`frozen`: sound copies differ; nothing of the ledger is swapped, erased or reclaimed (hazard 60).
-Source: BookKeeper's ledger metadata, without segments.
+`joining` is in the record before the first byte is copied (hazard copy-erased-before-joining). `whole` says that every
+member has read 0..end from its disk; before it is set, no copy is erased (hazard replaced-member-erased-early). `lost`
+names entries that are proved lost (hazard lost-too-early). `given_up_by`, `gone`: an operator has ended the ledger
+without the members `gone`, of which too many are lost for a recovery (hazard open-ledger-without-quorum). The ledger
+ends before the first entry that no other member holds. Of a CLOSED ledger: an operator has given up the entries that
+are lost, and those that only the members `gone` have; a takeover passes over them. `frozen`: sound copies differ;
+nothing of the ledger is swapped, erased or reclaimed (hazard differing-copies). Source: BookKeeper's ledger metadata,
+without segments.
 """
 
 import json
@@ -63,7 +64,7 @@ class LedgerMetadata:
     length: int = 0
     digest: str = "crc32c"
     joining: Incarnation | None = None
-    whole: bool = False
+    verified: bool = False
     lost: tuple[EntryRange, ...] = ()
     frozen: bool = False
     given_up_by: str = ""
@@ -126,21 +127,21 @@ class LedgerMetadata:
         if self.joining is None or old not in self.members:
             raise InvariantViolated(f"ledger {self.ledger_id}: {old} cannot be swapped for {self.joining}")
         members = tuple(self.joining if member == old else member for member in self.members)
-        return replace(self, members=members, joining=None, whole=False)
+        return replace(self, members=members, joining=None, verified=False)
 
-    def mark_whole(self) -> Self:
+    def mark_verified(self) -> Self:
         """Every member has read 0..end from its disk."""
         self._require_closed("whole")
-        return replace(self, whole=True)
+        return replace(self, verified=True)
 
     def mark_damaged(self) -> Self:
         """A member has lost entries: no copy may be erased until the ledger is whole again."""
-        return replace(self, whole=False)
+        return replace(self, verified=False)
 
     def mark_lost(self, ranges: Sequence[EntryRange]) -> Self:
         """These ranges, ascending and not adjacent, are proved lost; they replace the former ones."""
         self._require_closed("lost entries")
-        return replace(self, lost=tuple(ranges), whole=False)
+        return replace(self, lost=tuple(ranges), verified=False)
 
     def freeze(self) -> Self:
         """Sound copies differ."""
@@ -165,7 +166,7 @@ def encode_ledger(metadata: LedgerMetadata) -> bytes:
         "end": metadata.end,
         "length": metadata.length,
         "joining": metadata.joining,
-        "whole": metadata.whole,
+        "whole": metadata.verified,
         "lost": [list(each) for each in metadata.lost],
         "frozen": metadata.frozen,
         "given_up_by": metadata.given_up_by,
@@ -190,7 +191,7 @@ def decode_ledger(data: bytes) -> LedgerMetadata:
             length=number(fields, "length"),
             digest=text(fields, "digest"),
             joining=None if fields.get("joining") is None else Incarnation(text(fields, "joining")),
-            whole=flag({"whole": False} | fields, "whole"),
+            verified=flag({"whole": False} | fields, "whole"),
             lost=tuple(
                 EntryRange(EntryId(first), EntryId(last)) for first, last in pairs({"lost": []} | fields, "lost")
             ),

@@ -12,8 +12,8 @@
     any --a record or an acknowledged entry is missing, or no decision is possible--> FAILED
 
 Rules
-- A member that has erased its copy proves nothing about an entry (hazard 61). It erased after the record was CLOSED, so
-  the record is read again: repair may have replaced the members that this recovery asks.
+- A member that has erased its copy proves nothing about an entry (hazard answer-of-a-former-member). It erased after
+  the record was CLOSED, so the record is read again: repair may have replaced the members that this recovery asks.
 - Any number of recoveries may run at the same time. The first CLOSED record stands, and the others adopt it. An entry
   that was never acknowledged may be kept or dropped, but only once: that compare-and-set decides.
 - Recovery reads fence, too, so that a "missing" remains true. Recovery waits for no more members than the quorums

@@ -9,7 +9,7 @@ Rules
   read that is after the fence, so a "missing" remains true. Only the index decides that an entry is missing, and only
   outside of limbo: in limbo an entry that is not found is unreadable (`limbo`).
 - Reads and fences of an erased copy, or of one that is being erased, are answered ERASED, which proves nothing
-  (hazard 61).
+  (hazard answer-of-a-former-member).
 """
 
 from collections import deque

@@ -3,11 +3,13 @@
     dead share    1 - live bytes / bytes of the file
 
 Rules
-- Segments without live bytes go first, the oldest of them first: nothing is copied for them (hazard 77).
+- Segments without live bytes go first, the oldest of them first: nothing is copied for them (hazard
+  reserve-used-by-repair).
 - Another segment is worth its copies when at least half of it is dead; when the disk is nearly full, a fifth.
 - When the disk is nearly full, a segment is only chosen if its live bytes fit into the free space.
 - The last segment is never chosen, because it is still written. A segment that may have held something unreadable is
-  not chosen before all that it may have held is whole again (hazard 63): the caller leaves both out.
+  not chosen before all that it may have held is whole again (hazard compaction-skips-damage): the caller leaves both
+  out.
 Source: the cleaning policy of log-structured file systems; no age in it, because ledgers die whole.
 """
 

@@ -1,4 +1,4 @@
-"""Limbo: what a node may still conclude from its records after its directory lost some of them (hazard 62).
+"""Limbo: what a node may still conclude from its records after its directory lost some of them (hazard damaged-fence).
 
     start with a hole --LIMBO(n)--> every ledger below n is in limbo; n is the synced ledger counter of that moment
     in limbo --the ledger is CLOSED and 0..end is held and sound: LIMBO_CLEARED--> not in limbo
@@ -9,7 +9,7 @@ Any record may have been in the hole: a fence, an entry or a tombstone. So of a 
 - ordinary adds are answered READ_ONLY: a lost fence may forbid them, and FENCED would depose a current owner;
 - an entry that is not found is answered as unreadable, never as missing;
 - fences, recovery adds and repair adds are accepted as always.
-A torn tail is no hole: nothing in it was acknowledged (hazard 18).
+A torn tail is no hole: nothing in it was acknowledged (hazard damage-like-a-torn-write).
 """
 
 from oncelog.core.ids import LedgerId

@@ -20,12 +20,15 @@ Rules
   and no ordinary add follows. A ledger that is unknown to the node can be fenced, too. `answers` delays each answer
   until it is durable.
 - Recovery adds ignore the fence and the check: the recovering process set the fence, and closes the ledger itself.
-- Repair adds ignore the fence, but stop before the reserve of disk space that recoveries and fences need (hazard 77).
+- Repair adds ignore the fence, but stop before the reserve of disk space that recoveries and fences need (hazard
+  reserve-used-by-repair).
 - Entries arrive in any order and with gaps; `ledger` checks each entry by itself.
-- A record counts as absent in ZooKeeper only after the sync that CheckLedger requests (hazards 2 and 19). A missing
-  record alone never deletes a ledger (hazard 67, `ledger`).
+- A record counts as absent in ZooKeeper only after the sync that CheckLedger requests (hazards former-incarnation and
+  repeated-add-not-synced). A missing record alone never deletes a ledger (hazard missing-record-is-no-deletion,
+  `ledger`).
 - Records have numbers that ascend over the whole life of the directory, and compaction copies records under their own
-  numbers. The restore methods take the records in the order of their numbers, or what is left of them (hazard 64).
+  numbers. The restore methods take the records in the order of their numbers, or what is left of them (hazard
+  compaction-order).
 Source: BookKeeper's bookie rules.
 """
 
@@ -289,11 +292,12 @@ class StorageNode:
         return AppendStatus.READ_ONLY if self._read_only or self._in_limbo(ledger) else None
 
     def _in_limbo(self, ledger: StorageLedger) -> bool:
-        """Whether a lost record may forbid ordinary adds (hazard 62)."""
+        """Whether a lost record may forbid ordinary adds (hazard damaged-fence)."""
         return self.ledgers.limbo.covers(ledger.ledger_id)
 
     def _needs_check(self, ledger: StorageLedger, kind: RecordKind) -> bool:
-        """Whether adds must wait until the ledger's record was read: ordinary ones (hazard 2) and repair's."""
+        """Whether adds must wait until the ledger's record was read: ordinary ones (hazard former-incarnation) and
+        repair's."""
         if kind is RecordKind.REPAIR_ADD:
             return ledger.repair_end is None
         return kind is RecordKind.ADD and not ledger.writable

@@ -2,7 +2,8 @@
 add.
 
     entry not held                  -> write it to the journal; pending until its record is synced
-    entry held, same payload        -> nothing to write; done when the first copy is synced (hazard 19)
+    entry held, same payload        -> nothing to write; done when the first copy is synced (hazard
+    repeated-add-not-synced)
     entry held, other payload       -> conflicting: refused, the first copy stands
     entry held and unreadable here  -> write it again: good bytes replace damaged ones
     bytes with a wrong checksum     -> corrupt: refused
@@ -10,14 +11,14 @@ add.
 Two payloads are compared by the CRC32C in the header of each entry, which was verified when the entry arrived.
 
 A ledger without a record in ZooKeeper was either deleted, or its record was lost. A missing record proves nothing: an
-operator may have removed it, or ZooKeeper may have been restored from an older backup (hazards 2 and 67). Two facts
-prove a deletion, and both stay in ZooKeeper:
+operator may have removed it, or ZooKeeper may have been restored from an older backup (hazards former-incarnation and
+missing-record-is-no-deletion). Two facts prove a deletion, and both stay in ZooKeeper:
 
     the topic's tombstone exists                             the topic was deleted with all of its ledgers
     the ledger is below `deleted_below` of its chain         the ledger was trimmed: the floor is written in the
                                                              compare-and-set that trims, and only rises
 
-The floors of the log and of the ack chain are in the topic's record, the floor of the cursor's ledgers is in the
+The floors of the log and of the ack log are in the topic's record, the floor of the cursor's ledgers is in the
 cursor's record. An older backup has a lower floor, so it proves less and never more.
 """
 
@@ -75,8 +76,8 @@ class RecordKind(IntEnum):
     origin of its ledger. The number 5 is a segment's seal.
 
     LIMBO: the directory had a hole when `ledger_id` was the cluster's ledger counter; every ledger below it may lack
-    entries (hazard 62). LIMBO_CLEARED: this ledger is complete again. SEGMENT_REMOVED: the live records of segment
-    `entry_id` were copied, and its file may be missing (hazard 65).
+    entries (hazard damaged-fence). LIMBO_CLEARED: this ledger is complete again. SEGMENT_REMOVED: the live records of
+    segment `entry_id` were copied, and its file may be missing (hazard removed-segment).
     """
 
     ADD = 1
@@ -145,7 +146,7 @@ class StorageLedger:
     fence_lsn: int = 0
     #: a check found the ledger OPEN with this node as a member, or entries of its writer are stored here
     writable: bool = False
-    #: the copy is being erased: every call is refused until the tombstone is synced (hazard 54)
+    #: the copy is being erased: every call is refused until the tombstone is synced (hazard copy-erased-before-joining)
     erasing: bool = False
     #: the copy was erased, and no repair has stored an entry since
     erased: bool = False
@@ -182,7 +183,8 @@ class StorageLedger:
         return self.erased or not (self.fenced or self.writable)
 
     def is_of(self, topic_id: TopicId) -> bool:
-        """Whether what is stored here belongs to this topic. If not, the ledger id was given twice (hazard 84)."""
+        """Whether what is stored here belongs to this topic. If not, the ledger id was given twice (hazard
+        ledger-id-given-twice)."""
         return self.origin is None or self.origin.topic_id == topic_id
 
     def note_stored(self, header: EntryHeader) -> None:
@@ -206,7 +208,7 @@ class StorageLedger:
                 result.corrupt.append(entry_id)
                 continue
             if not self.is_of(header.topic_id):
-                result.conflicting.append(entry_id)  # the ledger id was given twice (hazard 84)
+                result.conflicting.append(entry_id)  # the ledger id was given twice (hazard ledger-id-given-twice)
                 continue
             first = pending.get(entry_id)
             if first is not None:

@@ -5,9 +5,9 @@
 
         CLOSED, names this node; the copy is in limbo or damaged, or the record is whole and the copy is not complete
                 --> VERIFYING: VerifyLedger reads 0..end from the disk
-            the record is whole: what is missing is damage, because this node has attested it before (hazard 83)
-            everything is held and sound --> a fence and LIMBO_CLEARED, synced --> idle, not in limbo, not damaged
-            anything else --> idle
+            the record is whole: what is missing is damage, because this node has attested it before (hazard
+            verified-copy-is-missing) everything is held and sound --> a fence and LIMBO_CLEARED, synced --> idle, not
+            in limbo, not damaged anything else --> idle
         CLOSED and whole, not frozen, does not name this node --> TOUCHING: every call for the ledger is refused
             TouchRecord (the record unchanged, from the version that was read) OK --> ERASING
             CONFLICT or UNKNOWN --> idle, nothing is refused
@@ -15,18 +15,20 @@
             LEDGER_ERASED synced --> idle, erased: adds and reads are answered ERASED, the fence stays
         the same, and the copy was erased before --> ERASING: the tombstone then says that the ledger is deleted, and
             compaction drops it with all that is left of the ledger
-        no record and no proof, or the record of another topic's ledger with this id (hazard 84)
-                --> LedgerOrphaned, idle: the entries are kept (hazard 67)
+        no record and no proof, or the record of another topic's ledger with this id (hazard ledger-id-given-twice)
+                --> LedgerOrphaned, idle: the entries are kept (hazard missing-record-is-no-deletion)
         anything else --> idle
 
 Rules
 - One check of a ledger at a time. A review that arrives during a check waits for the next check, because the record may
   have changed since it was read.
 - A copy that the record does not name goes only after this node's own compare-and-set on that record, and refuses every
-  call from before the compare-and-set until the tombstone is synced (hazard 54). So a repairer that named this node in
-  the meantime either makes the compare-and-set fail, or finds its own to fail.
-- Nothing is erased while a registered process is of a version that would take "erased" for "missing" (hazard 80).
-- The end of limbo writes a fence: the ledger is CLOSED, and the lost records may have held its fence (hazard 62).
+  call from before the compare-and-set until the tombstone is synced (hazard copy-erased-before-joining). So a repairer
+  that named this node in the meantime either makes the compare-and-set fail, or finds its own to fail.
+- Nothing is erased while a registered process is of a version that would take "erased" for "missing" (hazard
+  older-owner-drops-fields).
+- The end of limbo writes a fence: the ledger is CLOSED, and the lost records may have held its fence (hazard
+  damaged-fence).
 """
 
 from dataclasses import dataclass
@@ -258,7 +260,7 @@ class LedgerReviews:
         if metadata.state is not LedgerState.CLOSED:
             return self._end(ledger)
         if ledger.named:
-            attested = metadata.whole and not metadata.lost and self._incarnation in metadata.members
+            attested = metadata.verified and not metadata.lost and self._incarnation in metadata.members
             lacks = attested and self._index.entries_count(ledger.ledger_id) <= metadata.end
             if not (ledger.damaged or self._in_limbo(ledger) or lacks):
                 return self._end(ledger)
@@ -271,8 +273,9 @@ class LedgerReviews:
         return self._end(ledger)
 
     def _may_go(self, metadata: LedgerMetadata) -> bool:
-        """Whether a copy that the record does not name is not needed (hazards 55 and 60)."""
-        return metadata.whole and not metadata.frozen
+        """Whether a copy that the record does not name is not needed (hazards replaced-member-erased-early and
+        differing-copies)."""
+        return metadata.verified and not metadata.frozen
 
     def _in_limbo(self, ledger: StorageLedger) -> bool:
         return self._ledgers.limbo.covers(ledger.ledger_id)

@@ -1,4 +1,5 @@
-"""The starts of a storage node's directory: which of them is one of the past, or of a copy (hazards 81, 82 and 84).
+"""The starts of a storage node's directory: which of them is one of the past, or of a copy (hazards
+directory-went-back, copied-directory and ledger-id-given-twice).
 
 A directory that was restored from an older copy, or lost the end of its last segment, looks like one that never had
 more: what it lacks it would report as missing, and fences that it forgot would not hold. So it is compared with what

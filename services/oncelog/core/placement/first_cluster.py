@@ -1,4 +1,5 @@
-"""Whether a ZooKeeper without a cluster is a new one, or has lost its data: the storage nodes know (hazard 85).
+"""Whether a ZooKeeper without a cluster is a new one, or has lost its data: the storage nodes know (hazard
+emptied-zookeeper).
 
 Rules
 - A storage node formats its directory for a cluster that exists, so a directory that belongs to one proves that there

@@ -1,4 +1,5 @@
-"""When a metadata replica may treat an owner as dead before the owner's ZooKeeper session ends (hazard 5).
+"""When a metadata replica may treat an owner as dead before the owner's ZooKeeper session ends (hazard
+living-owner-suspected).
 
     UNSEEN --StreamOpened--> CONNECTED --its latest stream closed--> CLOSED (the owner is probed)
     CLOSED --ConnectionRefused--> SUSPECTED          CLOSED --ConnectionAccepted--> UNSEEN

@@ -1,4 +1,5 @@
-"""Whether ZooKeeper still has the history that this process has seen in it, or has lost some of it (hazards 84, 85).
+"""Whether ZooKeeper still has the history that this process has seen in it, or has lost some of it (hazards
+ledger-id-given-twice, emptied-zookeeper).
 
 Rules
 - A cluster's record is written once, and the counter of ledger ids only rises. A process that finds another record,

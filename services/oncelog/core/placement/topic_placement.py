@@ -10,9 +10,11 @@
                         when its owner is suspected (see `owner_suspicion`) and no takeover was seen within the back-off
 
 Rules
-- Any metadata replica may run this at any time; the record orders them (hazards 1 and 5). A write is never repeated:
-  after a conflict or a lost reply, the decision is made again from the current record, sessions and suspicions.
-- Only an owner whose registered version can serve the format of the topic's record gets the topic (hazard 50).
+- Any metadata replica may run this at any time; the record orders them (hazards stale-record-after-conflict and
+  living-owner-suspected). A write is never repeated: after a conflict or a lost reply, the decision is made again from
+  the current record, sessions and suspicions.
+- Only an owner whose registered version can serve the format of the topic's record gets the topic (hazard
+  older-owner-and-ack-log).
 - A silent owner keeps its topics until its session ends. A wrong suspicion costs one takeover, never a message.
 - Choices use rendezvous hashing: every replica with the same view makes the same choice, and few topics move when the
   view changes.

@@ -1,16 +1,17 @@
-"""PIP-299's judgement: when new messages of a subscription are withheld because of its state of acknowledgements.
+"""PIP-299: when new messages of a subscription are withheld because of its state of acknowledgements.
 
     delivering --over a limit, or acknowledgements cannot be written--> withheld
     withheld   --below 80 % of both limits, and they can be written | the policy is switched off--> delivering
 
 Rules
-- The durable fold alone is judged: when a topic is loaded, when the policy changes, and after each fold (hazard 39).
+- The durable fold alone is judged: when a topic is loaded, when the policy changes, and after each fold (hazard
+  dispatch-paused-for-ever).
 - The policy is for every type of subscription. While it is off, nothing is withheld.
 - Only acknowledgements count, not delivery counts: acknowledging the messages in the holes always lowers them, down to
   nothing, and a state of nothing is below every limit, 0 included. So there is always a way out.
-- With or without the policy, the ack state of a topic is full at a hard limit (hazard 40).
+- With or without the policy, the ack state of a topic is full at a hard limit (hazard ack-state-at-its-limit).
 Source: PIP-299. Pulsar withholds shared subscriptions alone, has no lower limit to resume at, and after a load does not
-judge before the first acknowledgement.
+check before the first acknowledgement.
 """
 
 from dataclasses import dataclass
@@ -38,9 +39,9 @@ class PausePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class AckStateJudge:
+class AckStateLimit:
     """Judges the durable state by a policy. writable: whether acknowledgements can be made durable now. A change of
-    either is another judge."""
+    either is another limit."""
 
     policy: PausePolicy
     writable: bool = True

@@ -5,12 +5,12 @@ Rules
   everything allows it: the durable fold of every subscription (mark_delete, and the ledgers of pending dead letters),
   the trim bound of the snapshots, and retention by time or size.
 - While a step back is in flight (a seek, or a new subscription at an earlier place) no trim begins; while a trim is in
-  flight, a step back to a place below its target waits (hazard 29).
+  flight, a step back to a place below its target waits (hazard seek-below-a-trim).
 - Clocks decide about messages only while they agree: this owner's own clock, and ZooKeeper's, as the owner's last write
-  has shown it (hazard 48).
+  has shown it (hazard wrong-clock-expires).
 - A retention of time or size alone is decided by that one; with both, by the first that lets a ledger go, as in Pulsar.
-- Backlog quotas count the bytes of messages. Control entries, snapshots and the ack chain do not count: a full quota
-  must not stop the acknowledgements that empty it (hazard 47).
+- Backlog quotas count the bytes of messages. Control entries, snapshots and the ack log do not count: a full quota
+  must not stop the acknowledgements that empty it (hazard full-disk-refuses-acks).
 """
 
 from collections.abc import Iterable, Sequence
@@ -145,7 +145,8 @@ def rolls_for_retention(
     clock_agrees: bool,
     now_ms: int,
 ) -> bool:
-    """Whether the open ledger is to be closed, because only that keeps its messages from being deleted (hazard 48)."""
+    """Whether the open ledger is to be closed, because only that keeps its messages from being deleted (hazard
+    wrong-clock-expires)."""
     span = open_ledger
     if span.end_index == span.first_index or (first_needed is not None and span.end_index > first_needed):
         return False
@@ -240,7 +241,7 @@ def backlog_bytes(ledgers: Sequence[LedgerSpan], mark_delete: int) -> int:
     return total
 
 
-def judge_quota(
+def check_quota(
     quota: BacklogQuota | None,
     backlogs: Sequence[Backlog],
     ledgers: Sequence[LedgerSpan],
@@ -248,7 +249,8 @@ def judge_quota(
     clock_agrees: bool,
     now_ms: int,
 ) -> QuotaVerdict:
-    """What the quota does now. Publishing is held or refused before deduplication judges the batch (hazard 47)."""
+    """What the quota does now. Publishing is held or refused before deduplication judges the batch (hazard
+    full-disk-refuses-acks)."""
     if quota is None:
         return QuotaVerdict()
     over = [each for each in backlogs if _exceeds(quota, each, clock_agrees=clock_agrees, now_ms=now_ms)]

@@ -170,7 +170,8 @@ class DedupState:
 
     def fold_given_up(self, header: EntryHeader) -> None:
         """Messages and grants that were acknowledged may be gone. Their numbers and generations are not used again, and
-        each instance must open its name again: it then sees which of its messages are stored (hazard 72)."""
+        each instance must open its name again: it then sees which of its messages are stored (hazard
+        index-given-twice)."""
         self._step(header)
         self.holed = False
 

@@ -126,7 +126,7 @@ class Sessions:
                 session.blocked_on = BlockedOn.ROLL
                 return
             batch = received[0]
-            # Before deduplication judges it (hazard 47).
+            # Before deduplication judges it (hazard full-disk-refuses-acks).
             if self._quota.hold:
                 session.blocked_on = BlockedOn.QUOTA
                 return
@@ -213,7 +213,7 @@ class Sessions:
         due, self.due = self.due, []
         self._step.emit(AnswerBatches(tuple(due)))
 
-    def quota_judged(self, verdict: QuotaVerdict) -> None:
+    def quota_checked(self, verdict: QuotaVerdict) -> None:
         """The verdict of the backlog quota has changed."""
         self._quota = verdict
         self.retry(BlockedOn.QUOTA)

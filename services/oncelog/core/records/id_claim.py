@@ -1,4 +1,5 @@
-"""Ids from one counter in ZooKeeper: producer ids in blocks of 100, ledger ids as many as are requested (hazard 4).
+"""Ids from one counter in ZooKeeper: producer ids in blocks of 100, ledger ids as many as are requested (hazard
+block-claimed-twice).
 
     IDLE --more ids are requested than are free, or few are left--> READING (the counter)
     READING --read--> WRITING (CAS: next + block, or + the requests that wait; this claimer, a new nonce)

@@ -16,8 +16,8 @@ class DirectoryView:
     """One directory that ever joined, from its cookie and its registration.
 
     live: registered. retired: superseded or removed for ever. leaving: decommissioned, or being drained. read_only: an
-    operator or a nearly full disk. joining: not yet a member of the cluster (hazard 74). silent: registered, but it did
-    not answer the last look.
+    operator or a nearly full disk. joining: not yet a member of the cluster (hazard unmounted-volume). silent:
+    registered, but it did not answer the last look.
     """
 
     incarnation: Incarnation
@@ -32,7 +32,7 @@ class DirectoryView:
 
 
 class StorageNodes:
-    """All directories, as the repairer sees them. absent_delay_ms: see hazard 57."""
+    """All directories, as the repairer sees them. absent_delay_ms: see hazard flapping-node."""
 
     def __init__(self, views: Iterable[DirectoryView] = (), *, now_ms: int = 0, absent_delay_ms: int = 0) -> None:
         self.views = {view.incarnation: view for view in views}
@@ -113,7 +113,7 @@ def assess(
 ) -> Assessment:
     """Judge one listed ledger. damaged: nodes that report damage in it. avoid: nodes that refused copies lately.
 
-    Under-replicated counts against the record's own write quorum (hazard 75).
+    Under-replicated counts against the record's own write quorum (hazard too-few-nodes).
     """
     closed = record.state is LedgerState.CLOSED
     sound = [member for member in record.members if nodes.live(member) and member not in damaged]
@@ -127,7 +127,8 @@ def assess(
     ailing = _ailing(record, nodes)
     target = _target(record, nodes, avoid) if ailing else None
     if not closed:
-        # Without a live node that is not a member, rolling would choose the same members again (hazard 58).
+        # Without a live node that is not a member, rolling would choose the same members again (hazard
+        # repair-of-an-open-ledger).
         helps = any(member in damaged for member in record.members) or (ailing and target is not None)
         need = Need.ROLL if helps else Need.NOTHING
         return Assessment(need, len(sound), under_replicated, unavailable, waiting_for)
@@ -136,7 +137,7 @@ def assess(
     owed = tuple(m for m in ailing if copyable and not nodes.expected(m) and not nodes.live(m))
     reported = tuple(member for member in record.members if member in damaged and nodes.live(member))
     everyone = all(nodes.live(member) for member in record.members)
-    unfinished = everyone and (record.joining is not None or not (record.whole or record.lost))
+    unfinished = everyone and (record.joining is not None or not (record.verified or record.lost))
     if old is None and not reported and not unfinished:
         return Assessment(Need.NOTHING, len(sound), under_replicated, unavailable, waiting_for)
     absent = old is not None and nodes.expected(old)

@@ -1,7 +1,8 @@
 """The copies of a range of entries: what each storage node has read back from its disk.
 
 A copy is sound when the node has read it from its disk and its checksum is right. `missing` and `unreadable` are
-negatives. A node that does not answer, or that answers ERASED, proves nothing (hazards 61 and 78).
+negatives. A node that does not answer, or that answers ERASED, proves nothing (hazards answer-of-a-former-member and
+lost-too-early).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,7 +78,7 @@ class RangeCopies:
         return [entry_id for entry_id in self.ids() if not any(entry_id in each for each in held)]
 
     def differing(self) -> EntryId | None:
-        """The first id of which two sound copies differ (hazard 60)."""
+        """The first id of which two sound copies differ (hazard differing-copies)."""
         seen: dict[EntryId, int] = {}
         for held in self.sound.values():
             for entry_id, checksum in held.items():

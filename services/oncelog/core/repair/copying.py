@@ -44,7 +44,7 @@ class CopyPass:
         self.ended = False
         #: set by the caller: the pass ends with the present range
         self.stopped = False
-        #: two sound copies of this id differ (hazard 60)
+        #: two sound copies of this id differ (hazard differing-copies)
         self.differing: EntryId | None = None
         #: {target that could not be filled: why}
         self.failed: dict[Incarnation, CopyOutcome] = {}

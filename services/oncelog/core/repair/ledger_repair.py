@@ -12,8 +12,9 @@
     conflict or UNKNOWN -> LOOK      no source for an id, not proved lost -> STUCK, without a swap
 
 Rules
-- `joining` is in the record before the first byte is copied (hazard 54); the swap is a compare-and-set from that
-  version, with the old and the new member (59). A repair never creates a record, and nothing unlisted is touched (58).
+- `joining` is in the record before the first byte is copied (hazard copy-erased-before-joining); the swap is a
+  compare-and-set from that version, with the old and the new member (59). A repair never creates a record, and nothing
+  unlisted is touched (58).
 - JOIN clears `whole`, so no copy is erased until every member of the new list has attested (55).
 - An id counts as copied when the target has read it back. A swap needs every id 0..end, except lost ones (56). What a
   target already holds is not copied again, so a repair resumes where the former one stopped.
@@ -139,7 +140,7 @@ class LedgerRepair:
         for target in copying.copying:
             if target not in record.members and target != record.joining:
                 raise InvariantViolated(f"ledger {self.job.ledger_id} is copied to {target}, which its record omits")
-            if record.state is not LedgerState.CLOSED or record.whole:
+            if record.state is not LedgerState.CLOSED or record.verified:
                 raise InvariantViolated(f"ledger {self.job.ledger_id} is copied; its record: {record}")
 
     def _nodes_changed(self, nodes: RepairNodes) -> None:
@@ -211,9 +212,9 @@ class LedgerRepair:
             self._proof = LostProof(record, self._nodes, record.lost, self._limits, self._emit)
             self._proof.start()
             self._proof_ended()
-        elif record.whole and not damaged and self._old is None and record.joining is None:
+        elif record.verified and not damaged and self._old is None and record.joining is None:
             self._finish(RepairResult.WHOLE)
-        elif record.whole:
+        elif record.verified:
             self._clear_whole(record)
         elif self._old is None or record.joining is None or self._fit(record.joining, record):
             self._join(record)
@@ -232,7 +233,7 @@ class LedgerRepair:
         return old if continued or self._fit(self.job.target, record) else None
 
     def _has_returned(self) -> bool:
-        """Whether the member to replace was only absent, and is back (hazard 57)."""
+        """Whether the member to replace was only absent, and is back (hazard flapping-node)."""
         return self.job.absent and self.job.replace in self._nodes.registered
 
     def _fit(self, node: Incarnation | None, record: LedgerMetadata) -> bool:
@@ -421,4 +422,4 @@ class LedgerRepair:
         elif record.lost:
             self._finish(RepairResult.LOST)
         else:
-            self._write(record.drop_joining().mark_whole(), lambda: self._finish(RepairResult.WHOLE))
+            self._write(record.drop_joining().mark_verified(), lambda: self._finish(RepairResult.WHOLE))

@@ -7,8 +7,9 @@ record, while the same nodes were registered.
 A round denies an id when no node that was asked has a sound copy of it, and
     every member and the joining node    answered "missing" or "unreadable", or is retired and not registered
     every other registered node          answered, be it ERASED
-Silence proves nothing, nor does ERASED from a member (hazards 61 and 78). A member that is absent and not retired may
-hold the entry. "Unreadable" covers a node in limbo: its start scan is complete before it serves.
+Silence proves nothing, nor does ERASED from a member (hazards answer-of-a-former-member and lost-too-early). A member
+that is absent and not retired may hold the entry. "Unreadable" covers a node in limbo: its start scan is complete
+before it serves.
 
 An id is proved lost when both rounds deny it. One round is not enough: after a node has denied an entry, another
 repairer may copy the entry to it, under the same version, and the source may lose it before it is asked.

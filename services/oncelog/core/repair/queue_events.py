@@ -49,7 +49,7 @@ class LedgerRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ChainRecorded:
-    """The ledgers of a topic's log, cursor or ack chain, as they are now; none when the topic is deleted. owner: of the
+    """The ledgers of a topic's log, cursor or ack log, as they are now; none when the topic is deleted. owner: of the
     topic, None while it has none. deleted_below: the floor of this list."""
 
     topic_id: TopicId

@@ -7,8 +7,8 @@
 Rules
 - There is no record of this queue. Every replica derives the same one from ledger records, topics, registrations,
   cookies and reports of damage.
-- Retired, leaving and damaged members count at once, absent ones after a delay (hazard 57). Ledgers that are not CLOSED
-  are left to their owners, and what no topic or cursor lists is not touched (58).
+- Retired, leaving and damaged members count at once, absent ones after a delay (hazard flapping-node). Ledgers that are
+  not CLOSED are left to their owners, and what no topic or cursor lists is not touched (58).
 - Nothing begins while a registered process has a version below 2 (80).
 - A ledger that still needs work after a repair waits: a few seconds at first, a minute at most. It is tried again at
   once when something changes that the repair depended on: a node that it waits for registers or answers again, its
@@ -251,7 +251,7 @@ class RepairQueue:
         if before.targets != self.nodes.targets:
             concerned.update(self._of_nodes_to_replace())
         if arrived:
-            # A node that registers may hold what was lost, or what a repair had no source for (hazard 78).
+            # A node that registers may hold what was lost, or what a repair had no source for (hazard lost-too-early).
             for ledger_id in (*self.ledgers.lost, *self.ledgers.stuck):
                 self._known[ledger_id].asked = True
                 concerned[ledger_id] = None
@@ -328,7 +328,7 @@ class RepairQueue:
             self._waiting[ledger_id] = None
         for kind, belongs in (
             (sets.under_replicated, assessment.under_replicated),
-            (sets.unproved, known.record.state is LedgerState.CLOSED and not known.record.whole),
+            (sets.unproved, known.record.state is LedgerState.CLOSED and not known.record.verified),
             (sets.unavailable, bool(assessment.unavailable) or stuck),
             (sets.lost, bool(known.record.lost)),
             (sets.frozen, known.record.frozen),
@@ -336,7 +336,8 @@ class RepairQueue:
         ):
             if belongs:
                 kind[ledger_id] = None
-        # What the last repair found no source for, live nodes cannot copy: no node may wait for it (hazard 73).
+        # What the last repair found no source for, live nodes cannot copy: no node may wait for it (hazard
+        # update-waits-for-copies).
         unrepairable = known.last is not None and known.last.result in (RepairResult.STUCK, RepairResult.LOST)
         known.owed = () if unrepairable else assessment.owed
         for node in known.owed:

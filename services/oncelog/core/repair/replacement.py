@@ -74,14 +74,15 @@ def _reason(
     if record.frozen:
         return "it is frozen: its copies differ"
     if closed:
-        return None if record.whole else "its members have not all read their copies back yet"
+        return None if record.verified else "its members have not all read their copies back yet"
     if record.ack_quorum < 2:
         return "it is open, and an acknowledged entry may be on this node alone"
     return None
 
 
 def decommission_refusal(node: Incarnation, nodes: StorageNodes, *, write_quorum: int) -> str | None:
-    """Why the node must not be decommissioned; None if it may. The others must be able to hold a ledger (hazard 75)."""
+    """Why the node must not be decommissioned; None if it may. The others must be able to hold a ledger (hazard
+    too-few-nodes)."""
     if node not in nodes.views:
         return f"storage node {node} never joined this cluster"
     rest = [v.incarnation for v in nodes.views.values() if v.live and not (v.retired or v.leaving or v.joining)]

@@ -32,7 +32,7 @@ MARKS_PER_AGE = 200
 MARK_MS_MIN = 1_000
 
 
-class LogSpace:
+class LedgerSizes:
     """The ledgers of the log, oldest first, the open one last."""
 
     def __init__(self, record: TopicRecord, next_index: int) -> None:

@@ -18,7 +18,7 @@ from oncelog.core.chain.ownership import Ownership
 from oncelog.core.formats.ledger_page import ListPage, PageLink
 from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES
 from oncelog.core.ids import LedgerId
-from oncelog.core.retention.ledger_sizes import LogSpace
+from oncelog.core.retention.ledger_sizes import LedgerSizes
 from oncelog.core.topic_events.effects import CheckPageSupport, Step
 
 #: Between two questions whether every process knows pages.
@@ -40,7 +40,7 @@ class Paging:
         self,
         step: Step,
         ownership: Ownership,
-        space: LogSpace,
+        space: LedgerSizes,
         settings: PageSettings,
         *,
         read_ends: Callable[[Sequence[LedgerId]], None],

@@ -28,7 +28,7 @@ from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, SubscriptionNumber
-from oncelog.core.policies.ack_state_limit import AckStateJudge
+from oncelog.core.policies.ack_state_limit import AckStateLimit
 from oncelog.core.policies.retention_rules import (
     CLOCK_CHECK_MS_MAX,
     Backlog,
@@ -38,18 +38,18 @@ from oncelog.core.policies.retention_rules import (
     RetentionPolicy,
     Trim,
     backlog_bytes,
+    check_quota,
     expired_below,
     expired_ranges,
-    judge_quota,
     rolls_for_retention,
     trim_of,
 )
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.log import TopicLog
 from oncelog.core.records.records import PageKey, ReadRecord, RecordRead
-from oncelog.core.retention.ledger_sizes import LogSpace
+from oncelog.core.retention.ledger_sizes import LedgerSizes
 from oncelog.core.retention.paging import PageSettings, Paging
-from oncelog.core.snapshots.snapshot_writer import DedupCursor
+from oncelog.core.snapshots.snapshot_writer import SnapshotWriter
 from oncelog.core.topic_events.effects import (
     AnswerTruncate,
     CheckClock,
@@ -97,7 +97,7 @@ class HeldPublishing(NamedTuple):
     number: SubscriptionNumber | None
 
 
-class TopicSpace:
+class TopicRetention:
     """Applies the policies of one topic, and trims its log."""
 
     def __init__(
@@ -107,27 +107,27 @@ class TopicSpace:
         log: TopicLog,
         acks: AckLog,
         subscriptions: Subscriptions,
-        cursor: DedupCursor,
+        cursor: SnapshotWriter,
         policies: TopicPolicies,
         *,
         pages: PageSettings,
-        judged: Callable[[QuotaVerdict], None],
+        on_verdict: Callable[[QuotaVerdict], None],
     ) -> None:
-        """judged: called with the verdict of the backlog quota when it changes."""
+        """on_verdict: called with the verdict of the backlog quota when it changes."""
         self._step = step
         self._ownership = ownership
         self._log = log
         self._acks = acks
         self._subscriptions = subscriptions
         self._cursor = cursor
-        self._judged = judged
-        self.ledgers = LogSpace(ownership.record, log.table.state.next_index)
+        self._on_verdict = on_verdict
+        self.ledgers = LedgerSizes(ownership.record, log.table.state.next_index)
         self.paging = Paging(step, ownership, self.ledgers, pages, read_ends=self._read_ends)
         self.policies = policies
         self.verdict = QuotaVerdict()
         #: what the verdict does to publishing; None: it is open
         self.held: HeldPublishing | None = None
-        self._judge: AckStateJudge | None = None
+        self._ack_limit: AckStateLimit | None = None
         #: the index at which the log begins when the trim in flight is over
         self._trim_target: int | None = None
         self._clock: ClockCheck | None = None
@@ -154,10 +154,10 @@ class TopicSpace:
             self._give_verdict(QuotaVerdict())
 
     def _set_judge(self) -> None:
-        judge = AckStateJudge(self.policies.pause, self._acks.writable)
-        if judge != self._judge:
-            self._judge = judge
-            self._subscriptions.set_judge(judge)
+        ack_limit = AckStateLimit(self.policies.pause, self._acks.writable)
+        if ack_limit != self._ack_limit:
+            self._ack_limit = ack_limit
+            self._subscriptions.set_ack_state_limit(ack_limit)
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class TopicSpace:
 
     def tick(self) -> None:
         """Time has passed. Costs nearly nothing while the policies keep everything."""
-        if self._judge is None or self._judge.writable is not self._acks.writable:
+        if self._ack_limit is None or self._ack_limit.writable is not self._acks.writable:
             self._set_judge()
         if self._truncation is not None:
             self._truncate(self._truncation)
@@ -299,7 +299,7 @@ class TopicSpace:
         for mark, number in marks:
             oldest_ms = now_ms - (quota.age_ms_max or 0) - 1 if old_below is not None and mark < old_below else None
             backlog = Backlog(number, mark, backlog_bytes(spans, mark), oldest_ms)
-            judged = judge_quota(quota, [backlog], spans, clock_agrees=agrees, now_ms=now_ms)
+            judged = check_quota(quota, [backlog], spans, clock_agrees=agrees, now_ms=now_ms)
             if judged == QuotaVerdict():
                 break  # the others have acknowledged more
             for evicted, below in judged.evict:
@@ -316,7 +316,7 @@ class TopicSpace:
         self.held = None if action is None else HeldPublishing(action, since_ms, holder)
         if verdict != self.verdict:
             self.verdict = verdict
-            self._judged(verdict)
+            self._on_verdict(verdict)
 
     # --- retention ----------------------------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class TopicSpace:
             self._log.ledgers.roll()
 
     def _first_needed(self) -> int | None:
-        """The lowest index that a subscription needs, by the durable fold (hazard 25)."""
+        """The lowest index that a subscription needs, by the durable fold (hazard failed-ack-write)."""
         return self._acks.state.first_needed
 
     def _trim_by_policy(self) -> None:
@@ -363,7 +363,7 @@ class TopicSpace:
         """Ledgers that end before both `before` and the trim bound leave the list, never the last one.
 
         A ledger stays as long as a subscription needs one of its messages by the durable fold, and so do the ledgers
-        from the place of a step back that is in flight (hazards 25 and 29).
+        from the place of a step back that is in flight (hazards failed-ack-write and seek-below-a-trim).
         """
         bound = self.ledgers.covered(self._cursor.trim_bound())
         if bound is None or self._trim_target is not None:
@@ -392,7 +392,7 @@ class TopicSpace:
         if first is not None and self._trim_target is not None and first.base_index >= self._trim_target:
             self._trim_target = None
             gone = self.ledgers.trimmed(self._ownership.record)
-            # Numbers that were given up are no messages (hazard 72).
+            # Numbers that were given up are no messages (hazard index-given-twice).
             messages = sum((span.end_index - span.first_index) % GIVEN_UP_INDEXES for span in gone)
             ledgers = sum(span.ledgers for span in gone)
             self._step.emit(LogTrimmed(ledgers, messages, sum(span.message_bytes for span in gone)))

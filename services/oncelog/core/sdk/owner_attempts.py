@@ -7,7 +7,8 @@ the events and effects of their sessions that have to do with it.
 
 Rules
 - Completions name their attempt; those of an older one are dropped.
-- The highest owner_epoch ever seen is kept and sent to every owner; answers with a lower one are rejected (hazard 6).
+- The highest owner_epoch ever seen is kept and sent to every owner; answers with a lower one are rejected (hazard
+  deposed-owner-refuses).
 - The first retry after a success is immediate; the next ones follow after 20 ms, growing by half up to 1 s. The shell
   adds the jitter.
 """

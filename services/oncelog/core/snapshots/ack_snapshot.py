@@ -4,11 +4,11 @@ Body of a SUBSCRIPTIONS_CHUNK: snapshot number 8, chunk index 4, records 4; then
 its fields (`formats.packed_fields`). The first record of a snapshot is HEAD.
 
     1 HEAD          format, next subscription number, given-up ledgers
-    2 DELETED       number: a tombstone, so that a base does not revive the subscription (hazard 30)
+    2 DELETED       number: a tombstone, so that a base does not revive the subscription (hazard recreated-subscription)
     3 SUBSCRIPTION  number, replaced, UUID, name, type, role, properties, seek epoch, redo epoch, generation, active
                     consumer, mark_delete, (dead-letter topic UUID, next sequence) of each; what follows of the same
                     number up to the next SUBSCRIPTION belongs to it
-    4 REDELIVERIES  number, messages as in an entry of the ack chain
+    4 REDELIVERIES  number, messages as in an entry of the ack log
     5 DEAD_LETTERS  number, count, then index, topic UUID, sequence of each
     6 BLOCK         number, block, form, count of indexes, bytes (`roaring_blocks`)
 

@@ -12,7 +12,7 @@ Body of a SNAPSHOT_CHUNK: snapshot number 8, chunk index 4, producers 4, then th
 `producer_record`). A base has the producers in the order of activity.
 
 Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
-8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete. A topic with an ack chain has 16
+8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete. A topic with an ack log has 16
 more bytes, the position there: ledger 8 and entry 8. Then the chunks of subscriptions are counted and summed, too.
 """
 
@@ -38,7 +38,7 @@ _ACKS = Struct("<qq")
 
 
 class SnapshotManifest(NamedTuple):
-    """The commit record of one snapshot: the state as of exactly `position` in the log, and `acks` in the ack chain."""
+    """The commit record of one snapshot: the state as of exactly `position` in the log, and `acks` in the ack log."""
 
     number: int
     previous: int

@@ -1,4 +1,4 @@
-"""The dedup cursor: it decides when a snapshot is taken and written, and how far the log and the ack chain may be
+"""The dedup cursor: it decides when a snapshot is taken and written, and how far the log and the ack log may be
 trimmed.
 
     IDLE --due, changes durable--> OPENING (a cursor ledger, when none is open) -> WRITING (chunks)
@@ -53,7 +53,7 @@ class SnapshotSettings:
     entries_max: int = 1000
     interval_ms: int = 120_000
     gap_ms: int = 1000
-    #: a snapshot is also due when entries of the ack chain with so many bytes were folded since the last one. A
+    #: a snapshot is also due when entries of the ack log with so many bytes were folded since the last one. A
     #: takeover folds them again: as single acknowledgements, 1 MiB takes more than a second.
     ack_bytes_max: int = 1 << 19
     #: deltas on one small base, after which a new base begins
@@ -73,7 +73,7 @@ class SnapshotSettings:
 @dataclass(frozen=True, slots=True)
 class LoadedSnapshot:
     """The snapshot from which a takeover started: its number, its ledger, and the positions of that ledger's base in
-    the log and in the ack chain."""
+    the log and in the ack log."""
 
     number: int
     ledger_id: LedgerId
@@ -85,8 +85,8 @@ class LoadedSnapshot:
 class TakenOver:
     """Where a takeover has arrived: the whole state, up to the ends of both chains. loaded: the snapshot it began from.
 
-    given_up, acks_given_up: what an operator has given up before the end of the log, or of the ack chain, and the chain
-    does not say yet. replayed_ack_bytes: of the entries of the ack chain behind that snapshot. ends: the last ledgers
+    given_up, acks_given_up: what an operator has given up before the end of the log, or of the ack log, and the chain
+    does not say yet. replayed_ack_bytes: of the entries of the ack log behind that snapshot. ends: the last ledgers
     of both chains, as they were recovered.
     """
 
@@ -103,7 +103,7 @@ class TakenOver:
 
 
 class BasePositions(NamedTuple):
-    """Where a complete base is: in the log, and in the ack chain (BEFORE_ALL without one)."""
+    """Where a complete base is: in the log, and in the ack log (BEFORE_ALL without one)."""
 
     log: Position
     acks: Position
@@ -127,7 +127,7 @@ class SnapshotInProgress:
     evicted: int = 0
 
 
-class DedupCursor:
+class SnapshotWriter:
     """Writes the snapshots of one topic through its own managed ledger, between a takeover and its end."""
 
     def __init__(
@@ -168,7 +168,7 @@ class DedupCursor:
             self.bases[loaded.ledger_id] = BasePositions(loaded.base, loaded.acks)
         #: the newest durable snapshot's position and time; position None before the first of this owner
         self.taken: tuple[Position | None, int] = (None, step.now_ms)
-        #: its position in the ack chain
+        #: its position in the ack log
         self._taken_acks: Position | None = None
         #: when the base of the open ledger was begun, and the bytes of it and of its deltas
         self._base_ms = step.now_ms
@@ -188,7 +188,7 @@ class DedupCursor:
     @property
     def ready(self) -> bool:
         """Whether a snapshot can begin: none is being written, the ledgers are neither closing nor lost, and the ack
-        chain says what was given up of it."""
+        log says what was given up of it."""
         return (
             self.state is CursorState.IDLE
             and self.ledgers.state in (ManagedLedgerState.IDLE, ManagedLedgerState.OPEN)
@@ -435,7 +435,7 @@ class DedupCursor:
         return None if base is None else base.log
 
     def ack_trim_bound(self) -> Position | None:
-        """The same for the ack chain."""
+        """The same for the ack log."""
         base = self._oldest_base()
         return None if base is None else base.acks
 

@@ -1,4 +1,4 @@
-"""What the entries of a topic's three chains mean to a takeover: the log, the ack chain, and the snapshots.
+"""What the entries of a topic's three chains mean to a takeover: the log, the ack log, and the snapshots.
 
 A snapshot only saves time. If none of a ledger is complete, or the ledger cannot be read, those of the ledger before it
 count, and a longer replay follows. What was complete before damage counts.
@@ -69,7 +69,7 @@ class LogFold(ChainFold):
 class AckFold(ChainFold):
     """The subscriptions. state: of the snapshot, until the replay begins."""
 
-    of_chain = " of the ack chain"
+    of_chain = " of the ack log"
 
     def __init__(self, record: TopicRecord, checksum: Checksum) -> None:
         self.state = SubscriptionsState()
@@ -83,7 +83,7 @@ class AckFold(ChainFold):
     def cannot_begin(self, first: LedgerLink | None) -> TakeoverFailed | None:
         if self.position != BEFORE_ALL or not self._deleted_below:
             return super().cannot_begin(first)
-        reason = "no snapshot of the subscriptions can be read, and the ack chain does not begin with its first ledger"
+        reason = "no snapshot of the subscriptions can be read, and the ack log does not begin with its first ledger"
         return TakeoverFailed(f"{reason}: ledgers below {self._deleted_below} were deleted")
 
     def fold(self, metadata: LedgerMetadata, following: EntryId, data: Buffer) -> EntryHeader:

@@ -1,7 +1,7 @@
 """What an owner does with a topic once its state is there: opens the log, takes batches, rolls, snapshots, and closes.
 
 Six parts work here, and each emits its effects itself: the log with its managed ledger, the sessions with the
-requests to open one, the subscriptions with their consumers, the ack chain and the dedup cursor, these two with a
+requests to open one, the subscriptions with their consumers, the ack log and the dedup cursor, these two with a
 managed ledger each, and the space, which trims.
 
 The log's managed ledger is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its
@@ -9,7 +9,7 @@ ack quorum is out of reach (failed: the state returns to the fold and every sess
 opened then, unless the topic closes.
 
     drain -> nothing more is delivered, and a last snapshot, while batches are still taken
-          -> the ack chain's last entry is answered, its ledger closed
+          -> the ack log's last entry is answered, its ledger closed
           -> the log's ledger is closed -> `drained` is called
 
 Producers wait only for that last close. The next owner replays what comes after the snapshot.
@@ -38,15 +38,15 @@ from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
 from oncelog.core.records.records import RecordWritten
 from oncelog.core.retention.paging import PageSettings
-from oncelog.core.retention.topic_retention import TopicSpace
-from oncelog.core.snapshots.snapshot_writer import CursorState, DedupCursor, SnapshotSettings, TakenOver
+from oncelog.core.retention.topic_retention import TopicRetention
+from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings, SnapshotWriter, TakenOver
 from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX
 from oncelog.core.topic_events.effects import LastAddConfirmed, StartTopicTimer, Step
 
-#: A ledger of the cursor or of the ack chain that lacks a member waits longer than the log's, by this factor: no
+#: A ledger of the cursor or of the ack log that lacks a member waits longer than the log's, by this factor: no
 #: producer waits for its copies, and the next snapshot with a base replaces the cursor's anyway.
 CURSOR_PATIENCE = 20
-#: When a ledger of the ack chain rolls.
+#: When a ledger of the ack log rolls.
 ACK_RULE = RollRule(ledger_bytes_max=1 << 28, ledger_entries_max=50_000, ledger_age_max_ms=3_600_000)
 #: How much older a small ledger of the log gets: by the defaults, one day.
 SMALL_PATIENCE = 144
@@ -100,7 +100,7 @@ class TopicSettings:
 
 
 class Serving:
-    """One owner's log, sessions, ack chain and dedup cursor, between a takeover and its end."""
+    """One owner's log, sessions, ack log and dedup cursor, between a takeover and its end."""
 
     def __init__(
         self,
@@ -152,13 +152,13 @@ class Serving:
             partition=parse_topic(record.name).partition or 0, has_room=lambda: self.acks.has_room,
         )  # fmt: skip
         self.acks.user = self.subscriptions
-        self.cursor = DedupCursor(
+        self.cursor = SnapshotWriter(
             step, next_of(LedgerPurpose.DEDUP, last_cursor), taken, self.acks, settings.snapshot, checksum,
             suspect=ownership.suspect, finished=self._cursor_finished,
         )  # fmt: skip
-        self.space = TopicSpace(
+        self.space = TopicRetention(
             step, ownership, self.log, self.acks, self.subscriptions, self.cursor, policies, pages=settings.pages,
-            judged=self.sessions.quota_judged,
+            on_verdict=self.sessions.quota_checked,
         )  # fmt: skip
         self._chains = {
             chain.settings.purpose: chain for chain in (self.log.ledgers, self.acks.ledgers, self.cursor.ledgers)
@@ -199,7 +199,7 @@ class Serving:
             self.log.append_given_up()
 
     def _begin(self) -> None:
-        """The log takes batches and grants. The ack chain opens after that: no producer waits for it."""
+        """The log takes batches and grants. The ack log opens after that: no producer waits for it."""
         if self._ownership.record.acks:
             self.acks.open()
         key = self.openings.returning.serves(self._step.now_ms)
@@ -260,7 +260,8 @@ class Serving:
 
     def unlisted(self, ledger_id: LedgerId) -> None:
         """An empty ledger has left its list. Its record goes only if no storage node can have an entry of it: for an
-        entry that was not confirmed, nothing but the floor would prove that it may be erased (hazard 67)."""
+        entry that was not confirmed, nothing but the floor would prove that it may be erased (hazard
+        missing-record-is-no-deletion)."""
         self.space.ledgers.dropped(ledger_id)
         if ledger_id in self._never_written:
             del self._never_written[ledger_id]
@@ -363,7 +364,7 @@ class Serving:
         return blake2b(identity.encode(), digest_size=16).hexdigest()
 
     def _trim_acks(self) -> None:
-        """Ledgers of the ack chain that end before the oldest kept base leave the list, never the last one."""
+        """Ledgers of the ack log that end before the oldest kept base leave the list, never the last one."""
         acks = self._ownership.record.acks
         bound = self.cursor.ack_trim_bound() if len(acks) > 1 else None
         if bound is not None:

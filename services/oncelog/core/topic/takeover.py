@@ -1,16 +1,16 @@
 """A takeover up to the end of the log: the phases recover, load snapshot and replay.
 
 Acquire is over: the record names this owner. Open (a new ledger) belongs to `serving`, as does every later roll. Three
-chains are read, each by a `ChainReplay`: the log, the ack chain and the cursor's snapshots.
+chains are read, each by a `ChainReplay`: the log, the ack log and the cursor's snapshots.
 
-    recover        LOG       the last ledgers of the log and of the ack chain are fenced, recovered and closed, side by
+    recover        LOG       the last ledgers of the log and of the ack log are fenced, recovered and closed, side by
                              side; meanwhile the cursor's record is read, and the record of its last ledger
     load snapshot  CLAIM     the cursor's record is written with this owner_epoch, so that no former owner can add a
                              ledger to it
                    CURSOR    the cursor's last ledger is fenced, recovered and closed; after a timeout (a timer), the
                              snapshots of the ledgers before it are used
                    SNAPSHOT  its entries are read; without a complete snapshot, those of the ledger before it, and so on
-    replay         REPLAY    the log after the snapshot is folded, entry by entry, and beside it the ack chain
+    replay         REPLAY    the log after the snapshot is folded, entry by entry, and beside it the ack log
                    DONE | FAILED
 
 Rules
@@ -159,7 +159,7 @@ class Takeover:
         self.handle(event)
 
     def _chain_fenced(self) -> None:
-        """Go on to the snapshot when the log and the ack chain are fenced."""
+        """Go on to the snapshot when the log and the ack log are fenced."""
         if not self.log.is_fenced or not self.acks.is_fenced:
             return
         took_ms = min(2 * (self._step.now_ms - self._began_ms), self._cursor_timeout_ms_max)

@@ -1,6 +1,6 @@
 """What the records without an entry state, and which of them compaction must copy.
 
-Rules (hazards 63-65)
+Rules (hazards compaction-skips-damage-65)
 - The last tombstone of a ledger stays. That of a deleted ledger goes when no other file holds a record of the ledger.
 - The fence of a ledger stays until the ledger is deleted. Then no recovery and no repair asks for it again.
 - When the tombstone of a deleted ledger has gone with its file, nothing is kept of the ledger (`forget`).

@@ -1,4 +1,5 @@
-"""Whether a directory went back in time, and whether another process serves a copy of it (hazards 81, 82).
+"""Whether a directory went back in time, and whether another process serves a copy of it (hazards directory-went-back,
+copied-directory).
 
     starts.json              {starts, start_id, former_id, crc32c}, in the directory: its last start, and the one before
     /storage_ends/<node>     {starts, start_id, segment_id, offset}: the newest start, and up to where its journal was

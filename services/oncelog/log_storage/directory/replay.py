@@ -1,7 +1,7 @@
 """The replay: what a node holds, from the records of its directory. The order of the files does not matter.
 
 Compaction moves old records into new files, so a tombstone can come before or after the records that it erases. The
-numbers of the records decide (hazard 64):
+numbers of the records decide (hazard compaction-order):
 
 - A tombstone erases the entries of its ledger with lower numbers, and no others.
 - Of two records of one entry, the one with the higher number is used: a damaged entry may have been stored again.

@@ -31,7 +31,7 @@ Rules
    acknowledged, and are cut. Any other bytes with a wrong checksum are a hole: records may have been lost there.
 7. `number` ascends over the whole life of the directory, in the order in which records were first written. A copy made
    by compaction keeps the number of its record, so the order of records does not depend on the order of the files
-   (hazard 64). The number of a seal is 0.
+   (hazard compaction-order). The number of a seal is 0.
 """
 
 import struct

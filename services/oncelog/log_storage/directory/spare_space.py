@@ -1,4 +1,5 @@
-"""The space of one segment that is kept free for compaction and for what a recovery must write (hazard 77).
+"""The space of one segment that is kept free for compaction and for what a recovery must write (hazard
+reserve-used-by-repair).
 
 On a full disk nothing could be erased any more: a tombstone and the copies of a compaction need space, too.
 """

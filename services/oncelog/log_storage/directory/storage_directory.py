@@ -3,7 +3,8 @@
     identity.json    the identity, see `identity`
     lock             held by flock while a process has the directory open; contains its pid, for operators
     segments/        <segment id, 16 hex digits>.seg; ids ascend from first_segment_id on and are never used again
-                     spare: space that is given up for the next segment when the disk is full (hazard 77)
+                     spare: space that is given up for the next segment when the disk is full (hazard
+                     reserve-used-by-repair)
 
 Rules
 1. An emptied directory is a new node, at any address.
@@ -14,10 +15,11 @@ Rules
    lost, and that is a hole. The next segment is created before the one before it is sealed, so a seal without a
    successor means a lost file. `previous_end` of the successor says up to where its predecessor was synced.
 4. Holes do not stop a start. A start that finds a new one is followed by a LIMBO record that lists all of them, and
-   that is synced before anything else is written (hazard 62). A segment in which a hole was found is not written again.
+   that is synced before anything else is written (hazard damaged-fence). A segment in which a hole was found is not
+   written again.
 5. To remove a segment: the copies of its live records are synced, then a SEGMENT_REMOVED record, then the file is
-   unlinked, then the directory is synced (hazard 65). A start finishes what was interrupted. When no lower segment has
-   a file, first_segment_id rises, and the SEGMENT_REMOVED records of lower ids are not needed any more.
+   unlinked, then the directory is synced (hazard removed-segment). A start finishes what was interrupted. When no lower
+   segment has a file, first_segment_id rises, and the SEGMENT_REMOVED records of lower ids are not needed any more.
 6. A roll that was interrupted is completed at the next start.
 """
 

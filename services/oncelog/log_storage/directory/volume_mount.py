@@ -1,4 +1,4 @@
-"""Whether the volume of a data directory is mounted (hazard 74).
+"""Whether the volume of a data directory is mounted (hazard unmounted-volume).
 
 An empty directory at the address of a node that had stored something has two explanations: its disk was replaced, or
 its volume is not mounted now. In the second case a new node must not be formatted: the mount would later hide what it

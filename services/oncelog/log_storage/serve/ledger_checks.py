@@ -44,7 +44,7 @@ class LedgerRecords(Protocol):
         """Whether a ledger without a record was certainly deleted; see `core.node.node_ledger`."""
 
     async def may_erase(self) -> bool:
-        """Whether every registered process is of a version that has erasing (hazard 80)."""
+        """Whether every registered process is of a version that has erasing (hazard older-owner-drops-fields)."""
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         """One compare-and-set."""

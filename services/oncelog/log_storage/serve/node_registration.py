@@ -7,10 +7,10 @@ Rules
   repeats it, so that it wakes every owner. The node still accepts adds to its open ledgers: the owners roll to other
   nodes.
 - A directory that registers for the first time under the address of another directory has replaced it: the disk was
-  replaced. The other cookie is retired, so that no new ledger waits for it (hazard 8). This does not hold for addresses
-  that are assigned at random.
+  replaced. The other cookie is retired, so that no new ledger waits for it (hazard members-lost-in-turn). This does not
+  hold for addresses that are assigned at random.
 - It replaces the other directory only after that was unregistered for a while: perhaps its volume is only not mounted
-  (hazard 74). Until then it is registered as joining, has no cookie, and gets no data.
+  (hazard unmounted-volume). Until then it is registered as joining, has no cookie, and gets no data.
 """
 
 import asyncio
@@ -49,8 +49,9 @@ class NodeRegistration:
         refuse_older: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """address_is_chosen: host and port were configured, so the process that had them before is gone.
-        own_filesystem: that of the directory; see `volume_mount`. replace_delay_ms: see hazard 74.
-        refuse_older: raises if ZooKeeper is older than the data of this node (hazard 84); awaited in each session."""
+        own_filesystem: that of the directory; see `volume_mount`. replace_delay_ms: see hazard unmounted-volume.
+        refuse_older: raises if ZooKeeper is older than the data of this node (hazard ledger-id-given-twice); awaited in
+        each session."""
         self._registry = registry
         self._node = node
         self._address_is_chosen = address_is_chosen
@@ -193,7 +194,7 @@ async def find_cluster_of(path: Path, cluster_id: str, store: ClusterStore) -> C
     """The record of any cluster, which `StorageDirectory.open` compares with the directory's.
 
     A directory that belongs to a cluster proves that one was created, so ZooKeeper without a record has lost its data
-    (hazard 85). Raises NotFound, StoreUnavailable.
+    (hazard emptied-zookeeper). Raises NotFound, StoreUnavailable.
     """
     record = await store.read()
     if record is None:
@@ -206,7 +207,8 @@ async def find_cluster_of(path: Path, cluster_id: str, store: ClusterStore) -> C
 
 
 async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: Registry) -> None:
-    """The content of a decommissioned directory was moved to other nodes, and may be deleted since (hazard 76).
+    """The content of a decommissioned directory was moved to other nodes, and may be deleted since (hazard
+    removed-cookie).
 
     Raises StorageDirectoryRefused, StoreUnavailable.
     """
@@ -222,7 +224,8 @@ async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: 
 async def refuse_older_zookeeper(
     path: Path, newest: Callable[[], LedgerId | None], ledger_counter: Callable[[], Awaitable[LedgerId]]
 ) -> None:
-    """A ledger that this node holds or has fenced has an id, so the counter of ledger ids was above it (hazard 84).
+    """A ledger that this node holds or has fenced has an id, so the counter of ledger ids was above it (hazard
+    ledger-id-given-twice).
 
     newest: the highest such id. Raises StorageDirectoryRefused, StoreUnavailable.
     """

@@ -352,7 +352,8 @@ def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
 
 
 async def _entered_limbo(directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerCounter) -> Replayed:
-    """If the directory has new holes, let it note that the ledgers which exist now may lack entries (hazard 62)."""
+    """If the directory has new holes, let it note that the ledgers which exist now may lack entries (hazard
+    damaged-fence)."""
     holes = directory.new_holes
     if not holes:
         return replayed

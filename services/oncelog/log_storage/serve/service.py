@@ -151,7 +151,8 @@ class StorageService:
             return pb.VerifyAnswer(status=pb.STORAGE_STATUS_ERASED)
         in_limbo = runner.core.ledgers.limbo.covers(ledger_id)
         if request.topic_id and not runner.core.ledgers.peek(ledger_id).is_of(TopicId(request.topic_id)):
-            # The ledger id was given twice (hazard 84). An entry of this topic was never accepted beside those.
+            # The ledger id was given twice (hazard ledger-id-given-twice). An entry of this topic was never accepted
+            # beside those.
             ids = range(first, first + request.entries_max)
             return pb.VerifyAnswer(
                 status=pb.STORAGE_STATUS_OK,

@@ -8,13 +8,14 @@
 
 Rules
 - The copies go through the journal's queue, so the order of records is kept. A power cut loses them as it loses any
-  write that was not synced: the segment is still there then. A start finishes an interrupted removal (hazard 65).
+  write that was not synced: the segment is still there then. A start finishes an interrupted removal (hazard
+  removed-segment).
 - Only a segment is chosen behind which a group was synced and is in the index: then the index knows all of its records.
 - A copy takes the place of its original in the index only if the original is still the record that is used.
 - A segment in which anything cannot be read stays: what it holds is not known. It may go when every ledger that it may
-  have held is whole again (hazard 63).
+  have held is whole again (hazard compaction-skips-damage).
 - Reading and copying are limited to a rate, except when the disk is nearly full. The directory keeps the space of one
-  segment for the copies (hazard 77).
+  segment for the copies (hazard reserve-used-by-repair).
 """
 
 import asyncio

@@ -2,7 +2,8 @@
 
 Counted is what would be left after the next roll, which takes a segment and missing spare space at once: looked at
 afterwards, the limit would be passed by two segments.
-Repair adds are refused at a higher limit: otherwise copies for other nodes would make this node read-only (hazard 77).
+Repair adds are refused at a higher limit: otherwise copies for other nodes would make this node read-only (hazard
+reserve-used-by-repair).
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""What this node owes since its start, and what live nodes can give: it is not ready before that is paid (hazard 73).
+"""What this node owes since its start, and what live nodes can give: it is not ready before that is paid (hazard
+update-waits-for-copies).
 
 It owes
 - the ledgers of the directory that it replaces: the repairer counts in that directory's cookie (`debt`) what live nodes
@@ -39,7 +40,7 @@ RECORDS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class DebtSources:
+class ReadinessSources:
     """Where the debt is read."""
 
     registry: Registry
@@ -48,13 +49,13 @@ class DebtSources:
     read_unsynced: ReadUnsynced
 
 
-class StartDebt:
+class Readiness:
     """`watch` returns when everything is paid."""
 
     def __init__(
         self,
         incarnation: Incarnation,
-        sources: DebtSources,
+        sources: ReadinessSources,
         *,
         limbo: Callable[[], Limbo],
         takes_copies: Callable[[], bool],

@@ -4,11 +4,12 @@ Rules
 - A review is a synced read of the ledger's record, by which the core decides (`core.node.review`). This module only
   chooses which ledgers are reviewed, and when: what it reads without a sync may be old, and proves nothing.
 - A ledger without a record is reviewed only after two listings in a row, one interval apart, each after a sync. A
-  ZooKeeper leader that is cut off still answers a sync for a while, without the records created since (hazard 2).
+  ZooKeeper leader that is cut off still answers a sync for a while, without the records created since (hazard
+  former-incarnation).
 - An empty ZooKeeper, or the ZooKeeper of another cluster, causes no review.
 - The other ledgers are looked at one after another, at most LOOKS_MAX in an interval. One is reviewed if its record
   does not name this node, if the copy is in limbo or damaged and may be complete, or if its record is whole and the
-  copy is not complete: that is damage (hazard 83).
+  copy is not complete: that is damage (hazard verified-copy-is-missing).
 - Listed ledgers of which nothing is held are looked at, too, as many: everything of them may have been lost here.
   A start in limbo looks at these first, and all at once. Before that the node does not know which ledgers it lacks: it
   must not report its damage, or another node would count as replaceable.
@@ -66,7 +67,7 @@ class LedgerReviewer:
     def all_whole(self) -> bool:
         """Whether no ledger of this node lacks entries because of damage: every ledger was looked at since the start.
 
-        Then segments with holes may go (hazard 63).
+        Then segments with holes may go (hazard compaction-skips-damage).
         """
         ledgers = self._runner.core.ledgers
         return len(self._passed) == len(self._after) and not ledgers.in_limbo and not ledgers.damaged
@@ -144,11 +145,11 @@ class LedgerReviewer:
         ledger = runner.core.ledgers.peek(ledger_id)
         closed = metadata.state is LedgerState.CLOSED
         if not metadata.names(runner.incarnation):
-            return closed and metadata.whole and runner.index.entries.last_entry(ledger_id) is not None
+            return closed and metadata.verified and runner.index.entries.last_entry(ledger_id) is not None
         complete = runner.index.entries.entries_count(ledger_id) > metadata.end
         if runner.core.ledgers.limbo.covers(ledger_id):
             return ledger.named is None or (closed and complete)
-        attested = metadata.whole and not metadata.lost and runner.incarnation in metadata.members
+        attested = metadata.verified and not metadata.lost and runner.incarnation in metadata.members
         return closed and (bool(ledger.damaged) or (attested and not complete))
 
 

@@ -2,8 +2,8 @@
 
 Rules
 - ZooKeeper shows sessions; this replica observes streams. Only `core.placement.owner_suspicion` combines the two
-  into a suspicion (hazard 5). When a stream closes, the owner's address is probed at once, and again for a while: a
-  process that is being killed may close its streams a moment before its listening socket.
+  into a suspicion (hazard living-owner-suspected). When a stream closes, the owner's address is probed at once, and
+  again for a while: a process that is being killed may close its streams a moment before its listening socket.
 - The probe uses the resolved IP address, because a pod's host name disappears with the pod or later names another one.
 - If another incarnation listens at an owner's address, then the former process has lost the port. This counts as a
   refused connection. (A host name may resolve to another machine by then, which is one more reason for owners to report
@@ -131,7 +131,7 @@ class Owners:
             self._see(records)
 
     async def refresh(self) -> None:
-        """Read the sessions now: an owner missing from an older view may be alive (hazard 2)."""
+        """Read the sessions now: an owner missing from an older view may be alive (hazard former-incarnation)."""
         self._see(await self._registry.owners.live())
 
     def _see(self, records: dict[str, LiveOwner]) -> None:

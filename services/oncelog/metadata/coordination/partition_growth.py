@@ -9,7 +9,7 @@ Rules
 - Each step can be repeated, so a growth that was interrupted is finished by the same request.
 - The messages of a producer name with sequence ids stay in the partitions that the topic had when the name was first
   opened (`core/sdk/producer/routing`): a message that is sent again must reach the partition that has it
-  (hazard 23).
+  (hazard resent-to-another-partition).
 - Only while every registered process knows that rule.
 """
 

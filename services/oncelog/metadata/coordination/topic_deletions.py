@@ -10,7 +10,7 @@ Rules
 - The owner learns of the deletion by an assignment, which makes it read the topic record. It finds no record, rejects
   all producers and readers, and releases the topic. No ledger record is removed before the owner has released the topic
   or its session has ended, because the owner would otherwise find a gap in the log.
-- The last ledgers of the log and of the ack chain are fenced, so that neither an owner without a session nor a stale
+- The last ledgers of the log and of the ack log are fenced, so that neither an owner without a session nor a stale
   owner that was replaced can acknowledge further messages, or confirm further acknowledgements (`ledger_fences`).
 - The request that deletes a topic is answered when the deletion has ended. If that takes too long, the answer is a
   retriable error; the deletion continues, and a repeated request joins it. Failed calls are retried.

@@ -1,7 +1,7 @@
 """The ledgers that topics and their cursors list, kept current with few reads, for the repairer's queue.
 
-A ledger that no list names is not touched (hazard 58). As in the listing of ledgers, what is read here decides nothing:
-before it changes anything, a repair reads the lists again after a sync.
+A ledger that no list names is not touched (hazard repair-of-an-open-ledger). As in the listing of ledgers, what is read
+here decides nothing: before it changes anything, a repair reads the lists again after a sync.
 """
 
 import asyncio

@@ -6,8 +6,9 @@
 Rules
 - A draining node is read-only: new ledgers do not use it, and open ones roll off it. Its copies are moved like those of
   a retired node, but it is a source meanwhile.
-- The cookie stays for ever. `done` includes `retired`: the directory is refused at its next start (hazard 76).
-- Refused if fewer nodes than the write quorum would remain: no ledger could be opened then (hazard 75).
+- The cookie stays for ever. `done` includes `retired`: the directory is refused at its next start (hazard
+  removed-cookie).
+- Refused if fewer nodes than the write quorum would remain: no ledger could be opened then (hazard too-few-nodes).
 """
 
 import logging
@@ -85,7 +86,8 @@ class Decommissions:
         """Write the debt of each node that has changed. debts: of the retired and draining ones; others have None.
 
         A directory whose successor is not registered has None, too: a count without the successor as a target says less
-        than it owes, and the successor would become ready by it (hazard 73). Raises StoreUnavailable.
+        than it owes, and the successor would become ready by it (hazard update-waits-for-copies). Raises
+        StoreUnavailable.
         """
         for node, cookie in sorted(seen.cookies.items()):
             successor = None if cookie.replaced_by is None else seen.live.get(cookie.replaced_by)

@@ -2,7 +2,7 @@
 
 The command only changes the ledger's record: it names the members that are gone. The topic's owner, whose takeover
 waits for them, reads the record again within seconds. It closes an open ledger without them, or passes over the entries
-of a closed one that nobody has, and writes GivenUp into the log. The ledgers of a topic's ack chain are ended in
+of a closed one that nobody has, and writes GivenUp into the log. The ledgers of a topic's ack log are ended in
 the same way: messages that were acknowledged in what is given up may be delivered again.
 """
 
@@ -83,7 +83,7 @@ class LedgerEnd:
             # After a conflict or a lost response the next iteration finds out.
 
     async def _topic_of(self, record: LedgerMetadata) -> TopicRecord:
-        """The topic whose log or ack chain has this ledger: as the last one, unless it is closed. Raises Conflict."""
+        """The topic whose log or ack log has this ledger: as the last one, unless it is closed. Raises Conflict."""
         topic = await self._topics.read(record.topic_id)
         closed = record.state is LedgerState.CLOSED
         if topic is not None:
@@ -91,7 +91,7 @@ class LedgerEnd:
             if any(record.ledger_id in (chain if closed else chain[-1:]) for chain in (log, topic.value.acks)):
                 return topic.value
         raise Conflict(
-            f"ledger {record.ledger_id} is not {'in' if closed else 'the last ledger of'} a topic's log or ack chain: "
+            f"ledger {record.ledger_id} is not {'in' if closed else 'the last ledger of'} a topic's log or ack log: "
             "it holds up no topic",
             ledger_id=record.ledger_id,
         )

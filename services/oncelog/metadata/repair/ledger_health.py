@@ -38,7 +38,9 @@ def health_of(record: LedgerMetadata, assessment: Assessment | None) -> LedgerCo
         return LedgerCondition.UNAVAILABLE
     if assessment.under_replicated:
         return LedgerCondition.UNDER_REPLICATED
-    return LedgerCondition.OK if record.whole or record.state is not LedgerState.CLOSED else LedgerCondition.UNVERIFIED
+    return (
+        LedgerCondition.OK if record.verified or record.state is not LedgerState.CLOSED else LedgerCondition.UNVERIFIED
+    )
 
 
 def copy_state(record: LedgerMetadata, node: Incarnation, seen: StorageSeen) -> str:

@@ -117,7 +117,7 @@ class LedgerRepairer:
 
     async def _read_once(self, ledger_id: LedgerId) -> RepairRecordRead:
         stored = await self._parts.ledgers.read(ledger_id)
-        # A repair touches nothing that no list names (hazard 58).
+        # A repair touches nothing that no list names (hazard repair-of-an-open-ledger).
         listed = stored is not None and ledger_id in await self._parts.lists.get(stored.value.topic_id)
         record, version = stored or (None, ABSENT_VERSION)
         return RepairRecordRead(record, version, listed)
@@ -130,7 +130,7 @@ class LedgerRepairer:
             "ledger_id": record.ledger_id,
             "members": ",".join(record.members),
             "joining": record.joining,
-            "whole": record.whole,
+            "whole": record.verified,
             "lost": len(record.lost),
             "frozen": record.frozen,
             "status": written.status.value,

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 class StorageSeen:
     """One look at the storage nodes. damaged: {node: ledgers of which it lacks entries}, of the nodes that answered.
 
-    lowest_version: of all registered processes (hazard 80).
+    lowest_version: of all registered processes (hazard older-owner-drops-fields).
     """
 
     live: Mapping[Incarnation, LiveStorageNode]
@@ -47,7 +47,8 @@ class StorageSeen:
 
     @property
     def targets(self) -> tuple[Incarnation, ...]:
-        """The nodes that may get copies: not retired, leaving, read-only, or still waiting to join (hazard 74)."""
+        """The nodes that may get copies: not retired, leaving, read-only, or still waiting to join (hazard
+        unmounted-volume)."""
         excluded = {*self.retired, *self.leaving}
         return tuple(
             sorted(

@@ -103,8 +103,9 @@ class StorageReport:
             following = EntryId(span.last + 1)
             if time.monotonic() > ends_s:
                 break
-        if record.whole and not record.lost:
-            # A node that has attested its copy before reviews it, and reports what it lacks as damage (hazard 83).
+        if record.verified and not record.lost:
+            # A node that has attested its copy before reviews it, and reports what it lacks as damage (hazard
+            # verified-copy-is-missing).
             lacking = [node for node in record.members if counts[node].missing]
             await asyncio.gather(*(self._copying.review(ReviewLedger(node, record.ledger_id)) for node in lacking))
         return VerifiedPart(first, following, differing, counts)

@@ -359,13 +359,13 @@ def _ledger(record: LedgerMetadata, watch: ClusterWatch, verified: dict[Incarnat
         topic_id=record.topic_id,
         state=_STATES[record.state],
         health=health_of(record, assessment).value,
-        whole=record.whole,
+        whole=record.verified,
         frozen=record.frozen,
         last_entry=record.end if closed else None,
         bytes=record.length if closed else None,
         write_quorum=record.write_quorum,
         ack_quorum=record.ack_quorum,
-        verified_ms=_oldest(verified[node] for node in record.members) if record.whole else None,
+        verified_ms=_oldest(verified[node] for node in record.members) if record.verified else None,
         waiting_for=list(assessment.waiting_for) if assessment else [],
         unavailable=[EntryRangeView(first=one.first, last=one.last) for one in assessment.unavailable]
         if assessment

@@ -63,8 +63,9 @@ async def join_cluster(
     """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
     on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
-    ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard 85).
-    Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied, WrongCluster.
+    ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard
+    emptied-zookeeper). Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated,
+    PermissionDenied, WrongCluster.
     """
     return await shutdown.or_result(_Start(settings, find, on_waiting, connect, on_lost).join())
 

@@ -3,7 +3,8 @@
 Rules
 - A cluster is created in one transaction together with its record, so there is no half-created cluster.
 - It is created only on an explicit request, or after proof that it is the first one (`metadata/new_cluster.py`). Any
-  other process that finds no record waits: a ZooKeeper that has lost its data looks like a new one (hazard 85).
+  other process that finds no record waits: a ZooKeeper that has lost its data looks like a new one (hazard
+  emptied-zookeeper).
 - A directory or a client of another cluster, and a cluster of another format, are refused.
 """
 

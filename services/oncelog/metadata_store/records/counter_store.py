@@ -1,4 +1,5 @@
-"""The two counters for claiming ids (hazard 4): ledger ids as they are needed, producer ids in blocks."""
+"""The two counters for claiming ids (hazard block-claimed-twice): ledger ids as they are needed, producer ids in
+blocks."""
 
 from oncelog.core.records.id_claim import Counter, CounterRecord, decode_counter, encode_counter
 from oncelog.metadata_store.records.json_records import decoded

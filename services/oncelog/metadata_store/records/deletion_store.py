@@ -10,7 +10,7 @@ Rules
   transaction on the versions that it has read. From then on every compare-and-set of an owner fails, and no replica can
   place the topic. A crash at any moment leaves either the topic, or a record of the remaining work.
 - Each transaction names a node of that topic id: its record, or the record of its deletion. An id is never reused, so a
-  request that arrives late does not affect a new topic of the same name (hazard 3).
+  request that arrives late does not affect a new topic of the same name (hazard recreated-topic).
 - The topic's tombstone is created in the same transaction and stays for ever. It is the proof by which storage nodes
   delete the topic's ledgers; a missing record is no proof (`core.node.node_ledger`).
 - The name of a partitioned topic becomes a tombstone, so that none of its partitions is created again; `end` removes
@@ -44,8 +44,8 @@ from oncelog.metadata_store.session.store_session import (
 class Deletion:
     """The remaining work. owner: the process that may still serve the topic; None: there never was one.
 
-    ledgers: of its log, its ack chain and its cursors; those in pages stay there until then. last: the last ledger of
-    its log, the only one of the log that may be open; None: no ledger. last_acks: the same for its ack chain.
+    ledgers: of its log, its ack log and its cursors; those in pages stay there until then. last: the last ledger of
+    its log, the only one of the log that may be open; None: no ledger. last_acks: the same for its ack log.
     partitions: if above 0, its partitions must be deleted, too; there is then neither an owner nor a ledger.
     """
 

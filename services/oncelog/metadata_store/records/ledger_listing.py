@@ -6,7 +6,7 @@
 
 Rules
 - The listing decides nothing. Before it acts, its user reads the one record again after a sync, and its write names the
-  version of that read (hazard 59).
+  version of that read (hazard late-repairer).
 - ZooKeeper has no request for the versions of many nodes. So a refresh reads every new ledger, and of the known ones at
   most `reads_max`: first in turn those that are expected to change (open, or not yet whole), then in turn the others,
   a fifth of each at a time where there are many. With 100,000 whole ledgers a refresh is one list of names and a few
@@ -130,7 +130,7 @@ class LedgerListing:
 
 def _settled(metadata: LedgerMetadata) -> bool:
     """Whether the record changes only after a failure."""
-    return metadata.state is LedgerState.CLOSED and metadata.whole and metadata.joining is None
+    return metadata.state is LedgerState.CLOSED and metadata.verified and metadata.joining is None
 
 
 def _groups(ids: Iterable[LedgerId], size: int) -> Iterator[list[LedgerId]]:

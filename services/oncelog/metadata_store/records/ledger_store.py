@@ -37,7 +37,8 @@ class LedgerStore:
         self._session = session
 
     async def too_old_for_acks(self) -> list[str]:
-        """The registered processes that do not know ledgers of an ack chain (hazard 50). Raises StoreUnavailable."""
+        """The registered processes that do not know ledgers of an ack log (hazard older-owner-and-ack-log). Raises
+        StoreUnavailable."""
         return await Registry(self._session).older_than(ACKS_VERSION)
 
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
@@ -107,7 +108,8 @@ class LedgerLookup:
         return await self._ledgers.read(ledger_id)
 
     async def may_erase(self) -> bool:
-        """Whether every registered process is of a version that has erasing (hazard 80). Raises StoreUnavailable."""
+        """Whether every registered process is of a version that has erasing (hazard older-owner-drops-fields). Raises
+        StoreUnavailable."""
         return await self._registry.lowest_version() >= REPAIR_VERSION
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from oncelog.core.access import Grants
+from oncelog.core.access import Permissions
 from oncelog.core.policies.ack_state_limit import ACK_STATE_BYTES_MAX, TOPIC_STATE_BYTES_MAX, UNACKED_RANGES_MAX
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction, RetentionPolicy
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
@@ -52,7 +52,7 @@ class Policies:
     max_unacked_ranges_to_persist: int | None = None
     ack_state_bytes_max: int | None = None
     #: the rights of each role in a namespace; only there
-    permissions: Grants = field(default_factory=dict)
+    permissions: Permissions = field(default_factory=dict)
     #: Fields of a later version, as read.
     further: Mapping[str, object] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class EffectivePolicies:
     max_unacked_ranges_to_persist: Effective[int]
     ack_state_bytes_max: Effective[int]
     #: those of the namespace
-    grants: Grants = field(default_factory=dict)
+    grants: Permissions = field(default_factory=dict)
 
 
 def nearest(layers: list[tuple[Policies, PolicySource]]) -> EffectivePolicies:
@@ -189,7 +189,7 @@ def _build(fields: dict[str, Any]) -> Policies:
     return Policies(**values, permissions=_grants(fields.pop("permissions", {})), further=fields)
 
 
-def _grants(value: object) -> Grants:
+def _grants(value: object) -> Permissions:
     """An invalid value must not pass for "no grants": that would be written back."""
     if not isinstance(value, dict):
         raise ValueError(f"permissions must be an object: {value!r}")

@@ -166,7 +166,8 @@ class PolicyStore:
 def tag_of(stored: Versioned[Policies]) -> str:
     """The tag of these policies: letters, digits and `-`. It is another one after each change.
 
-    The version alone is not enough: a namespace that is deleted and created again counts from 0 (hazard 3).
+    The version alone is not enough: a namespace that is deleted and created again counts from 0 (hazard
+    recreated-topic).
     """
     if stored.version == ABSENT_VERSION:
         return "none"

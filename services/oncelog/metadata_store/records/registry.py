@@ -2,7 +2,7 @@
 
 A live record is a hint where to connect (`ephemerals` has the rules). A storage cookie is lasting: its directory must
 never come back under another incarnation, and one that is superseded or removed is never chosen for a new ledger
-(hazard 8).
+(hazard members-lost-in-turn).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class LiveOwner:
 @dataclass(frozen=True, slots=True)
 class LiveStorageNode:
     """joining: a fresh directory at the address of another one. It is no member and gets no copies until its
-    predecessor was away for a while, or an operator has said so (hazard 74)."""
+    predecessor was away for a while, or an operator has said so (hazard unmounted-volume)."""
 
     incarnation: Incarnation
     host: str
@@ -69,7 +69,7 @@ class LiveMetadata:
 
 
 class Decommission(Enum):
-    """Whether an operator removes the directory from the cluster (hazard 76)."""
+    """Whether an operator removes the directory from the cluster (hazard removed-cookie)."""
 
     NO = ""
     #: its copies are moved to other nodes
@@ -122,8 +122,8 @@ class Registry:
     async def lowest_version(self) -> int:
         """The lowest process version of all registered processes, after a sync; PROCESS_VERSION if none is registered.
 
-        What older processes would break begins only while this shows that every process knows it (hazard 80).
-        Raises StoreUnavailable.
+        What older processes would break begins only while this shows that every process knows it (hazard
+        older-owner-drops-fields). Raises StoreUnavailable.
         """
         owners, nodes, replicas = await asyncio.gather(
             self.owners.live(), self.storage_nodes.live(), self.metadata.live()

@@ -1,5 +1,5 @@
-"""Topics: names that point to topic ids, and the topic record, which decides everything about a topic (hazards 1 and
-3).
+"""Topics: names that point to topic ids, and the topic record, which decides everything about a topic (hazards
+stale-record-after-conflict and 3).
 
 Rules
 - A name and its record are created in one transaction: a name never points to nothing, and a creation that lost the

@@ -2,10 +2,11 @@
 
 Rules
 - A read follows a sync, so it shows every write that was answered before, to any process. Only `read_unsynced` does
-  not, and what it does not show proves nothing (hazard 2). Reads are retried until a deadline, then StoreUnavailable.
+  not, and what it does not show proves nothing (hazard former-incarnation). Reads are retried until a deadline, then
+  StoreUnavailable.
 - A write is sent at most once and names the version that it replaces; there is no write to "any version". After a lost
-  reply it is UNKNOWN: applied, not applied, or even applied later. So the caller reads again and decides (hazards 1,
-  4).
+  reply it is UNKNOWN: applied, not applied, or even applied later. So the caller reads again and decides (hazards
+  stale-record-after-conflict, 4).
 - Every call has a timeout: `timeout_ms`, or the session's own if None.
 - A session that ends (LOST) removes its ephemeral nodes; the connection then continues under a new session id.
 - SUSPENDED means only that no server is reached now. No state makes anything safe: only the version of a write does.

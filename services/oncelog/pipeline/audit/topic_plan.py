@@ -28,7 +28,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.snapshots.dedup_format import SnapshotReader, decode_manifest
-from oncelog.pipeline.audit.ack_chain import check_subscriptions
+from oncelog.pipeline.audit.ack_log import check_subscriptions
 from oncelog.pipeline.audit.ledger_ranges import (
     AuditedLedger,
     AuditRange,
@@ -224,7 +224,7 @@ class SnapshotReading:
         self.newer = False
         #: entries of closed ledgers that cannot be read
         self.findings: list[Finding] = []
-        #: the subscriptions in that snapshot, as of this position of the ack chain
+        #: the subscriptions in that snapshot, as of this position of the ack log
         self.subscriptions: list[Buffer] = []
         self.acks = BEFORE_ALL
 

@@ -27,7 +27,7 @@ from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
 from oncelog.pipeline.job_progress import Report, counted, report_progress
 from oncelog.pipeline.options import as_options
 from oncelog.pipeline.sink.batch_publisher import finish_batch
-from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.journal_records import RangeBatch
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.sink.options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREFIX, SEND_TIMEOUT, TOPIC, Mode
 from oncelog.pipeline.source.offsets import Span, TopicState, kept_of
@@ -69,7 +69,7 @@ def compact_topic(session: SparkSession, options: CompactOptions, report: Report
     if not repeated:
         _write(session, options, job_id, states, report)
     # Finds the record and publishes the rows that the target lacks, if there are any.
-    record = finish_batch(sink, RunBatch(f"job {job_id}", 0))
+    record = finish_batch(sink, RangeBatch(f"job {job_id}", 0))
     kept = 0 if record is None else record.count
     others = _next(options, options.target) - kept
     if others and not repeated:

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError
 from oncelog.pipeline.sink.batch_replay import Replay, changed_replay, difference, same_offsets, same_rows
-from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, counts_of
+from oncelog.pipeline.sink.journal_records import BatchRecord, RangeBatch, counts_of
 from oncelog.pipeline.sink.run_order import INTERRUPTIONS, BatchOrder, former_after, order_after
 
 #: How often one commit begins, because another driver or a fault interrupts it.
@@ -58,7 +58,7 @@ class CommittedBatch(NamedTuple):
 
 
 def commit(
-    log: BatchLog, batch: RunBatch, replay: Replay | None, *, continues: bool, keeps_stored: bool = False
+    log: BatchLog, batch: RangeBatch, replay: Replay | None, *, continues: bool, keeps_stored: bool = False
 ) -> CommittedBatch:
     """Publish the batch, or finish publishing it.
 
@@ -82,7 +82,7 @@ def commit(
 
 
 def _commit_once(
-    log: BatchLog, batch: RunBatch, replay: Replay | None, *, continues: bool, keeps_stored: bool
+    log: BatchLog, batch: RangeBatch, replay: Replay | None, *, continues: bool, keeps_stored: bool
 ) -> CommittedBatch:
     """From the journal to the last row. Raises one of INTERRUPTIONS where the commit must begin again."""
     attempts = () if replay is None else tuple(sorted(replay.attempts, key=lambda attempt: attempt.partition))
@@ -108,7 +108,7 @@ def _commit_once(
     return CommittedBatch(record)
 
 
-def _check_same(last: BatchRecord, batch: RunBatch, replay: Replay | None, *, keeps_stored: bool) -> str:
+def _check_same(last: BatchRecord, batch: RangeBatch, replay: Replay | None, *, keeps_stored: bool) -> str:
     """The record has this batch's id. Returns a warning; raises Conflict unless the rows are proved to be the same."""
     if replay is None or same_rows(last, replay):
         return ""

@@ -10,7 +10,7 @@ from oncelog.pipeline.sink.batch_replay import Replay, offsets_token
 from oncelog.pipeline.sink.batch_staging import read_staged, remove_stage, store_pages
 from oncelog.pipeline.sink.journal_records import (
     BatchRecord,
-    RunBatch,
+    RangeBatch,
     StagedAttempt,
     decode_batch_record,
     encode_record,
@@ -23,7 +23,7 @@ from oncelog.pipeline.sink.routing import spread
 _LOG = logging.getLogger("oncelog")
 
 
-def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[StagedAttempt, ...]) -> BatchRecord | None:
+def commit_batch(options: SinkOptions, batch: RangeBatch, attempts: tuple[StagedAttempt, ...]) -> BatchRecord | None:
     """Publish the batch, or finish publishing it; returns the record that counts. Raises OncelogError.
 
     Conflict: another batch was published under this number.
@@ -31,12 +31,12 @@ def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[StagedAt
     return _commit(options, batch, Replay(attempts, offsets_token(options.checkpoint, batch.batch_id)))
 
 
-def finish_batch(options: SinkOptions, batch: RunBatch) -> BatchRecord | None:
+def finish_batch(options: SinkOptions, batch: RangeBatch) -> BatchRecord | None:
     """Publish what the target lacks of the batch's record; None: there is no record. Raises OncelogError."""
     return _commit(options, batch, None)
 
 
-def _commit(options: SinkOptions, batch: RunBatch, replay: Replay | None) -> BatchRecord | None:
+def _commit(options: SinkOptions, batch: RangeBatch, replay: Replay | None) -> BatchRecord | None:
     with connected(options) as client:
         committed = commit_to(SinkLog(client, options), options, batch, replay)
     if committed.warning:
@@ -45,7 +45,7 @@ def _commit(options: SinkOptions, batch: RunBatch, replay: Replay | None) -> Bat
     return committed.record
 
 
-def commit_to(log: SinkLog, options: SinkOptions, batch: RunBatch, replay: Replay | None) -> CommittedBatch:
+def commit_to(log: SinkLog, options: SinkOptions, batch: RangeBatch, replay: Replay | None) -> CommittedBatch:
     """The commit alone, under the options' name. Raises as `batch_commit.commit`."""
     destinations = _Destinations(log, options.scope)
     return commit(destinations, batch, replay, continues=options.continues, keeps_stored=options.keeps_stored)
@@ -90,7 +90,7 @@ class _Destinations:
             raise InvariantViolated(f"{at} rows were copied of {record.counts}")
 
 
-def stages_done_with(options: SinkOptions, batch: RunBatch) -> tuple[str, ...]:
+def stages_done_with(options: SinkOptions, batch: RangeBatch) -> tuple[str, ...]:
     """Staging topics that are not needed once this batch is published: a job's own, a query's from 64 batches ago."""
     number = stage_number(batch.batch_id)
     if options.job_id is None and batch.batch_id % BATCHES_PER_STAGE:

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from oncelog.core.errors import Conflict, OncelogError
-from oncelog.pipeline.sink.journal_records import BatchRecord, RunBatch, StagedAttempt
+from oncelog.pipeline.sink.journal_records import BatchRecord, RangeBatch, StagedAttempt
 from oncelog.pipeline.sink.row_digest import sum_of
 
 _OFFSETS = "offsets"
@@ -80,7 +80,7 @@ def difference(stored: BatchRecord, replay: Replay) -> str:
     return "; ".join(found)
 
 
-def changed_replay(batch: RunBatch, stored: BatchRecord, replay: Replay) -> OncelogError:
+def changed_replay(batch: RangeBatch, stored: BatchRecord, replay: Replay) -> OncelogError:
     """The error for a batch that is not the stored one."""
     what = f"{batch} was published before with other rows: {difference(stored, replay)}. Nothing was published now"
     if batch.run_id.startswith("job "):

@@ -26,7 +26,7 @@ _PAGE = "Page"
 
 
 @dataclass(frozen=True, slots=True)
-class RunBatch:
+class RangeBatch:
     """A batch of a run. run_id: of the query, or of the job; the only batch of a job has number 0."""
 
     run_id: str
@@ -74,7 +74,7 @@ class BatchRecord:
     before; none of them may continue. offsets: a hash of the batch's source offsets (`batch_replay`), empty: not known.
     paged: if set, attempts is empty, and pages list them."""
 
-    batch: RunBatch
+    batch: RangeBatch
     bases: Mapping[str, int]
     attempts: tuple[StagedAttempt, ...]
     former: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class ClaimRecord:
     routes: the number of partitions of each topic that its rows go to. positions: for each destination a message id, in
     hex: rows of this claim are published behind it; empty: the beginning."""
 
-    batch: RunBatch
+    batch: RangeBatch
     ids: ClaimedIds
     start: str = ""
     former: tuple[str, ...] = ()
@@ -205,8 +205,8 @@ def _fields(data: bytes, kind: str) -> dict[str, object]:
     return fields
 
 
-def _batch(fields: dict[str, object]) -> RunBatch:
-    return RunBatch(**fields["batch"])  # type: ignore[arg-type]
+def _batch(fields: dict[str, object]) -> RangeBatch:
+    return RangeBatch(**fields["batch"])  # type: ignore[arg-type]
 
 
 def _attempts(fields: dict[str, object]) -> tuple[StagedAttempt, ...]:

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict, OncelogError
-from oncelog.pipeline.sink.journal_records import ClaimedIds, ClaimRecord, RunBatch
+from oncelog.pipeline.sink.journal_records import ClaimedIds, ClaimRecord, RangeBatch
 from oncelog.pipeline.sink.run_order import INTERRUPTIONS, BatchOrder, former_after, order_after
 
 
@@ -59,7 +59,7 @@ class PositionClaims:
     All methods raise Conflict for a newer attempt or an unknown outcome, and any other error of `log`.
     """
 
-    def __init__(self, log: ClaimLog, producer_name: str, batch: RunBatch, *, continues: bool) -> None:
+    def __init__(self, log: ClaimLog, producer_name: str, batch: RangeBatch, *, continues: bool) -> None:
         self.producer_name = producer_name
         self.batch = batch
         self._log = log

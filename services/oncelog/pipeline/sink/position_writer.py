@@ -5,7 +5,7 @@ from typing import Any
 
 from oncelog.client.sync import Producer
 from oncelog.core.formats.message_id import MessageId
-from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim_record, encode_record
+from oncelog.pipeline.sink.journal_records import ClaimRecord, RangeBatch, decode_claim_record, encode_record
 from oncelog.pipeline.sink.log import SinkLog, send_rows
 from oncelog.pipeline.sink.options import SinkOptions
 from oncelog.pipeline.sink.position_claims import JournalTail, PositionClaims, interruptions_refused
@@ -19,7 +19,7 @@ _WAITING_BYTES_MAX = 16 * 1024 * 1024
 
 
 def publish_by_position(
-    log: SinkLog, options: SinkOptions, batch: RunBatch, arrow_batches: Iterator[Any]
+    log: SinkLog, options: SinkOptions, batch: RangeBatch, arrow_batches: Iterator[Any]
 ) -> dict[str, int]:
     """Publish all rows of one task. Returns {producer: how many}. Raises OncelogError."""
     writers: dict[str, _ProducerWriter] = {}
@@ -39,7 +39,7 @@ def publish_by_position(
 class _ProducerWriter:
     """The rows of one producer name in one task: gathered, claimed, published."""
 
-    def __init__(self, log: SinkLog, name: str, batch: RunBatch, options: SinkOptions) -> None:
+    def __init__(self, log: SinkLog, name: str, batch: RangeBatch, options: SinkOptions) -> None:
         self.count = 0
         self._name = name
         self._router = log.router

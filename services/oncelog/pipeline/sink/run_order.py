@@ -17,7 +17,7 @@ from oncelog.core.errors import (
     ProducerFenced,
     Retriable,
 )
-from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.journal_records import RangeBatch
 
 #: After these errors another driver or attempt may have opened the name, or the outcome of a step is unknown.
 INTERRUPTIONS = (Retriable, ProducerFenced, ProducerExpired, ProducerClosed)
@@ -28,7 +28,7 @@ class RunRecord(Protocol):
     """What the records of both modes have."""
 
     @property
-    def batch(self) -> RunBatch: ...
+    def batch(self) -> RangeBatch: ...
 
     @property
     def former(self) -> tuple[str, ...]: ...
@@ -41,7 +41,7 @@ class BatchOrder(Enum):
     NEXT = "next"
 
 
-def order_after(last: RunRecord | None, mine: RunBatch, *, last_id: int, continues: bool) -> BatchOrder:
+def order_after(last: RunRecord | None, mine: RangeBatch, *, last_id: int, continues: bool) -> BatchOrder:
     """last_id: the last sequence id in the target under this name, -1: none. continues: a new run is allowed to follow.
 
     Raises Conflict, LogHole where the batch may not follow.
@@ -66,7 +66,7 @@ def order_after(last: RunRecord | None, mine: RunBatch, *, last_id: int, continu
     raise _unknown_run(last.batch, mine)
 
 
-def former_after(last: RunRecord | None, mine: RunBatch) -> tuple[str, ...]:
+def former_after(last: RunRecord | None, mine: RangeBatch) -> tuple[str, ...]:
     """The runs before this one, once its record follows `last`."""
     if last is None or last.batch.run_id == mine.run_id:
         return () if last is None else last.former
@@ -81,14 +81,14 @@ def no_journal(topic: str, last_id: int, meant: str, name: str = "this name") ->
     )
 
 
-def _set_back(last: RunBatch, mine: RunBatch) -> OncelogError:
+def _set_back(last: RangeBatch, mine: RangeBatch) -> OncelogError:
     return Conflict(
         f"{mine} comes after batch {last.batch_id} of the same run. Either another driver of the query is ahead: stop "
         "this one; or the checkpoint was set back to an older state: put the newest one back"
     )
 
 
-def _unknown_run(last: RunBatch, mine: RunBatch) -> OncelogError:
+def _unknown_run(last: RangeBatch, mine: RangeBatch) -> OncelogError:
     return Conflict(
         f"this producerPrefix was last used by {last}, and now by {mine}. The checkpoint is new or lost, so rows that "
         "this run reads again would be published again. Put the old checkpoint back, or use another producerPrefix; "

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
-from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt
+from oncelog.pipeline.sink.journal_records import RangeBatch, StagedAttempt
 from oncelog.pipeline.sink.names import stage_number, stage_slot, stage_topic
 from oncelog.pipeline.sink.options import Mode, SinkOptions, check_columns, sink_options
 from oncelog.pipeline.worker import tune_worker
@@ -40,7 +40,7 @@ _JOB_BATCH = 0
 class TaskResult(WriterCommitMessage):
     """The result of a task. attempt: what it staged, in mode batch. counts: {producer: rows}, in mode position."""
 
-    batch: RunBatch
+    batch: RangeBatch
     partition: int
     attempt: StagedAttempt | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class OncelogWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> TaskResult:
         """In a task."""
-        return _write(self._options, RunBatch(f"job {self._options.job_id}", _JOB_BATCH), _task(), iterator)
+        return _write(self._options, RangeBatch(f"job {self._options.job_id}", _JOB_BATCH), _task(), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """At the driver, once every task has ended well."""
@@ -117,7 +117,7 @@ def _task() -> TaskContext:
     return context
 
 
-def query_batch(context: TaskContext) -> RunBatch:
+def query_batch(context: TaskContext) -> RangeBatch:
     """The micro-batch that a task belongs to. Raises InvariantViolated where Spark does not set its properties."""
     query_id, batch_id = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
     if not query_id or batch_id is None or not batch_id.isdigit():
@@ -125,10 +125,10 @@ def query_batch(context: TaskContext) -> RunBatch:
             f"this version of Spark does not set {QUERY_PROPERTY} ({query_id!r}) or {BATCH_PROPERTY} ({batch_id!r}) "
             "for tasks: a replay could not be distinguished from new rows, so nothing is written"
         )
-    return RunBatch(f"query {query_id}", int(batch_id))
+    return RangeBatch(f"query {query_id}", int(batch_id))
 
 
-def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator: Iterator[Any]) -> TaskResult:
+def _write(options: SinkOptions, batch: RangeBatch, context: TaskContext, iterator: Iterator[Any]) -> TaskResult:
     from oncelog.pipeline.sink.log import SinkLog, connected
 
     tune_worker()
@@ -138,7 +138,7 @@ def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator
 
 
 def write_rows(
-    log: "SinkLog", options: SinkOptions, batch: RunBatch, task: tuple[int, int], iterator: Iterator[Any]
+    log: "SinkLog", options: SinkOptions, batch: RangeBatch, task: tuple[int, int], iterator: Iterator[Any]
 ) -> TaskResult:
     """Write all rows of a task, by the mode. task: its partition and attempt."""
     from oncelog.pipeline.sink.batch_staging import stage_rows

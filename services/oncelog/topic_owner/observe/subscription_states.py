@@ -35,7 +35,7 @@ def subscriptions_of(
 
 
 def ack_state(serving: Serving) -> Json | None:
-    """The durable state of all subscriptions as digests, and the position of the ack chain that it corresponds to.
+    """The durable state of all subscriptions as digests, and the position of the ack log that it corresponds to.
     None while the chain does not say yet what was given up of it: the state is ahead of the chain."""
     state = serving.acks.state
     if serving.acks.given_up:
@@ -64,8 +64,8 @@ def largest_backlog(serving: Serving) -> Subscription | None:
 
 
 def oldest_unacked_ms(serving: Serving) -> int | None:
-    """When the oldest message that a subscription has not acknowledged was appended (`LogSpace.appended_by_ms`). None:
-    there is none, or the ledgers of former owners are not read yet."""
+    """When the oldest message that a subscription has not acknowledged was appended
+    (`LedgerSizes.appended_by_ms`). None: there is none, or the ledgers of former owners are not read yet."""
     lowest = min((each.state.acks.mark_delete for each in serving.subscriptions), default=None)
     return None if lowest is None else serving.space.ledgers.appended_by_ms(lowest)
 

@@ -10,8 +10,8 @@ and its message stays unacknowledged until it is stored. Whatever fails is repea
 minute: what stands against it, such as a quota or a missing right, can be changed by an administrator, who finds the
 reason in the statistics of the subscription. A request that was refused is repeated with its first letter alone.
 
-Requests carry single messages, not the batches that hold them, and every message fits (hazard 87). A message that is in
-the log no more, or cannot be decoded, is left out of its letter.
+Requests carry single messages, not the batches that hold them, and every message fits (hazard oversized-dead-letters).
+A message that is in the log no more, or cannot be decoded, is left out of its letter.
 """
 
 import logging

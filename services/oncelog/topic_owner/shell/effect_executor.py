@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from oncelog.core.access import Grants
+from oncelog.core.access import Permissions
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.chain.replay import EntriesRead, EntriesUnavailable, EntryUnreadable, ReadEntries
 from oncelog.core.errors import (
@@ -110,7 +110,7 @@ class EffectExecutor:
         #: requests to members, repeated until they answer: cancelled once the step of the takeover is over
         self._of_members: set[asyncio.Task[None]] = set()
         #: what the topic's namespace grants to roles; None: not known yet
-        self.grants: Grants | None = None
+        self.grants: Permissions | None = None
         self._follows_policies = False
         #: {type of an effect: what performs it}
         self.performers: dict[type, Callable[[Any], None]] = {

@@ -3,8 +3,9 @@
     index -> entry (remembered for each subscription, else searched) -> entries from the cache or from storage nodes
 
 Only confirmed entries are read. Control entries are passed over: they hold no message. The indexes between two entries
-of messages belong to no message, so the entries of one response are consecutive (hazard 72). A read ends before an
-entry that no storage node can give any more; if that is the first, the error says which messages are affected.
+of messages belong to no message, so the entries of one response are consecutive (hazard index-given-twice). A read ends
+before an entry that no storage node can give any more; if that is the first, the error says which messages are
+affected.
 """
 
 from collections.abc import AsyncIterator

@@ -1,6 +1,7 @@
 """This process's clock compared with ZooKeeper's: one write of the process's own record, for all its topics.
 
-ZooKeeper stamps each write with its own time. A clock that differs from it must not decide about messages (hazard 48).
+ZooKeeper stamps each write with its own time. A clock that differs from it must not decide about messages (hazard
+wrong-clock-expires).
 """
 
 import asyncio

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from oncelog.core.access import Grants
+from oncelog.core.access import Permissions
 from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import (
@@ -177,7 +177,7 @@ class TopicRunner:
         return self.core.ownership.epoch
 
     @property
-    def grants(self) -> Grants | None:
+    def grants(self) -> Permissions | None:
         """What the topic's namespace grants to roles; None: not known yet."""
         return self._executor.grants
 

@@ -1,4 +1,5 @@
-"""Whether a topic may get its first subscription: all processes must know the ack chain that it begins (hazard 50)."""
+"""Whether a topic may get its first subscription: all processes must know the ack log that it begins (hazard
+older-owner-and-ack-log)."""
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
@@ -8,7 +9,7 @@ NAMED_MAX = 5
 
 
 async def until_acks_are_known(runner: TopicRunner) -> None:
-    """Return once the topic has an ack chain, or all registered processes know what one is.
+    """Return once the topic has an ack log, or all registered processes know what one is.
 
     An older owner could not serve the topic again, and an older storage node would erase ledgers of the chain.
     Raises ServiceUnavailable, which names the older processes; StoreUnavailable.

@@ -8,7 +8,7 @@ How many messages wait for a consumer is bounded by its credit, and what waits o
 read its messages are still taken, because acknowledgements let a topic go on.
 
 A consumer belongs to the stream on which it was attached. When the stream ends, its consumers may come back with what
-they hold (hazard 27).
+they hold (hazard delivered-while-held).
 """
 
 from collections import deque

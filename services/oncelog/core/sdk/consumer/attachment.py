@@ -33,7 +33,8 @@ def opening_request(
     owner_epoch_seen: OwnerEpoch,
     resume: HeldMessages | None,
 ) -> ConsumerOpening:
-    """resume None: the first opening, which may create the subscription. A reconnection never does (hazard 30)."""
+    """resume None: the first opening, which may create the subscription. A reconnection never does (hazard
+    recreated-subscription)."""
     return ConsumerOpening(
         attempt,
         settings.subscription,

@@ -167,7 +167,7 @@ class MessagesReady:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRun:
+class MessageRange:
     """Consecutive messages of one entry. delivery_counts: {index: how often it was delivered}, of those above 1."""
 
     entry: StoredEntry
@@ -186,13 +186,13 @@ class MessageRun:
 class HandOut:
     """Messages for the application, in order. Empty: there are none now."""
 
-    runs: tuple[MessageRun, ...]
+    runs: tuple[MessageRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AckSettled:
-    """error None: durable. durable False: in the owner's memory only (hazard 40). complete False: a cumulative one
-    ended before a message that this consumer has negatively acknowledged."""
+    """error None: durable. durable False: in the owner's memory only (hazard ack-state-at-its-limit). complete False: a
+    cumulative one ended before a message that this consumer has negatively acknowledged."""
 
     request: int
     error: OncelogError | None = None

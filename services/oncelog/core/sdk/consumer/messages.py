@@ -4,9 +4,9 @@
                     |
                     +-> dropped: recalled, sought, or given to another consumer
 
-Credit is absolute (hazard 35). `left` counts the messages of the present stream that have left the waiting ones, in
-whatever way, so a dropped message costs no credit. Messages that an earlier stream brought take room in the window
-until they leave.
+Credit is absolute (hazard relative-credit). `left` counts the messages of the present stream that have left the waiting
+ones, in whatever way, so a dropped message costs no credit. Messages that an earlier stream brought take room in the
+window until they leave.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from oncelog.core.delivery.credit import Credit
 from oncelog.core.delivery.events import DeliverMessages, FlowReported
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import ConsumerNumber, SeekEpoch
-from oncelog.core.sdk.consumer.events import MessageRun
+from oncelog.core.sdk.consumer.events import MessageRange
 from oncelog.core.sdk.consumer.index_set import IndexSet
 
 #: So many delivery counts are kept before those of messages that are not held any more are dropped.
@@ -33,7 +33,7 @@ class ReceivedMessages:
     def __init__(self, receive_window: int) -> None:
         self._receive_window = receive_window
         #: (run, whether the present stream brought it), in the order of delivery
-        self._runs: deque[tuple[MessageRun, bool]] = deque()
+        self._runs: deque[tuple[MessageRange, bool]] = deque()
         #: the indexes of the runs
         self.waiting = IndexSet()
         #: received by the application, and not settled
@@ -97,7 +97,7 @@ class ReceivedMessages:
                 self.left += last - first + 1
                 for part in self.waiting.gaps(first, last):
                     self.left -= part.last - part.first + 1
-                    self._wait(MessageRun(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
+                    self._wait(MessageRange(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
 
     def _report(self) -> None:
         left, window = self.credit
@@ -110,7 +110,7 @@ class ReceivedMessages:
             self.received += count
             self._owner.spend(count, len(delivered.entry.data))
 
-    def _wait(self, run: MessageRun, frame: DeliverMessages) -> None:
+    def _wait(self, run: MessageRange, frame: DeliverMessages) -> None:
         if frame.delivery_counts:
             counts = {i: n for i, n in frame.delivery_counts.items() if run.first <= i <= run.last}
             run = replace(run, delivery_counts=counts)
@@ -169,7 +169,8 @@ class ReceivedMessages:
         return [part for first, last in ranges for part in again.gaps(first, last)]
 
     def drop_all(self) -> None:
-        """Another consumer has what was delivered here. Negative acknowledgements still count (hazard 33)."""
+        """Another consumer has what was delivered here. Negative acknowledgements still count (hazard
+        former-consumer-acks)."""
         self.drop_waiting(tuple(self.waiting))
         self.begun.clear()
 
@@ -190,11 +191,11 @@ class ReceivedMessages:
 
     # --- the application ----------------------------------------------------------------------------------------------
 
-    def take(self, count_max: int, withheld: Callable[[int, int], list[IndexRange]]) -> tuple[MessageRun, ...]:
+    def take(self, count_max: int, withheld: Callable[[int, int], list[IndexRange]]) -> tuple[MessageRange, ...]:
         """Up to count_max messages for the application. withheld: the parts of a range whose acknowledgement is in
         flight; they wait for its answer."""
-        taken: list[MessageRun] = []
-        later: list[tuple[MessageRun, bool]] = []
+        taken: list[MessageRange] = []
+        later: list[tuple[MessageRange, bool]] = []
         while self._runs and count_max > 0:
             run, present = self._runs.popleft()
             covered = withheld(run.first, run.last)
@@ -232,8 +233,8 @@ class ReceivedMessages:
         return tuple(taken)
 
     def nack(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> None:
-        """Remember messages that a cumulative acknowledgement must not cover (hazard 33). counts: as in
-        `nack_settled`."""
+        """Remember messages that a cumulative acknowledgement must not cover (hazard former-consumer-acks). counts: as
+        in `nack_settled`."""
         for first, last in self._newest(ranges, counts):
             self.nacked.add(first, last)
 
@@ -258,7 +259,7 @@ class ReceivedMessages:
             raise InvariantViolated("a message waits and was begun")
 
 
-def _split(run: MessageRun, count: int) -> tuple[MessageRun, MessageRun | None]:
+def _split(run: MessageRange, count: int) -> tuple[MessageRange, MessageRange | None]:
     """The first `count` messages of the run, and the others."""
     if count >= run.count:
         return run, None
@@ -266,10 +267,10 @@ def _split(run: MessageRun, count: int) -> tuple[MessageRun, MessageRun | None]:
     return _part(run, IndexRange(run.first, middle - 1)), _part(run, IndexRange(middle, run.last))
 
 
-def _part(run: MessageRun, part: IndexRange) -> MessageRun:
+def _part(run: MessageRange, part: IndexRange) -> MessageRange:
     if part == (run.first, run.last):
         return run
     counts = run.delivery_counts
     if counts:
         counts = {i: n for i, n in counts.items() if part.first <= i <= part.last}
-    return MessageRun(run.entry, part.first, part.last, run.seek_epoch, run.generation, counts)
+    return MessageRange(run.entry, part.first, part.last, run.seek_epoch, run.generation, counts)

@@ -179,7 +179,7 @@ def unreadable_messages(error: OncelogError) -> IndexRange | None:
 
 def up_to_nacked(request: AckWanted, nacked: IndexSet) -> AckWanted:
     """A cumulative acknowledgement ends before the first message in `nacked`: those that were negatively acknowledged
-    here, and neither received again nor acknowledged otherwise since (hazard 33)."""
+    here, and neither received again nor acknowledged otherwise since (hazard former-consumer-acks)."""
     over = nacked.overlap(0, (request.below or 0) - 1)
     return replace(request, below=over[0].first, complete=False) if over else request
 

@@ -11,16 +11,19 @@ Rules
 - Completions and reports name their attempt and the consumer number; others, also those of a former stream of this
   consumer, are ignored.
 - Whatever a lower owner_epoch than the highest seen reports is refused, and the owner is looked up again; a lower
-  generation or seek_epoch is dropped (hazards 28 and 31).
-- Credit is absolute: messages of the present stream that have left the waiting ones, and a window (hazard 35).
+  generation or seek_epoch is dropped (hazards late-ack-after-seek and deposed-owner-delivers).
+- Credit is absolute: messages of the present stream that have left the waiting ones, and a window (hazard
+  relative-credit).
 - A reconnection presents the subscription's id, seek_epoch, generation and exactly what is held and begun, and keeps
-  what the owner leaves here (hazard 27). It never creates: SubscriptionGone is final (hazard 30).
+  what the owner leaves here (hazard delivered-while-held). It never creates: SubscriptionGone is final (hazard
+  recreated-subscription).
 - An acknowledgement is sent again, on every stream, until an owner settles it. It carries the seek_epoch and the
-  generation of the message, never newer ones (hazards 28 and 33).
+  generation of the message, never newer ones (hazards late-ack-after-seek and former-consumer-acks).
 - A cumulative acknowledgement ends before an own negative one, until the application has received its message again, or
   the owner reports that everything up to there is acknowledged, as when it has become a dead letter. Neither a new
-  grant nor a count of deliveries proves that it was processed or stored elsewhere (hazard 33).
-- Recalled messages are dropped unless the application has received them (hazard 34); then they are not held any more.
+  grant nor a count of deliveries proves that it was processed or stored elsewhere (hazard former-consumer-acks).
+- Recalled messages are dropped unless the application has received them (hazard key-moves-too-early); then they are not
+  held any more.
 """
 
 from enum import Enum
@@ -328,7 +331,8 @@ class ConsumerSession:
     @property
     def available(self) -> int:
         """How many messages wait for the application. One whose acknowledgement is in flight is withheld, and does not
-        count: a caller that waits for messages would be woken for ever by what it cannot get (hazard 90)."""
+        count: a caller that waits for messages would be woken for ever by what it cannot get (hazard
+        busy-loop-during-ack)."""
         withheld = (part for first, last in self.messages.waiting for part in self.requests.covered(first, last))
         return self.messages.waiting.count - sum(part.last - part.first + 1 for part in withheld)
 

@@ -2,7 +2,7 @@
 
 Rules
 - The first opening makes a new instance. A granted instance resumes with (producer id, generation). When its id is
-  unknown to the owner, it opens by name again and presents both (hazard 11).
+  unknown to the owner, it opens by name again and presents both (hazard forgotten-producer).
 - All requests of one instance carry its instance id, so the owner recognises repeats. A request that is not answered in
   time is withdrawn before the next one is sent, because it must not be granted later.
 """

@@ -1,5 +1,5 @@
-"""Where a message goes, by the same rules wherever messages are routed, so that a replay goes there again (hazard 23).
-Pure.
+"""Where a message goes, by the same rules wherever messages are routed, so that a replay goes there again (hazard
+resent-to-another-partition). Pure.
 
     key given                   the partition of the key's hash
     no key, own sequence ids    sequence_id modulo the number of partitions

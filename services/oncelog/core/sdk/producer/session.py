@@ -7,11 +7,12 @@
 Rules
 - An error answer is retriable (the session has ended: open again and resend all pending batches in order), final for
   its batch (the batch fails and is not resent; a monotonic producer continues, a contiguous one cannot) or final for
-  the producer (hazard 14).
-- Answers of another session number are ignored (hazard 10). Answers with an owner_epoch below the highest one that this
-  client has seen are rejected, and the owner is looked up again (hazard 6).
-- ProducerExpired is final when any pending batch was ever sent (hazard 11).
-- last_sequence_id is used only when final, and resuming never lowers the counter of automatic ids (hazard 6).
+  the producer (hazard endless-resend).
+- Answers of another session number are ignored (hazard marks-of-a-failed-write). Answers with an owner_epoch below the
+  highest one that this client has seen are rejected, and the owner is looked up again (hazard deposed-owner-refuses).
+- ProducerExpired is final when any pending batch was ever sent (hazard forgotten-producer).
+- last_sequence_id is used only when final, and resuming never lowers the counter of automatic ids (hazard
+  deposed-owner-refuses).
 - A send deadline fails the caller's result with DeadlineExceeded, which names the latest reason why there is no
   session: the outcome is unknown. The batch itself stays
   pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
@@ -339,7 +340,7 @@ class ProducerSession:
         oldest, expected = self.pending.oldest, error.details.get("expected")
         if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
             if expected < oldest.ids.first:
-                # No pending batch closes this gap: resending would be refused for ever (hazard 14).
+                # No pending batch closes this gap: resending would be refused for ever (hazard endless-resend).
                 return self._fail(error)
         elif isinstance(error, errors.UnknownProducer):
             self.opening.id_unknown = True

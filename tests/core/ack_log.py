@@ -1,4 +1,4 @@
-"""An owner whose ack chain a test appends to."""
+"""An owner whose ack log a test appends to."""
 
 import copy
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The ack chain of a topic: what is durable, what a failure drops, and what a takeover of both chains restores."""
+"""The ack log of a topic: what is durable, what a failure drops, and what a takeover of both chains restores."""
 
 from dataclasses import replace
 
@@ -31,15 +31,15 @@ from oncelog.core.topic_events.effects import (
     TopicFailed,
 )
 from oncelog.core.topic_events.events import DrainRequested, TopicAssigned
-from tests.core.ack_chain import CREATED, NUMBER, OFTEN, Chain, numbered, shown, shown_of
+from tests.core.ack_log import CREATED, NUMBER, OFTEN, Chain, numbered, shown, shown_of
 from tests.core.builders import A, B, C, D, received
 from tests.core.topic_world import SETTINGS, WRITE_CURSOR, WRITE_LEDGER, Owner, World
 
 # --- appending --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(50)
-def test_ack_chain_begins_with_the_first_change() -> None:
+@pytest.mark.hazard("older-owner-and-ack-log")
+def test_ack_log_begins_with_the_first_change() -> None:
     """Until then the record has format 1, and no ledger is opened for it. The record is written before the entry."""
     world = World()
     owner = Owner(world, "o1").take_over()
@@ -55,7 +55,7 @@ def test_ack_chain_begins_with_the_first_change() -> None:
     assert chain.settled_tokens == [0]
 
 
-@pytest.mark.hazard(25)
+@pytest.mark.hazard("failed-ack-write")
 def test_change_is_settled_when_its_entry_has_the_ack_quorum() -> None:
     """Neither when it was appended, nor when one member has it."""
     chain = Chain.new()
@@ -120,7 +120,7 @@ def test_acknowledgements_are_refused_while_too_many_bytes_wait(monkeypatch: pyt
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(25, 53)
+@pytest.mark.hazard("failed-ack-write", "deposed-owner-acks")
 def test_failed_ledger_drops_everything_that_is_not_durable() -> None:
     """In order, once the ledger is closed without it. Then the next ledger takes changes, and no producer's session has
     ended."""
@@ -149,8 +149,8 @@ def test_failed_ledger_drops_everything_that_is_not_durable() -> None:
     assert shown_of(second) == shown(chain.serving.acks.state) == shown(chain.world.folded_acks())
 
 
-@pytest.mark.hazard(53)
-def test_publishing_waits_for_no_ledger_of_the_ack_chain() -> None:
+@pytest.mark.hazard("deposed-owner-acks")
+def test_publishing_waits_for_no_ledger_of_the_ack_log() -> None:
     """Its ledger cannot be created, or its members do not answer: batches are stored meanwhile."""
     world = World()
     owner = Owner(world, "o1").take_over()
@@ -167,7 +167,7 @@ def test_publishing_waits_for_no_ledger_of_the_ack_chain() -> None:
     assert chain.settled_tokens == [0]
 
 
-@pytest.mark.hazard(53)
+@pytest.mark.hazard("deposed-owner-acks")
 def test_deposed_owner_settles_nothing_more() -> None:
     """A new owner has fenced the last ledger of both chains before it reads them."""
     chain = Chain.new()
@@ -200,7 +200,7 @@ def history(settings: TopicSettings = SETTINGS) -> Chain:
     return chain
 
 
-@pytest.mark.hazard(53)
+@pytest.mark.hazard("deposed-owner-acks")
 def test_both_chains_are_fenced_before_the_snapshot_is_read() -> None:
     """Side by side: no order between the two is needed."""
     chain = history()
@@ -223,7 +223,7 @@ def steps_of_a_takeover(settings: TopicSettings) -> int:
     return steps
 
 
-@pytest.mark.hazard(25, 53)
+@pytest.mark.hazard("failed-ack-write", "deposed-owner-acks")
 @pytest.mark.parametrize("settings", [SETTINGS, OFTEN], ids=["replay", "snapshots"])
 def test_takeover_of_both_chains_may_be_interrupted_after_any_step(settings: TopicSettings) -> None:
     """Whatever step the first taker dies after, with an entry of the old owner half sent, the next one has all that was
@@ -265,7 +265,7 @@ def test_owner_may_die_after_any_step_of_its_first_change(stop_after: int) -> No
     assert again.settled_tokens == [7]
 
 
-def test_unreadable_entry_of_the_ack_chain_stops_the_takeover() -> None:
+def test_unreadable_entry_of_the_ack_log_stops_the_takeover() -> None:
     """The failure names it. Without the entry, acknowledged messages would be delivered again."""
     chain = history()
     ledger_id = chain.world.record.acks[1]
@@ -273,10 +273,10 @@ def test_unreadable_entry_of_the_ack_chain_stops_the_takeover() -> None:
     second = Owner(chain.world, "o2").take_over()
     (failed,) = second.emitted(TopicFailed)
     assert (failed.failure.ledger_id, failed.failure.entry_id) == (ledger_id, 1)
-    assert "ack chain" in failed.failure.reason
+    assert "ack log" in failed.failure.reason
 
 
-def test_entries_of_the_ack_chain_that_are_away_are_waited_for() -> None:
+def test_entries_of_the_ack_log_that_are_away_are_waited_for() -> None:
     """Two members of a closed ledger are away for a while."""
     chain = history()
     chain.world.away[chain.world.record.acks[1], 1] = 2
@@ -299,8 +299,8 @@ def test_owner_goes_on_in_the_chain_of_its_predecessor() -> None:
 # --- snapshots and trims ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard(16)
-def test_snapshot_carries_subscriptions_and_the_ack_chain_is_trimmed_below_the_oldest_base() -> None:
+@pytest.mark.hazard("unreadable-snapshot")
+def test_snapshot_carries_subscriptions_and_the_ack_log_is_trimmed_below_the_oldest_base() -> None:
     """Acknowledgements matter until the next base. The floor proves the deletion to storage nodes."""
     chain = Chain.new(replace(OFTEN, acks=replace(SETTINGS.acks, ledger_entries_max=3)))
     for number in range(1, 40):
@@ -317,9 +317,9 @@ def test_snapshot_carries_subscriptions_and_the_ack_chain_is_trimmed_below_the_o
     assert shown_of(second) == shown(chain.serving.acks.state)
 
 
-@pytest.mark.hazard(16)
+@pytest.mark.hazard("unreadable-snapshot")
 def test_every_kept_base_is_a_fallback_for_the_subscriptions() -> None:
-    """If the newer bases are damaged, the ack chain from the trim bound on is enough."""
+    """If the newer bases are damaged, the ack log from the trim bound on is enough."""
     chain = Chain.new(replace(OFTEN, acks=replace(SETTINGS.acks, ledger_entries_max=3)))
     granted = chain.owner.open("p")
     pid, generation = granted.instance
@@ -347,11 +347,12 @@ def test_takeover_without_any_snapshot_of_a_trimmed_chain_stops() -> None:
     chain.world.cursor = (None, -1)
     second = Owner(chain.world, "o2", OFTEN).take_over()
     (failed,) = second.emitted(TopicFailed)
-    assert "ack chain" in failed.failure.reason
+    assert "ack log" in failed.failure.reason
 
 
 def test_acks_alone_make_a_snapshot_due_by_time_and_bytes_but_not_by_count() -> None:
-    """A work queue acknowledges each message: entries of the ack chain trigger no snapshot by count (hazard 50)."""
+    """A work queue acknowledges each message: entries of the ack log trigger no snapshot by count (hazard
+    older-owner-and-ack-log)."""
     settings = replace(SETTINGS, snapshot=SnapshotSettings(entries_max=3, gap_ms=0, ack_bytes_max=10_000))
     chain = Chain.new(settings)
     for number in range(1, 20):
@@ -371,7 +372,7 @@ def test_acks_alone_make_a_snapshot_due_by_time_and_bytes_but_not_by_count() -> 
 # --- rolls, members and the end ---------------------------------------------------------------------------------------
 
 
-def test_ledger_of_the_ack_chain_rolls_by_age_and_an_unused_one_does_not() -> None:
+def test_ledger_of_the_ack_log_rolls_by_age_and_an_unused_one_does_not() -> None:
     """So that retention finds closed ledgers."""
     chain = Chain.new()
     settings = chain.serving.settings.acks
@@ -386,9 +387,9 @@ def test_ledger_of_the_ack_chain_rolls_by_age_and_an_unused_one_does_not() -> No
     assert chain.settled_tokens == [0, 1]
 
 
-@pytest.mark.hazard(8)
-def test_ledger_of_the_ack_chain_of_an_idle_topic_rolls_onto_a_live_node() -> None:
-    """Repair touches no open ledger (hazard 58)."""
+@pytest.mark.hazard("members-lost-in-turn")
+def test_ledger_of_the_ack_log_of_an_idle_topic_rolls_onto_a_live_node() -> None:
+    """Repair touches no open ledger (hazard repair-of-an-open-ledger)."""
     chain = Chain.new()
     owner, (first,) = chain.owner, chain.world.record.acks
     owner.handle(StorageNodesUpdated((A, B), absent=(C,)))

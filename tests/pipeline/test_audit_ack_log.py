@@ -1,4 +1,4 @@
-"""The audit of subscriptions: the snapshot and the ack chain behind it are folded up to the position that the owner
+"""The audit of subscriptions: the snapshot and the ack log behind it are folded up to the position that the owner
 reports, and every difference is a violation."""
 
 import asyncio
@@ -7,7 +7,7 @@ import pytest
 
 import oncelog
 from oncelog.core.ids import Position
-from oncelog.pipeline.audit import ack_chain
+from oncelog.pipeline.audit import ack_log
 from oncelog.pipeline.audit.topic_plan import TopicPlan, plan_topic
 from oncelog.pipeline.cluster import run_connected
 from oncelog.pipeline.options import ConnectionOptions
@@ -17,7 +17,7 @@ TOPIC = "public/default/audited-acks"
 
 
 async def consume(cluster: Cluster) -> None:
-    """Two subscriptions, one of them with holes; the ledgers of the ack chain roll meanwhile."""
+    """Two subscriptions, one of them with holes; the ledgers of the ack log roll meanwhile."""
     async with await oncelog.connect(cluster.url) as client, await client.create_producer(TOPIC) as producer:
         await producer.send_many([b"%d" % number for number in range(200)])
         shared = await client.subscribe(TOPIC, subscription="billing", type="shared", start=oncelog.EARLIEST)
@@ -39,12 +39,12 @@ def planned(cluster: Cluster) -> TopicPlan:
     )
 
 
-def test_state_of_the_owner_is_the_fold_of_the_ack_chain(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_of_the_owner_is_the_fold_of_the_ack_log(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a state that is not, or that lacks a subscription, is a violation that names it."""
     asyncio.run(consume(cluster))
     compared = planned(cluster).subscriptions
     assert (compared.count, compared.equal, compared.findings, compared.unchecked) == (2, 2, [], "")
-    ask = ack_chain._ask_owner
+    ask = ack_log._ask_owner
 
     async def with_one_ack_less(*request: object) -> tuple[Position | None, dict[str, str]]:
         position, reported = await ask(*request)  # type: ignore[arg-type]
@@ -52,8 +52,8 @@ def test_state_of_the_owner_is_the_fold_of_the_ack_chain(cluster: Cluster, monke
             name: digest for name, digest in reported.items() if name != "billing"
         }
 
-    monkeypatch.setattr(ack_chain, "_ask_owner", with_one_ack_less)
+    monkeypatch.setattr(ack_log, "_ask_owner", with_one_ack_less)
     found = [finding.message for finding in planned(cluster).subscriptions.findings]
-    assert found[0] == "the owner has subscription another, which the ack chain does not have"
-    assert "the owner's state of subscription billing is not the fold of the ack chain" in found[1]
+    assert found[0] == "the owner has subscription another, which the ack log does not have"
+    assert "the owner's state of subscription billing is not the fold of the ack log" in found[1]
     assert len(found) == 2

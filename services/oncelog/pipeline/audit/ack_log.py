@@ -1,4 +1,4 @@
-"""The audit of a topic's subscriptions: the snapshot and the ack chain behind it are folded, and compared with the
+"""The audit of a topic's subscriptions: the snapshot and the ack log behind it are folded, and compared with the
 state that the topic owner reports, as of exactly the same position.
 
 The order of the requests matters while the topic is in use: first the snapshot is read, then the owner is asked, then
@@ -36,11 +36,11 @@ from oncelog.wire import metadata_pb2 as pb
 async def check_subscriptions(
     cluster: ClusterConnection, topic: str, topic_id: TopicId, chunks: Sequence[Buffer], position: Position
 ) -> SubscriptionsComparison:
-    """chunks: of the subscriptions in a snapshot, as of `position` of the ack chain; none and BEFORE_ALL without a
+    """chunks: of the subscriptions in a snapshot, as of `position` of the ack log; none and BEFORE_ALL without a
     snapshot. Raises TopicNotFound, PermissionDenied, DeadlineExceeded."""
     end, reported = await _ask_owner(cluster, topic, topic_id)
     if end is None:
-        return SubscriptionsComparison(unchecked="the owner is about to write what was given up of the ack chain")
+        return SubscriptionsComparison(unchecked="the owner is about to write what was given up of the ack log")
     answer = await cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_acks=True, ledgers_max=1))
     missing = _missing(answer, position, end) or _given_up(answer, position, end)
     if missing:
@@ -51,7 +51,7 @@ async def check_subscriptions(
             if position.ledger_id <= ledger.ledger_id <= end.ledger_id:
                 await _fold_ledger(cluster, topic, topic_id, fold, ledger, end)
     except LedgerUnavailable as error:
-        return SubscriptionsComparison(end, len(reported), unchecked=f"the ack chain: {error.message}")
+        return SubscriptionsComparison(end, len(reported), unchecked=f"the ack log: {error.message}")
     except (CorruptEntry, EntriesLost, LogHole, UnreadableEntry) as error:
         return SubscriptionsComparison(end, len(reported), findings=[Finding(RULE, None, error.message)])
     return compare_subscriptions(fold, reported)
@@ -60,7 +60,7 @@ async def check_subscriptions(
 async def _ask_owner(
     cluster: ClusterConnection, topic: str, topic_id: TopicId
 ) -> tuple[Position | None, dict[str, str]]:
-    """(position in the ack chain, {subscription: digest} as of it). None: the owner cannot say it now."""
+    """(position in the ack log, {subscription: digest} as of it). None: the owner cannot say it now."""
     _, state = await ask_owner(cluster, topic, topic_id=topic_id, with_acks=True)
     if not state.ack_state_json:
         return None, {}
@@ -74,10 +74,10 @@ def _missing(answer: pb.LedgersAnswer, position: Position, end: Position) -> str
     if position > end:
         return f"the snapshot of the subscriptions is newer than the owner's report: {again}"
     if position == BEFORE_ALL and answer.acks_deleted_below:
-        return f"the ack chain was trimmed, and no snapshot of the trimmed part was read: {again}"
+        return f"the ack log was trimmed, and no snapshot of the trimmed part was read: {again}"
     listed = {ledger.ledger_id for ledger in answer.ack_ledgers}
     if end not in (position, BEFORE_ALL) and not {position.ledger_id, end.ledger_id} - {BEFORE_ALL.ledger_id} <= listed:
-        return f"ledgers of the ack chain were trimmed meanwhile: {again}"
+        return f"ledgers of the ack log were trimmed meanwhile: {again}"
     return ""
 
 
@@ -85,7 +85,7 @@ def _given_up(answer: pb.LedgersAnswer, position: Position, end: Position) -> st
     """What an operator has given up of the chain cannot be folded; the next snapshot does not need it any more."""
     for ledger in answer.ack_ledgers:
         if ledger.given_up_by and position.ledger_id <= ledger.ledger_id <= end.ledger_id:
-            return f"{ledger.given_up_by} has given up entries of ledger {ledger.ledger_id} of the ack chain"
+            return f"{ledger.given_up_by} has given up entries of ledger {ledger.ledger_id} of the ack log"
     return ""
 
 

@@ -26,7 +26,7 @@ _PANEL_INCHES = (9.6, 3.6)
 Json = Mapping[str, Any]
 
 
-def picture_of(report: Json) -> str:
+def chart_of(report: Json) -> str:
     """The SVG of a whole report. Equal reports give equal pictures."""
     topics = report["topics"]
     width, height = _PANEL_INCHES

@@ -1,7 +1,7 @@
-"""The oracle of ack chains: every takeover has the fold of the whole chain, and what was settled is in it, in order.
+"""The oracle of ack logs: every takeover has the fold of the whole chain, and what was settled is in it, in order.
 
 The entries of a ledger are kept when its record becomes CLOSED, because it may be trimmed later. Source of the rules:
-hazards 25 and 53.
+hazards failed-ack-write and deposed-owner-acks.
 """
 
 from oncelog.core.acks.ack_format import decode_changes
@@ -21,8 +21,8 @@ INDEXES = range(0, 2100, 3)
 Closed = dict[LedgerId, tuple[LedgerMetadata, list[bytes]]]
 
 
-class AckChainWatch:
-    """The ack chain of one topic, as its record lists it."""
+class AckLogWatch:
+    """The ack log of one topic, as its record lists it."""
 
     def __init__(self) -> None:
         #: every ledger that was ever in the list, in order; those of them that left it; those that are folded
@@ -38,7 +38,7 @@ class AckChainWatch:
         if record.acks_deleted_below < before.acks_deleted_below or record.format < before.format:
             raise Violation("floors", f"the record went from {before} to {record}")
         if record.acks and record.format < 2:
-            raise Violation("formats", f"the record lists an ack chain and has format {record.format}")
+            raise Violation("formats", f"the record lists an ack log and has format {record.format}")
         for ledger_id in record.acks:
             if not self.ledgers or ledger_id > self.ledgers[-1]:
                 if self.ledgers and self.ledgers[-1] not in closed:
@@ -71,18 +71,18 @@ class AckChainWatch:
         self._fold_closed(LedgerId(1 << 62), closed)
         return self.fold
 
-    def judge(self, history: AckHistory, closed: Closed) -> None:
+    def ack_limit(self, history: AckHistory, closed: Closed) -> None:
         """At the end, when every ledger is CLOSED. Raises Violation."""
         self._fold_closed(LedgerId(1 << 62), closed)
         at = {(type(change), change): number for number, change in enumerate(self.changes)}
         if len(at) != len(self.changes):
-            raise Violation("acks once", "the ack chain holds a change twice")
+            raise Violation("acks once", "the ack log holds a change twice")
         for change in (change for life in history.settled for change in life):
             if (type(change), change) not in at:
-                raise Violation("acks durable", f"{change} was settled, and the ack chain lacks it")
+                raise Violation("acks durable", f"{change} was settled, and the ack log lacks it")
         for change in history.dropped:
             if (type(change), change) in at:
-                raise Violation("acks dropped", f"{change} was dropped, and is in the ack chain")
+                raise Violation("acks dropped", f"{change} was dropped, and is in the ack log")
         orders = [[at[type(change), change] for change in life] for life in history.settled]
         if any(order != sorted(order) for order in orders):
             raise Violation("order of acks", "changes were settled in another order than the chain holds them")
@@ -95,7 +95,7 @@ class AckChainWatch:
             for data in closed[ledger_id][1]:
                 header = peek_header(data)
                 if header.kind != EntryKind.ACK_STATE:
-                    raise Violation("ack chain", f"entry {header.position} is of kind {header.kind}")
+                    raise Violation("ack log", f"entry {header.position} is of kind {header.kind}")
                 self.fold.fold(header, body_of(data))
                 for change in decode_changes(body_of(data)):
                     self.changes.append(change)
