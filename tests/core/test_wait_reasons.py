@@ -1,6 +1,6 @@
 """Why a topic is not served: which reason comes first, since when it holds, and which error clients get."""
 
-from crc32c import crc32c
+import zlib
 
 from oncelog.core.chain.replay import TakeoverFailed
 from oncelog.core.errors import EntriesLost, IdsExhausted, StoreUnavailable, TopicLoading
@@ -15,7 +15,7 @@ RECORD = "the topic record"
 
 def reasons(phase: Phase = Phase.READING) -> WaitReasons:
     core = Topic(
-        TopicId("a" * 32), Incarnation("b" * 32), TopicSettings(), crc32c, first_session=SessionNumber(1),
+        TopicId("a" * 32), Incarnation("b" * 32), TopicSettings(), zlib.crc32, first_session=SessionNumber(1),
         nodes=StorageNodesUpdated(()),
     )  # fmt: skip
     core.phase = phase

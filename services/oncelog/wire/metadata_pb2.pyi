@@ -457,7 +457,7 @@ class LedgersRequest(_message.Message):
     with_snapshots: _builtins.bool
     """True: also the ledgers of its snapshots."""
     with_acks: _builtins.bool
-    """True: also the ledgers of its ack chain."""
+    """True: also the ledgers of its ack log."""
     after_ledger_id: _builtins.int
     """Only ledgers of the log above this one. Missing: from the first."""
     ledgers_max: _builtins.int
@@ -498,7 +498,7 @@ class LedgersAnswer(_message.Message):
     NEXT_AFTER_LEDGER_ID_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     acks_deleted_below: _builtins.int
-    """Ledgers of the ack chain below this one were deleted; 0: none was."""
+    """Ledgers of the ack log below this one were deleted; 0: none was."""
     next_after_ledger_id: _builtins.int
     """Further ledgers of the log follow: ask again with this `after_ledger_id`."""
     @_builtins.property
@@ -511,7 +511,7 @@ class LedgersAnswer(_message.Message):
 
     @_builtins.property
     def ack_ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLedger]:
-        """Ledgers of the ack chain, if requested, in order; without first_base_index."""
+        """Ledgers of the ack log, if requested, in order; without first_base_index."""
 
     def __init__(
         self,

@@ -1073,7 +1073,7 @@ class TopicStatesRequest(_message.Message):
     producers_max: _builtins.int
     """Limit of listed producers; 0: 1000."""
     with_acks: _builtins.bool
-    """True: with the state of the ack chain, as digests."""
+    """True: with the state of the ack log, as digests."""
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: all topics of this owner."""
@@ -1135,7 +1135,7 @@ class TopicState(_message.Message):
     internal_stats_json: _builtins.str
     """One JSON object: marks, generations, ledgers, the snapshot. Empty unless asked for."""
     ack_state_json: _builtins.str
-    """One JSON object: the durable state of each subscription as a digest, and the position of the ack chain that it
+    """One JSON object: the durable state of each subscription as a digest, and the position of the ack log that it
     corresponds to. Empty unless asked for, and while the chain does not say what was given up of it.
     """
     def __init__(
