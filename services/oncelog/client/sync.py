@@ -7,6 +7,7 @@ caller waits for it. The wrappers may be used from several threads.
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -27,9 +28,9 @@ from oncelog.runtime.credentials import Token
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
-InnerT = TypeVar("InnerT")
+InnerT = TypeVar("InnerT", bound=AbstractAsyncContextManager[Any])
 WrapperT = TypeVar("WrapperT", bound="_Wrapper[Any]")
-NewInnerT = TypeVar("NewInnerT")
+NewInnerT = TypeVar("NewInnerT", bound=AbstractAsyncContextManager[Any])
 NewWrapperT = TypeVar("NewWrapperT", bound="_Wrapper[Any]")
 
 
@@ -40,6 +41,15 @@ class _Wrapper(Generic[InnerT]):
         self._inner = inner
         self._portal = portal
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it; wait for what is pending unless the block was left by an exception."""
+        self._portal.run(self._inner.__aexit__(kind, error, traceback))
+
 
 def _waiting(
     method: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, ResultT]],
@@ -48,9 +58,7 @@ def _waiting(
 
     @wraps(method)
     def wait(self: _Wrapper[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        # By name: the object may be of a subclass, for a partitioned topic.
-        bound: Callable[P, Coroutine[Any, Any, ResultT]] = getattr(self._inner, method.__name__)
-        return self._portal.run(bound(*args, **kwargs))
+        return self._portal.run(method(self._inner, *args, **kwargs))
 
     return wait
 
@@ -122,14 +130,6 @@ class Producer(_Wrapper[AsyncProducer]):
     @property
     def failure(self) -> OncelogError | None:
         return self._inner.failure
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close(flush=kind is None)
 
 
 class Reader(_Wrapper[AsyncReader]):
@@ -217,14 +217,6 @@ class Reader(_Wrapper[AsyncReader]):
             except ReaderClosed:
                 return
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class Consumer(_Wrapper[AsyncConsumer]):
     """One consumer of a subscription. Made by `Client.subscribe`; may be used from several threads: each message goes
@@ -285,14 +277,6 @@ class Consumer(_Wrapper[AsyncConsumer]):
             except ConsumerClosed:
                 return
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close(flush=kind is None)
-
 
 class Client(_Wrapper[AsyncClient]):
     """A client of one cluster, for code without an event loop. One client per process is enough.
@@ -344,9 +328,6 @@ class Client(_Wrapper[AsyncClient]):
                 self._portal.run(self._inner.close(flush=flush))
             finally:
                 self._portal.stop()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
