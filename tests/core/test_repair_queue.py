@@ -144,7 +144,7 @@ def test_closed_ledger_is_read_back_once_every_member_is_live() -> None:
 @pytest.mark.hazard("repair-of-an-open-ledger")
 def test_owner_of_an_open_ledger_is_asked_to_roll() -> None:
     """Again after pauses that double, and never by a repair."""
-    world = QueueWorld(record(1), record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world = QueueWorld(record(1), record(2, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
     world.lose(C)
     asked = AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))
     assert world.tick() == [asked, StartRepair(RepairJob(LedgerId(1), replace=C, target=D))]
@@ -154,7 +154,7 @@ def test_owner_of_an_open_ledger_is_asked_to_roll() -> None:
 
 
 def test_ledger_that_is_closed_after_a_roll_is_repaired_at_once() -> None:
-    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world = QueueWorld(record(2, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
     world.lose(C)
     assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
     world.queue.handle(LedgerRecorded(record(2, verified=False), 1))
@@ -164,7 +164,7 @@ def test_ledger_that_is_closed_after_a_roll_is_repaired_at_once() -> None:
 @pytest.mark.hazard("repair-of-an-open-ledger")
 def test_ledger_that_was_rolled_is_repaired_at_once() -> None:
     """The pause between two requests to roll does not hold back the repair of the closed ledger."""
-    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world = QueueWorld(record(2, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
     world.lose(C)
     assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(2))]
     world.queue.handle(LedgerRecorded(record(2, verified=False), 1))
@@ -173,7 +173,7 @@ def test_ledger_that_was_rolled_is_repaired_at_once() -> None:
 
 @pytest.mark.hazard("repair-of-an-open-ledger")
 def test_topic_of_an_open_ledger_without_a_live_owner_is_placed() -> None:
-    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world = QueueWorld(record(2, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
     world.owners = ()
     world.lose(C)
     assert world.tick() == [PlaceTopic(TOPIC)]
@@ -181,7 +181,7 @@ def test_topic_of_an_open_ledger_without_a_live_owner_is_placed() -> None:
 
 @pytest.mark.hazard("repair-of-an-open-ledger")
 def test_nothing_is_rolled_without_a_live_node_that_is_no_member() -> None:
-    world = QueueWorld(record(2, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world = QueueWorld(record(2, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
     world.change(D, read_only=True)
     world.lose(C)
     assert world.tick() == []
@@ -333,8 +333,8 @@ def test_repair_is_tried_again_at_once_when_another_writer_changes_the_record() 
     """The records that a repair wrote are no change for it."""
     world = QueueWorld(record(1))
     world.lose(C)
-    world.end(world.job(), RepairResult.TARGET_FAILED, record(1, whole=False, joining=D), waiting_for=(D,))
-    world.queue.handle(LedgerRecorded(record(1, whole=False, joining=D), 1))
+    world.end(world.job(), RepairResult.TARGET_FAILED, record(1, verified=False, joining=D), waiting_for=(D,))
+    world.queue.handle(LedgerRecorded(record(1, verified=False, joining=D), 1))
     assert world.tick(5) == []
     world.queue.handle(LedgerRecorded(record(1, verified=False), 2))
     assert world.job().ledger_id == LedgerId(1)
@@ -375,7 +375,7 @@ def test_stuck_repair_is_tried_again_after_the_others() -> None:
 
 @pytest.mark.hazard("lost-too-early")
 def test_lost_ledger_is_looked_at_again_when_a_node_registers() -> None:
-    world = QueueWorld(record(1, A, B, D, whole=False, lost=(EntryRange(EntryId(4), EntryId(4)),)))
+    world = QueueWorld(record(1, A, B, D, verified=False, lost=(EntryRange(EntryId(4), EntryId(4)),)))
     assert world.queue.counts.lost == 1
     assert world.tick() == []
     world.change(E)

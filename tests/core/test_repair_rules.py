@@ -199,7 +199,7 @@ def test_late_answer_of_a_storage_node_is_ignored() -> None:
 @pytest.mark.hazard("repair-of-an-open-ledger", "damaged-fence")
 def test_owner_of_an_open_ledger_with_a_damaged_member_is_asked_to_roll() -> None:
     """Limbo ends only when the ledger is CLOSED, and an idle owner does not notice it."""
-    world = QueueWorld(record(1, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world = QueueWorld(record(1, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
     world.queue.handle(DamageReported(B, (LedgerId(1),)))
     assert world.tick() == [AskOwnerToRoll(TOPIC, OWNER, LOG, LedgerId(1))]
 
@@ -212,7 +212,7 @@ def test_damaged_copy_is_not_counted_as_a_copy() -> None:
 
 @pytest.mark.hazard("open-ledger-without-quorum")
 def test_open_ledger_that_no_recovery_can_close_is_unavailable() -> None:
-    world = QueueWorld(record(1, state=LedgerState.OPEN, whole=False, end=NO_ENTRY))
+    world = QueueWorld(record(1, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
     world.change(B, live=False)
     assert world.queue.counts.unavailable == 0
     world.change(C, live=False)

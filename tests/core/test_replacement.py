@@ -32,8 +32,8 @@ def test_node_may_be_replaced_when_every_ledger_is_whole_without_it() -> None:
     ("record", "reason"),
     [
         (closed(), "not all read their copies back"),
-        (closed(whole=True, frozen=True), "frozen"),
-        (closed(whole=True, members=(A,)), "no other member"),
+        (closed(verified=True, frozen=True), "frozen"),
+        (closed(verified=True, members=(A,)), "no other member"),
         (closed(state=LedgerState.OPEN, ack_quorum=1), "on this node alone"),
     ],
 )
@@ -55,7 +55,7 @@ def test_empty_ledger_needs_no_node() -> None:
 @pytest.mark.parametrize("state", list(LedgerState))
 def test_absent_or_damaged_other_member_forbids_it(state: LedgerState) -> None:
     """The three disks in turn: the next one waits until the copies of the one before are complete."""
-    record = closed(whole=True, state=state)
+    record = closed(verified=True, state=state)
     assert "b are not registered" in ask(record, healthy(B)).blockers[0].reason
     answer = may_replace(A, [record], healthy(), lambda _: (C,), ())
     assert "c have damaged entries" in answer.blockers[0].reason
@@ -65,7 +65,7 @@ def test_absent_or_damaged_other_member_forbids_it(state: LedgerState) -> None:
 @pytest.mark.parametrize("state", list(LedgerState))
 def test_other_member_that_does_not_answer_forbids_it(state: LedgerState) -> None:
     """Its process was killed, and its session has not ended yet. Whether the node itself answers does not matter."""
-    record = closed(whole=True, state=state)
+    record = closed(verified=True, state=state)
     answer = may_replace(A, [record], healthy(), undamaged, (A, C))
     assert answer.blockers[0].reason == "its other members c are registered, and do not answer"
     assert may_replace(A, [record], healthy(), undamaged, (A, D)).allowed

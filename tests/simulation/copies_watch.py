@@ -64,7 +64,7 @@ class CopyWatch:
 
     def record_changed(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
         """Every change of a CLOSED record is a step of repair."""
-        repair = {"members": (), "joining": None, "whole": False, "lost": (), "frozen": False}
+        repair = {"members": (), "joining": None, "verified": False, "lost": (), "frozen": False}
         if replace(before, **repair) != replace(after, **repair):  # type: ignore[arg-type]
             raise Violation("CLOSED is final", f"{before} became {after}")
         self._swapped(before, after)

@@ -111,7 +111,7 @@ class Assessment:
 def assess(
     record: LedgerMetadata, nodes: StorageNodes, damaged: Sequence[Incarnation], *, avoid: Mapping[Incarnation, object]
 ) -> Assessment:
-    """Judge one listed ledger. damaged: nodes that report damage in it. avoid: nodes that refused copies lately.
+    """Assess one listed ledger. damaged: nodes that report damage in it. avoid: nodes that refused copies lately.
 
     Under-replicated counts against the record's own write quorum (hazard too-few-nodes).
     """

@@ -149,11 +149,11 @@ class TopicRetention:
         self.policies = policies
         self.ledgers.follow_age(policies.age_ms)
         self._evicting.clear()
-        self._set_judge()
+        self._set_ack_limit()
         if policies.quota is None:
             self._give_verdict(QuotaVerdict())
 
-    def _set_judge(self) -> None:
+    def _set_ack_limit(self) -> None:
         ack_limit = AckStateLimit(self.policies.pause, self._acks.writable)
         if ack_limit != self._ack_limit:
             self._ack_limit = ack_limit
@@ -172,7 +172,7 @@ class TopicRetention:
     def tick(self) -> None:
         """Time has passed. Costs nearly nothing while the policies keep everything."""
         if self._ack_limit is None or self._ack_limit.writable is not self._acks.writable:
-            self._set_judge()
+            self._set_ack_limit()
         if self._truncation is not None:
             self._truncate(self._truncation)
         if self._trim_target is None:
