@@ -10,11 +10,12 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
+from oncelog.client.network.session_driver import SessionDriver
 from oncelog.client.producing.send_buffer import PackedBatch, fail, report
 from oncelog.client.values.results import AnsweredBatch, AnsweredRange, BatchResult, SendResult, TopicPartition
 from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
@@ -99,11 +100,11 @@ class PendingList:
         if not self._unanswered and self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    async def result(self, topic: Callable[[], TopicPartition], *, unsent: int) -> BatchResult:
+    async def result(self, driver: SessionDriver[Any, Any, Any], *, unsent: int) -> BatchResult:
         """Wait for all batches that were sent. Returns the result when all messages are stored.
 
-        unsent: messages of the list that were not sent, because of `error`. Raises the first error, which carries the
-        result.
+        driver: of the list's topic or partition. unsent: messages of the list that were not sent, because of `error`.
+        Raises the first error, which carries the result.
         """
         if self._unanswered:
             self._done = asyncio.get_running_loop().create_future()
@@ -112,7 +113,7 @@ class PendingList:
         if unsent and self.error is not None:
             error = self.error.of_send(stored=False)
             batches.append(AnsweredBatch(unsent, None, [AnsweredRange(unsent, None, error=error)]))
-        return without_errors(BatchResult(topic(), batches))
+        return without_errors(BatchResult(driver.topic_partition, batches))
 
 
 def without_errors(result: BatchResult) -> BatchResult:

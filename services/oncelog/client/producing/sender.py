@@ -210,7 +210,7 @@ class Sender:
                         await asyncio.sleep(0)
             except OncelogError as error:
                 pending.error = error
-        return await pending.result(lambda: self.driver.topic_partition, unsent=len(values) - start)
+        return await pending.result(self.driver, unsent=len(values) - start)
 
     def _pump(self) -> None:
         """Pack the gathered messages, if the session can take them now."""
