@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
+from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
 from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
@@ -21,7 +22,6 @@ from oncelog.core.repair.events import (
     RepairFinished,
     RepairJob,
     RepairLimits,
-    RepairNodes,
     RepairRecordRead,
     RepairResult,
     RepairStarted,
@@ -70,7 +70,7 @@ class RepairWorld:
         self.nodes = nodes
         self.retired = retired
         self.listed = True
-        self.leaving: tuple[Incarnation, ...] = ()
+        self.draining: tuple[Incarnation, ...] = ()
         #: members and joining nodes that received an entry; every record that was written
         self.copied: list[tuple[Incarnation, Incarnation, int]] = []
         self.written: list[LedgerMetadata] = []
@@ -79,8 +79,11 @@ class RepairWorld:
         #: {entry: checksum} in the memory of the topic's owner; None: it does not answer
         self.memory: dict[int, int] | None = {}
 
-    def view(self) -> RepairNodes:
-        return RepairNodes(tuple(self.nodes), self.retired, self.leaving)
+    def view(self) -> StorageNodes:
+        return StorageNodes(
+            NodeView(node, registered=node in self.nodes, retired=node in self.retired, draining=node in self.draining)
+            for node in dict.fromkeys((*self.nodes, *self.retired, *self.draining))
+        )
 
     def answer(self, effect: RepairEffect) -> RepairEvent | None:
         match effect:

@@ -12,7 +12,6 @@ from oncelog.core.repair.events import (
     CopyEntries,
     RepairFinished,
     RepairJob,
-    RepairNodes,
     RepairNodesChanged,
     RepairRecordRead,
     RepairResult,
@@ -50,7 +49,7 @@ def test_retired_member_is_replaced() -> None:
 @pytest.mark.hazard("copy-erased-before-joining")
 def test_nothing_is_copied_before_the_record_names_the_joining_node() -> None:
     """A copy that the record does not name could be erased while it is filled."""
-    repair = LedgerRepair(SWAP, RepairNodes((A, B, D), (C,)), LIMITS)
+    repair = LedgerRepair(SWAP, lost_disk().view(), LIMITS)
     assert repair.handle(RepairStarted()) == [ReadRecord(LedgerKey(LEDGER))]
     joining = WriteRecord(LedgerKey(LEDGER), closed().join(D), 5)
     assert repair.handle(RepairRecordRead(closed(), 5)) == [joining]

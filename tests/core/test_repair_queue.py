@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
-from oncelog.core.repair.assessment import DirectoryView
+from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
@@ -45,7 +45,7 @@ class QueueWorld:
     def __init__(self, *records: LedgerMetadata, settings: RepairSettings = SETTINGS) -> None:
         self.queue = RepairQueue(settings)
         self.now = 0
-        self.views = {node: DirectoryView(node) for node in (A, B, C, D)}
+        self.views = {node: NodeView(node) for node in (A, B, C, D)}
         self.owners: tuple[Incarnation, ...] = (OWNER,)
         self.version = 2
         self.listed = tuple(r.ledger_id for r in records)
@@ -59,11 +59,11 @@ class QueueWorld:
         assert self.queue.handle(ClusterSeen(views, self.owners, self.version, self.now)) == []
 
     def change(self, node: Incarnation, **fields: bool) -> None:
-        self.views[node] = replace(self.views.get(node, DirectoryView(node)), **fields)  # type: ignore[arg-type]
+        self.views[node] = replace(self.views.get(node, NodeView(node)), **fields)  # type: ignore[arg-type]
         self.see()
 
     def lose(self, node: Incarnation) -> None:
-        self.change(node, live=False, retired=True)
+        self.change(node, registered=False, retired=True)
 
     def tick(self, ticks: int = 0) -> list[QueueEffect]:
         self.now += ticks
@@ -90,7 +90,7 @@ def test_member_of_a_lost_directory_is_replaced_at_once() -> None:
 @pytest.mark.hazard("flapping-node")
 def test_copies_of_an_absent_member_are_made_after_the_delay() -> None:
     world = QueueWorld(record(1))
-    world.change(C, live=False)
+    world.change(C, registered=False)
     assert world.queue.counts.under_replicated == 1
     assert world.tick(999) == []
     assert world.tick(1) == [StartRepair(RepairJob(LedgerId(1), replace=C, target=D, absent=True))]
@@ -101,9 +101,9 @@ def test_absent_member_that_returns_in_time_causes_no_copies() -> None:
     """Its delay begins again with each absence."""
     world = QueueWorld(record(1))
     for _ in range(5):
-        world.change(C, live=False)
+        world.change(C, registered=False)
         assert world.tick(900) == []
-        world.change(C, live=True)
+        world.change(C, registered=True)
         assert world.tick(900) == []
     assert world.queue.counts.under_replicated == 0
 
@@ -112,13 +112,13 @@ def test_absent_member_that_returns_in_time_causes_no_copies() -> None:
 def test_fewest_copies_are_repaired_first() -> None:
     world = QueueWorld(record(1, A, B, C), record(2, B, C, E), record(3, A, B, C))
     world.lose(C)
-    world.change(E, live=False)
+    world.change(E, registered=False)
     assert world.job().ledger_id == LedgerId(2)
 
 
 def test_member_that_leaves_is_replaced_while_it_serves() -> None:
     world = QueueWorld(record(1))
-    world.change(B, leaving=True)
+    world.change(B, draining=True)
     assert world.tick() == [StartRepair(RepairJob(LedgerId(1), replace=B, target=D))]
     assert world.queue.counts.under_replicated == 0
 
@@ -135,9 +135,9 @@ def test_damaged_member_is_filled_in_place() -> None:
 def test_closed_ledger_is_read_back_once_every_member_is_live() -> None:
     world = QueueWorld(record(1, verified=False))
     world.queue.handle(LedgerRecorded(record(1, verified=False)))
-    world.change(C, live=False)
+    world.change(C, registered=False)
     assert world.tick() == []
-    world.change(C, live=True)
+    world.change(C, registered=True)
     assert world.tick() == [StartRepair(RepairJob(LedgerId(1)))]
 
 
@@ -219,7 +219,7 @@ def test_nothing_begins_while_an_older_process_is_registered() -> None:
     assert world.job().ledger_id == LedgerId(1)
 
 
-@pytest.mark.parametrize("unfit", ["read_only", "joining", "leaving", "retired"])
+@pytest.mark.parametrize("unfit", ["read_only", "joining", "draining", "retired"])
 def test_unfit_node_gets_no_copies(unfit: str) -> None:
     world = QueueWorld(record(1))
     world.change(D, **{unfit: True})
@@ -281,7 +281,7 @@ def test_repair_that_fails_is_tried_again_later() -> None:
         world.now += 1
     world.end(world.job(), RepairResult.TARGET_FAILED, waiting_for=(D,))
     assert world.tick() == []
-    world.change(B, live=False)
+    world.change(B, registered=False)
     assert world.job().ledger_id == LedgerId(1)
 
 
@@ -348,8 +348,8 @@ def test_change_during_a_repair_shortens_the_pause_after_it() -> None:
         world.end(world.job(), RepairResult.STUCK, waiting_for=(A, B))
         world.now += 100
     job = world.job()
-    world.change(B, live=False)
-    world.change(B, live=True)
+    world.change(B, registered=False)
+    world.change(B, registered=True)
     world.end(job, RepairResult.STUCK, waiting_for=(A, B))
     assert world.queue.retry_in_ms(LedgerId(1)) == 10
 
@@ -358,7 +358,7 @@ def test_change_during_a_repair_shortens_the_pause_after_it() -> None:
 def test_stuck_repair_is_tried_again_after_the_others() -> None:
     """It has the fewest copies, and would hold up those that can be made whole."""
     world = QueueWorld(record(1, A, C, E), record(2), record(3))
-    world.change(E, live=False)
+    world.change(E, registered=False)
     world.lose(C)
     first = world.job()
     assert first.ledger_id == LedgerId(1)
@@ -386,8 +386,8 @@ def test_ledger_whose_members_are_all_away_is_unavailable() -> None:
     """Retired members are not waited for."""
     world = QueueWorld(record(1))
     world.lose(A)
-    world.change(B, live=False)
-    world.change(C, live=False)
+    world.change(B, registered=False)
+    world.change(C, registered=False)
     assert world.queue.counts.unavailable == 1
     assessment = world.queue.assessment(LedgerId(1))
     assert assessment is not None

@@ -7,8 +7,8 @@ import pytest
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerState
+from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
 from oncelog.core.records.status import WriteStatus
-from oncelog.core.repair.assessment import DirectoryView, StorageNodes
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -100,15 +100,15 @@ def test_ledger_is_not_whole_while_a_filled_member_has_not_cleared_its_damage() 
     assert not world.record.verified
 
 
-@pytest.mark.parametrize("unfit", ["retired", "leaving", "member", "absent"])
+@pytest.mark.parametrize("unfit", ["retired", "draining", "member", "absent"])
 def test_unfit_target_never_joins(unfit: str) -> None:
     """The nodes have changed since the job was made."""
     world = lost_disk()
     job = RepairJob(LEDGER, replace=C, target=B if unfit == "member" else D)
     if unfit == "retired":
         world.retired = (C, D)
-    elif unfit == "leaving":
-        world.leaving = (D,)
+    elif unfit == "draining":
+        world.draining = (D,)
     elif unfit == "absent":
         del world.nodes[D]
     assert world.result(job) is RepairResult.WAITING
@@ -140,7 +140,7 @@ def test_nothing_is_copied_to_a_silent_target() -> None:
 @pytest.mark.hazard("copy-of-one-source")
 def test_joining_node_that_leaves_stays_listed_while_it_alone_holds_an_entry() -> None:
     world = lost_disk(joining=D)
-    world.leaving = (D,)
+    world.draining = (D,)
     world.nodes |= {D: held(4), E: Copies()}
     del world.nodes[A].sound[4], world.nodes[B].sound[4]
     assert world.result(RepairJob(LEDGER, replace=C, target=E)) is RepairResult.STUCK
@@ -213,22 +213,22 @@ def test_damaged_copy_is_not_counted_as_a_copy() -> None:
 @pytest.mark.hazard("open-ledger-without-quorum")
 def test_open_ledger_that_no_recovery_can_close_is_unavailable() -> None:
     world = QueueWorld(record(1, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
-    world.change(B, live=False)
+    world.change(B, registered=False)
     assert world.queue.counts.unavailable == 0
-    world.change(C, live=False)
+    world.change(C, registered=False)
     assert world.queue.counts.unavailable == 1
 
 
 def test_lost_member_is_replaced_before_one_that_still_serves() -> None:
     world = QueueWorld(record(1))
-    world.change(A, leaving=True)
+    world.change(A, draining=True)
     world.lose(B)
     assert world.job().replace == B
 
 
 def test_absent_node_gets_no_copies() -> None:
     world = QueueWorld(record(1))
-    world.change(D, live=False)
+    world.change(D, registered=False)
     world.lose(C)
     assert world.tick() == []
 
@@ -239,7 +239,7 @@ def test_retired_directory_that_is_served_again_is_no_debt() -> None:
     world = QueueWorld(record(1))
     world.change(C, retired=True)
     assert world.queue.debt(C) == 0
-    world.change(C, live=False)
+    world.change(C, registered=False)
     assert world.queue.debt(C) == 1
 
 
@@ -247,7 +247,7 @@ def test_retired_directory_that_is_served_again_is_no_debt() -> None:
 def test_absent_member_is_no_debt() -> None:
     """It may return with its copies, so no node waits for them."""
     world = QueueWorld(record(1))
-    world.change(C, live=False)
+    world.change(C, registered=False)
     world.tick(2000)
     assert world.queue.debt(C) == 0
 
@@ -255,7 +255,7 @@ def test_absent_member_is_no_debt() -> None:
 @pytest.mark.hazard("flapping-node")
 def test_absence_goes_on_while_other_nodes_change() -> None:
     world = QueueWorld(record(1))
-    world.change(C, live=False)
+    world.change(C, registered=False)
     world.tick(600)
     world.change(D, read_only=True)
     world.change(D, read_only=False)
@@ -279,6 +279,6 @@ def test_retired_directory_that_is_served_again_does_not_count_as_a_copy() -> No
 
 @pytest.mark.hazard("too-few-nodes")
 def test_nodes_that_leave_do_not_count_for_a_decommission() -> None:
-    views = [DirectoryView(A), DirectoryView(B), DirectoryView(C), DirectoryView(D, leaving=True)]
+    views = [NodeView(A), NodeView(B), NodeView(C), NodeView(D, draining=True)]
     assert decommission_refusal(C, StorageNodes(views), write_quorum=3) is not None
     assert decommission_refusal(C, StorageNodes(views), write_quorum=2) is None

@@ -6,13 +6,14 @@ import pytest
 
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.repair.assessment import DirectoryView, StorageNodes
+from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
 from oncelog.core.repair.replacement import NAMED_MAX, MayReplace, decommission_refusal, may_replace
 from tests.core.repair_world import LEDGER, A, B, C, D, closed
 
 
-def healthy(*absent: Incarnation) -> StorageNodes:
-    return StorageNodes(DirectoryView(node, live=node not in absent) for node in (A, B, C, D))
+def healthy(*absent: Incarnation, silent: Sequence[Incarnation] = ()) -> StorageNodes:
+    views = (NodeView(node, registered=node not in absent, silent=node in silent) for node in (A, B, C, D))
+    return StorageNodes(views)
 
 
 def undamaged(_: LedgerId) -> Sequence[Incarnation]:
@@ -20,7 +21,7 @@ def undamaged(_: LedgerId) -> Sequence[Incarnation]:
 
 
 def ask(record: LedgerMetadata, nodes: StorageNodes | None = None) -> MayReplace:
-    return may_replace(A, [record], nodes or healthy(), undamaged, ())
+    return may_replace(A, [record], nodes or healthy(), undamaged)
 
 
 def test_node_may_be_replaced_when_every_ledger_is_whole_without_it() -> None:
@@ -57,30 +58,30 @@ def test_absent_or_damaged_other_member_forbids_it(state: LedgerState) -> None:
     """The three disks in turn: the next one waits until the copies of the one before are complete."""
     record = closed(verified=True, state=state)
     assert "b are not registered" in ask(record, healthy(B)).blockers[0].reason
-    answer = may_replace(A, [record], healthy(), lambda _: (C,), ())
+    answer = may_replace(A, [record], healthy(), lambda _: (C,))
     assert "c have damaged entries" in answer.blockers[0].reason
-    assert may_replace(A, [record], healthy(), lambda _: (A,), ()).allowed
+    assert may_replace(A, [record], healthy(), lambda _: (A,)).allowed
 
 
 @pytest.mark.parametrize("state", list(LedgerState))
 def test_other_member_that_does_not_answer_forbids_it(state: LedgerState) -> None:
     """Its process was killed, and its session has not ended yet. Whether the node itself answers does not matter."""
     record = closed(verified=True, state=state)
-    answer = may_replace(A, [record], healthy(), undamaged, (A, C))
+    answer = ask(record, healthy(silent=(A, C)))
     assert answer.blockers[0].reason == "its other members c are registered, and do not answer"
-    assert may_replace(A, [record], healthy(), undamaged, (A, D)).allowed
+    assert ask(record, healthy(silent=(A, D))).allowed
 
 
 def test_registration_of_a_retired_directory_does_not_count() -> None:
     """It stays until the session of the lost node ends, and its successor has joined by then."""
-    views = [DirectoryView(node, retired=node == B) for node in (A, B, C, D)]
+    views = [NodeView(node, retired=node == B) for node in (A, B, C, D)]
     assert (
         "b are not registered, or were replaced" in ask(closed(verified=True), StorageNodes(views)).blockers[0].reason
     )
 
 
 def test_at_most_ten_ledgers_are_named() -> None:
-    answer = may_replace(A, [closed(ledger_id=LedgerId(n)) for n in range(25)], healthy(), undamaged, ())
+    answer = may_replace(A, [closed(ledger_id=LedgerId(n)) for n in range(25)], healthy(), undamaged)
     assert (answer.blocking, len(answer.blockers)) == (25, NAMED_MAX)
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerKey
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.node.answers import StorageAnswers
 from oncelog.core.node.node import StorageNode
 from oncelog.core.node.review import LedgerReviews
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
-from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import RepairResult
 from oncelog.core.repair.ledger_repair import LedgerRepair
@@ -84,8 +84,7 @@ def _none(*_: Any) -> dict[LedgerId, None]:
 
 def _absent(nodes: StorageNodes, node: Any) -> bool:
     """Replaces an absent member without a delay."""
-    view = nodes.views.get(node)
-    return view is not None and view.absent_since_ms is not None
+    return nodes[node].absent_since_ms is not None
 
 
 def _missing_in_limbo(answers: StorageAnswers, event: Any, ledger: Any) -> Any:

@@ -17,11 +17,11 @@ from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger
+from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.answers import AnswerAppend
 from oncelog.core.node.review import AnswerReview
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ReadRecord, WriteRecord
-from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.events import (
     CopyEntries,
     CopyOutcome,
@@ -92,15 +92,15 @@ def queue_settings(*, impatient: bool) -> RepairSettings:
     )
 
 
-def directory_views(store: Store, silent: Container[Incarnation] = ()) -> tuple[DirectoryView, ...]:
+def directory_views(store: Store, silent: Container[Incarnation] = ()) -> tuple[NodeView, ...]:
     """Every directory that ever joined: one with a successor at its place is retired. silent: did not answer lately."""
     known = store.children("storage_cookies")
     latest = {name.split(".")[0]: name for name in known}
     live = dict.fromkeys(store.children("storage"))
     return tuple(
-        DirectoryView(
+        NodeView(
             Incarnation(name),
-            live=name in live,
+            registered=name in live,
             retired=latest[name.split(".")[0]] != name,
             silent=name in live and Incarnation(name) in silent,
         )
@@ -114,13 +114,13 @@ class Replacements:
 
     def __init__(self, absent_delay: int) -> None:
         self.absent_delay = absent_delay
-        self._views: dict[Incarnation, DirectoryView] = {}
+        self._views: dict[Incarnation, NodeView] = {}
         #: {node that is not registered: since when this replica has seen it so}
         self._absent: dict[Incarnation, int] = {}
 
-    def see(self, views: tuple[DirectoryView, ...], now: int) -> None:
+    def see(self, views: tuple[NodeView, ...], now: int) -> None:
         self._views = {view.incarnation: view for view in views}
-        self._absent = {v.incarnation: self._absent.get(v.incarnation, now) for v in views if not v.live}
+        self._absent = {v.incarnation: self._absent.get(v.incarnation, now) for v in views if not v.registered}
 
     def check_job(self, job: RepairJob, now: int) -> None:
         old = job.replace
@@ -179,7 +179,7 @@ class Repairer:
         views = directory_views(store, self._silent)
         self.queue.handle(ClusterSeen(views, owners, PROCESS_VERSION, now))
         self.replacements.see(views, now)
-        nodes = self.queue.nodes.for_repair()
+        nodes = self.queue.nodes
         for repair in list(self.repairs.values()):
             repair.handle(RepairNodesChanged(nodes))
         for node in nodes.registered:
@@ -235,7 +235,7 @@ class Repairer:
             self.queue.handle(DamageReported(node, found))
 
     def _end_open_ledger(self, effect: AskOwnerToRoll) -> None:
-        """As the real shell does: an owner rolls by itself when a member is superseded or absent. It does not notice
+        """As the real shell does: an owner rolls by itself when a member is retired or absent. It does not notice
         the damage of a member to which it sends nothing, so from the second request on the topic is handed over."""
         self.world.count("owner asked to roll")
         asked = self._rolls[effect.ledger_id] = self._rolls.get(effect.ledger_id, 0) + 1
@@ -246,7 +246,7 @@ class Repairer:
     def _start(self, job: RepairJob) -> None:
         self.world.count("repair begun")
         self.replacements.check_job(job, self.world.now)
-        repair = self.repairs[job.ledger_id] = LedgerRepair(job, self.queue.nodes.for_repair(), LIMITS)
+        repair = self.repairs[job.ledger_id] = LedgerRepair(job, self.queue.nodes, LIMITS)
         self._handle(repair, RepairStarted())
 
     # --- one repair ---------------------------------------------------------------------------------------------------

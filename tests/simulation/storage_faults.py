@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.node.node import DamageFound
 from oncelog.core.node.node_ledger import JournalRecord, RecordKind
-from oncelog.core.repair.assessment import StorageNodes
 from oncelog.core.repair.replacement import may_replace
 from tests.simulation.cluster import SESSION_TICKS
 from tests.simulation.repair_server import directory_views, listed_ledgers_of
@@ -49,7 +49,7 @@ def may_lose(faults: "Faults", server: StorageServer) -> bool:
     records = listed_records(faults)
     if len(records) < len(listed_ledgers_of(cluster.store)):
         return False  # a record is missing for a while
-    return may_replace(server.incarnation, records, nodes, damaged, ()).allowed
+    return may_replace(server.incarnation, records, nodes, damaged).allowed
 
 
 def _answers(faults: "Faults", server: StorageServer) -> bool:

@@ -1,87 +1,15 @@
 """What one ledger needs, judged from its record, the storage nodes and the damage that they report."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.ledger.quorum import coverage
+from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
 from oncelog.core.rendezvous import ranked
-from oncelog.core.repair.events import RepairJob, RepairNodes
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryView:
-    """One directory that ever joined, from its cookie and its registration.
-
-    live: registered. retired: superseded or removed for ever. leaving: decommissioned, or being drained. read_only: an
-    operator or a nearly full disk. joining: not yet a member of the cluster (hazard unmounted-volume). silent:
-    registered, but it did not answer the last look.
-    """
-
-    incarnation: Incarnation
-    live: bool = True
-    retired: bool = False
-    leaving: bool = False
-    read_only: bool = False
-    joining: bool = False
-    silent: bool = False
-    #: the wall clock of the repairer when it first saw the node absent; None while it is live
-    absent_since_ms: int | None = None
-
-
-class StorageNodes:
-    """All directories, as the repairer sees them. absent_delay_ms: see hazard flapping-node."""
-
-    def __init__(self, views: Iterable[DirectoryView] = (), *, now_ms: int = 0, absent_delay_ms: int = 0) -> None:
-        self.views = {view.incarnation: view for view in views}
-        self._now_ms = now_ms
-        self._absent_delay_ms = absent_delay_ms
-
-    def live(self, node: Incarnation) -> bool:
-        view = self.views.get(node)
-        return view is not None and view.live
-
-    def answers(self, node: Incarnation) -> bool:
-        view = self.views.get(node)
-        return view is not None and view.live and not view.silent
-
-    def retired(self, node: Incarnation) -> bool:
-        view = self.views.get(node)
-        return view is not None and view.retired
-
-    def expected(self, node: Incarnation) -> bool:
-        """Whether the node is absent and may return with its copies. A node without a cookie may."""
-        view = self.views.get(node)
-        return view is None or not (view.live or view.retired)
-
-    def to_replace(self, node: Incarnation) -> bool:
-        """Whether its copies are made elsewhere now: retired, leaving, or absent for the delay."""
-        view = self.views.get(node)
-        return view is not None and (view.retired or view.leaving or self.long_absent(node))
-
-    def long_absent(self, node: Incarnation) -> bool:
-        view = self.views.get(node)
-        since = None if view is None else view.absent_since_ms
-        return since is not None and self._now_ms - since >= self._absent_delay_ms
-
-    @property
-    def targets(self) -> list[Incarnation]:
-        """The nodes that can take copies of further ledgers."""
-        return [
-            view.incarnation
-            for view in self.views.values()
-            if view.live and not (view.retired or view.leaving or view.read_only or view.joining)
-        ]
-
-    def for_repair(self) -> RepairNodes:
-        views = self.views.values()
-        return RepairNodes(
-            tuple(v.incarnation for v in views if v.live),
-            tuple(v.incarnation for v in views if v.retired),
-            tuple(v.incarnation for v in views if v.leaving),
-        )
+from oncelog.core.repair.events import RepairJob
 
 
 class Need(Enum):
@@ -96,15 +24,15 @@ class Need(Enum):
 @dataclass(frozen=True, slots=True)
 class Assessment:
     """copies: live members without known damage. unavailable: ranges that no live member has; a last entry of NO_ENTRY
-    is a ledger that is not CLOSED, and cannot be closed now. waiting_for: members that may return. owed: retired
-    members whose copies live nodes could make now."""
+    is a ledger that is not CLOSED, and cannot be closed now. waiting_for: members that may return. copyable: retired
+    members that are not registered, and whose copies live nodes could make now."""
 
     need: Need
     copies: int
     under_replicated: bool = False
     unavailable: tuple[EntryRange, ...] = ()
     waiting_for: tuple[Incarnation, ...] = ()
-    owed: tuple[Incarnation, ...] = ()
+    copyable: tuple[Incarnation, ...] = ()
     job: RepairJob | None = None
 
 
@@ -116,39 +44,39 @@ def assess(
     Under-replicated counts against the record's own write quorum (hazard too-few-nodes).
     """
     closed = record.state is LedgerState.CLOSED
-    sound = [member for member in record.members if nodes.live(member) and member not in damaged]
-    waiting_for = tuple(member for member in record.members if nodes.expected(member))
+    sound = [member for member in record.members if nodes[member].registered and member not in damaged]
+    waiting_for = tuple(member for member in record.members if nodes[member].may_return)
     unavailable = _unavailable(record, sound)
-    under_replicated = sum(1 for m in sound if not nodes.retired(m)) < record.write_quorum and (
+    under_replicated = sum(1 for m in sound if nodes[m].state is not NodeState.RETIRED) < record.write_quorum and (
         not closed or record.end >= 0
     )
     if record.frozen:
         return Assessment(Need.NOTHING, len(sound), under_replicated, unavailable, waiting_for)
-    ailing = _ailing(record, nodes)
-    target = _target(record, nodes, avoid) if ailing else None
+    to_replace = _to_replace(record, nodes)
+    target = _target(record, nodes, avoid) if to_replace else None
     if not closed:
         # Without a live node that is not a member, rolling would choose the same members again (hazard
         # repair-of-an-open-ledger).
-        helps = any(member in damaged for member in record.members) or (ailing and target is not None)
+        helps = any(member in damaged for member in record.members) or (to_replace and target is not None)
         need = Need.ROLL if helps else Need.NOTHING
         return Assessment(need, len(sound), under_replicated, unavailable, waiting_for)
-    old = ailing[0] if ailing and (target is not None or record.joining is not None) else None
-    copyable = old is not None and bool(sound or record.end < 0)
-    owed = tuple(m for m in ailing if copyable and not nodes.expected(m) and not nodes.live(m))
-    reported = tuple(member for member in record.members if member in damaged and nodes.live(member))
-    everyone = all(nodes.live(member) for member in record.members)
+    old = to_replace[0] if to_replace and (target is not None or record.joining is not None) else None
+    can_copy = old is not None and bool(sound or record.end < 0)
+    copyable = tuple(m for m in to_replace if can_copy and nodes[m].never_returns)
+    reported = tuple(member for member in record.members if member in damaged and nodes[member].registered)
+    everyone = all(nodes[member].registered for member in record.members)
     unfinished = everyone and (record.joining is not None or not (record.verified or record.lost))
     if old is None and not reported and not unfinished:
         return Assessment(Need.NOTHING, len(sound), under_replicated, unavailable, waiting_for)
-    absent = old is not None and nodes.expected(old)
+    absent = old is not None and nodes[old].may_return
     job = RepairJob(record.ledger_id, old, None if old is None else target, absent, reported)
-    return Assessment(Need.REPAIR, len(sound), under_replicated, unavailable, waiting_for, owed, job)
+    return Assessment(Need.REPAIR, len(sound), under_replicated, unavailable, waiting_for, copyable, job)
 
 
-def _ailing(record: LedgerMetadata, nodes: StorageNodes) -> list[Incarnation]:
+def _to_replace(record: LedgerMetadata, nodes: StorageNodes) -> list[Incarnation]:
     """The members to replace: those that never return first, then absent ones, then those that still serve."""
     members = [member for member in record.members if nodes.to_replace(member)]
-    return sorted(members, key=lambda m: (nodes.live(m), nodes.expected(m), record.members.index(m)))
+    return sorted(members, key=lambda m: (nodes[m].registered, nodes[m].may_return, record.members.index(m)))
 
 
 def _target(record: LedgerMetadata, nodes: StorageNodes, avoid: Mapping[Incarnation, object]) -> Incarnation | None:

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.repair.copies import RangeCopies, chunks, ranges_of, without
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -24,7 +25,6 @@ from oncelog.core.repair.events import (
     CopyVerified,
     EntriesCopied,
     RepairLimits,
-    RepairNodes,
     VerifyCopy,
 )
 
@@ -36,7 +36,7 @@ class CopyPass:
     rounds_max: ClassVar[int] = 3
 
     def __init__(
-        self, record: LedgerMetadata, nodes: RepairNodes, targets: Sequence[Incarnation], limits: RepairLimits,
+        self, record: LedgerMetadata, nodes: StorageNodes, targets: Sequence[Incarnation], limits: RepairLimits,
         emit: Callable[[VerifyCopy | CopyEntries], None],
     ) -> None:  # fmt: skip
         self.nodes = nodes

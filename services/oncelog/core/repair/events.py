@@ -8,6 +8,7 @@ from enum import Enum
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerKey, LedgerMetadata
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.records.records import ReadRecord, RecordWritten, WriteRecord
 
 
@@ -22,20 +23,6 @@ class RepairJob:
     target: Incarnation | None = None
     absent: bool = False
     damaged: tuple[Incarnation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RepairNodes:
-    """registered: nodes that can be asked. retired: superseded or removed for ever, by their cookies; one of them may
-    be registered again. leaving: decommissioned, or being drained."""
-
-    registered: tuple[Incarnation, ...]
-    retired: tuple[Incarnation, ...] = ()
-    leaving: tuple[Incarnation, ...] = ()
-
-    def is_gone(self, node: Incarnation) -> bool:
-        """Whether nothing is expected of the node any more, unless its directory is served again."""
-        return node in self.retired and node not in self.registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +45,7 @@ class RepairStarted:
 class RepairNodesChanged:
     """The storage nodes as they are now."""
 
-    nodes: RepairNodes
+    nodes: StorageNodes
 
 
 @dataclass(frozen=True, slots=True)

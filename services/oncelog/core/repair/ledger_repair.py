@@ -36,6 +36,7 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerKey, LedgerMetadata, LedgerState
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.records.records import ReadRecord, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.copies import joined, without
@@ -52,7 +53,6 @@ from oncelog.core.repair.events import (
     RepairFinished,
     RepairJob,
     RepairLimits,
-    RepairNodes,
     RepairNodesChanged,
     RepairRecordRead,
     RepairResult,
@@ -69,7 +69,7 @@ class LedgerRepair:
     #: reads of the record before the repair gives up with CONFLICT
     looks_max: ClassVar[int] = 8
 
-    def __init__(self, job: RepairJob, nodes: RepairNodes, limits: RepairLimits | None = None) -> None:
+    def __init__(self, job: RepairJob, nodes: StorageNodes, limits: RepairLimits | None = None) -> None:
         self.job = job
         self.finished = False
         self.record: LedgerMetadata | None = None
@@ -143,7 +143,7 @@ class LedgerRepair:
             if record.state is not LedgerState.CLOSED or record.verified:
                 raise InvariantViolated(f"ledger {self.job.ledger_id} is copied; its record: {record}")
 
-    def _nodes_changed(self, nodes: RepairNodes) -> None:
+    def _nodes_changed(self, nodes: StorageNodes) -> None:
         self._nodes = nodes
         if self._proof is not None:
             self._proof.nodes_changed(nodes)
@@ -218,7 +218,7 @@ class LedgerRepair:
             self._clear_whole(record)
         elif self._old is None or record.joining is None or self._fit(record.joining, record):
             self._join(record)
-        elif self._nodes.is_gone(record.joining):
+        elif self._nodes[record.joining].never_returns:
             self._write(self._exchanged(record), self._decide)
         else:
             self._begin_pass(())  # may the joining node be exchanged?
@@ -237,9 +237,7 @@ class LedgerRepair:
         return self.job.absent and self.job.replace in self._nodes.registered
 
     def _fit(self, node: Incarnation | None, record: LedgerMetadata) -> bool:
-        nodes = self._nodes
-        fit = node in nodes.registered and node not in nodes.retired and node not in nodes.leaving
-        return fit and node not in record.members
+        return node is not None and self._nodes[node].in_service and node not in record.members
 
     def _clear_whole(self, record: LedgerMetadata) -> None:
         """Together with JOIN if a node joins now: no copy is erased until every member has attested again."""

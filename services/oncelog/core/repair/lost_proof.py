@@ -19,15 +19,16 @@ from collections.abc import Callable, Sequence
 
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.repair.copies import RangeCopies, chunks, ranges_of
-from oncelog.core.repair.events import CopyVerified, RepairLimits, RepairNodes, VerifyCopy
+from oncelog.core.repair.events import CopyVerified, RepairLimits, VerifyCopy
 
 
 class LostProof:
     """Asks about the ids of `ranges`. At the end each of them is found, undecided, or proved lost."""
 
     def __init__(
-        self, record: LedgerMetadata, nodes: RepairNodes, ranges: Sequence[EntryRange], limits: RepairLimits,
+        self, record: LedgerMetadata, nodes: StorageNodes, ranges: Sequence[EntryRange], limits: RepairLimits,
         emit: Callable[[VerifyCopy], None],
     ) -> None:  # fmt: skip
         self.ranges = tuple(ranges)
@@ -52,7 +53,7 @@ class LostProof:
     def start(self) -> None:
         self._next_range()
 
-    def nodes_changed(self, nodes: RepairNodes) -> None:
+    def nodes_changed(self, nodes: StorageNodes) -> None:
         if frozenset(nodes.registered) != frozenset(self._nodes.registered):
             self.disturbed = True
 
@@ -81,10 +82,10 @@ class LostProof:
 
     def _round_ended(self) -> None:
         copies = self._copies
-        absent = dict.fromkeys(copies.unsourced(copies.sound))
+        unsourced = dict.fromkeys(copies.unsourced(copies.sound))
         open_ids = list(copies.ids() if self._denied is None else self._denied)
-        self.found += ranges_of(entry_id for entry_id in open_ids if entry_id not in absent)
-        denied = dict.fromkeys(entry_id for entry_id in open_ids if entry_id in absent)
+        self.found += ranges_of(entry_id for entry_id in open_ids if entry_id not in unsourced)
+        denied = dict.fromkeys(entry_id for entry_id in open_ids if entry_id in unsourced)
         holders = [node for node in self._named if self._may_hold(node)]
         holders += [n for n in self._nodes.registered if n not in copies.answered and n not in copies.erased]
         if denied and holders:
@@ -98,4 +99,4 @@ class LostProof:
         """Whether a node that the record names may hold what no sound copy was found of."""
         if node in self._nodes.registered:
             return node not in self._copies.answered
-        return node not in self._nodes.retired
+        return self._nodes[node].may_return

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.repair.assessment import DirectoryView
+from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairLimits
 
 
@@ -61,9 +61,9 @@ class ChainRecorded:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """All storage directories and the live owners. lowest_version: of every registered process."""
+    """All storage nodes and the live owners. lowest_version: of every registered process."""
 
-    nodes: tuple[DirectoryView, ...]
+    nodes: tuple[NodeView, ...]
     owners: tuple[Incarnation, ...]
     lowest_version: int
     now_ms: int

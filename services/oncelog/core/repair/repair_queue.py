@@ -7,8 +7,8 @@
 Rules
 - There is no record of this queue. Every replica derives the same one from ledger records, topics, registrations,
   cookies and reports of damage.
-- Retired, leaving and damaged members count at once, absent ones after a delay (hazard flapping-node). Ledgers that are
-  not CLOSED are left to their owners, and what no topic or cursor lists is not touched (58).
+- Retired, draining and damaged members count at once, absent ones after a delay (hazard flapping-node). Ledgers that
+  are not CLOSED are left to their owners, and what no topic or cursor lists is not touched (58).
 - Nothing begins while a registered process has a version below 2 (80).
 - A ledger that still needs work after a repair waits: a few seconds at first, a minute at most. It is tried again at
   once when something changes that the repair depended on: a node that it waits for registers or answers again, its
@@ -25,8 +25,9 @@ from typing import ClassVar, assert_never
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
 from oncelog.core.process_version import REPAIR_VERSION
-from oncelog.core.repair.assessment import Assessment, DirectoryView, Need, StorageNodes, assess
+from oncelog.core.repair.assessment import Assessment, Need, assess
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.ledger_sets import LedgerSets, RepairCounts
 from oncelog.core.repair.queue_events import (
@@ -71,7 +72,7 @@ class _Known:
     #: where it is in the queue; None while it is not in it
     rank: int | None = None
     #: retired members whose copies count as debt
-    owed: tuple[Incarnation, ...] = ()
+    copyable: tuple[Incarnation, ...] = ()
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ class RepairQueue:
         #: absent nodes whose delay has not passed yet
         self._waiting_nodes: dict[Incarnation, None] = {}
         self._long_absent: dict[Incarnation, None] = {}
-        self._owed: dict[Incarnation, int] = {}
+        self._debts: dict[Incarnation, int] = {}
         #: {node: until when it gets no copies of further ledgers, because it refused some}
         self._refusing: dict[Incarnation, int] = {}
 
@@ -149,7 +150,7 @@ class RepairQueue:
 
     def debt(self, node: Incarnation) -> int:
         """Ledgers that name this retired directory and that live nodes could copy now, without those that are stuck."""
-        return self._owed.get(node, 0)
+        return self._debts.get(node, 0)
 
     def naming(self, node: Incarnation) -> list[LedgerMetadata]:
         """The listed ledgers that name the node as a member or as joining."""
@@ -238,13 +239,13 @@ class RepairQueue:
         self._allowed = event.lowest_version >= REPAIR_VERSION
         views = [self._dated(view, before) for view in event.nodes]
         self.nodes = StorageNodes(views, now_ms=self._now_ms, absent_delay_ms=self.settings.absent_delay_ms)
-        absent = [v.incarnation for v in views if not v.live and not v.retired]
+        absent = [v.incarnation for v in views if v.may_return]
         self._long_absent = {node: None for node in absent if node in self._long_absent}
         self._waiting_nodes = {node: None for node in absent if node not in self._long_absent}
         changed = [v.incarnation for v in views if self._differs(before.views.get(v.incarnation), v)]
         changed += [node for node in before.views if node not in self.nodes.views]
-        arrived = any(self.nodes.live(node) and not before.live(node) for node in changed)
-        answering = {node: None for node in self.nodes.views if self.nodes.answers(node) and not before.answers(node)}
+        arrived = any(self.nodes[node].registered and not before[node].registered for node in changed)
+        answering = {node: None for node, view in self.nodes.views.items() if view.answers and not before[node].answers}
         concerned: dict[LedgerId, None] = {}
         for node in changed:
             concerned.update(self._of_node.get(node, {}))
@@ -261,7 +262,7 @@ class RepairQueue:
             self._assess(ledger_id)
 
     @staticmethod
-    def _differs(before: DirectoryView | None, view: DirectoryView) -> bool:
+    def _differs(before: NodeView | None, view: NodeView) -> bool:
         """Whether the ledgers of the node are to be assessed again. Silence alone does not change what they need."""
         return before is None or replace(before, silent=view.silent) != view
 
@@ -274,11 +275,10 @@ class RepairQueue:
             if last is not None and any(node in nodes for node in last.waiting_for)
         }
 
-    def _dated(self, view: DirectoryView, before: StorageNodes) -> DirectoryView:
-        if view.live:
+    def _dated(self, view: NodeView, before: StorageNodes) -> NodeView:
+        if view.registered:
             return replace(view, absent_since_ms=None)
-        former = before.views.get(view.incarnation)
-        since = None if former is None else former.absent_since_ms
+        since = before[view.incarnation].absent_since_ms
         return replace(view, absent_since_ms=self._now_ms if since is None else since)
 
     def _of_nodes_to_replace(self) -> dict[LedgerId, None]:
@@ -339,9 +339,9 @@ class RepairQueue:
         # What the last repair found no source for, live nodes cannot copy: no node may wait for it (hazard
         # update-waits-for-copies).
         unrepairable = known.last is not None and known.last.result in (RepairResult.STUCK, RepairResult.LOST)
-        known.owed = () if unrepairable else assessment.owed
-        for node in known.owed:
-            self._owed[node] = self._owed.get(node, 0) + 1
+        known.copyable = () if unrepairable else assessment.copyable
+        for node in known.copyable:
+            self._debts[node] = self._debts.get(node, 0) + 1
         if assessment.need is Need.ROLL:
             self._to_roll[ledger_id] = None
         elif assessment.need is Need.REPAIR and ledger_id not in self.running and known.retry_at_ms <= self._now_ms:
@@ -356,8 +356,8 @@ class RepairQueue:
         kinds = (sets.under_replicated, sets.unproved, sets.unavailable, sets.lost, sets.frozen, sets.stuck)
         for kind in (*kinds, self._to_roll, self._waiting):
             kind.pop(ledger_id, None)
-        for node in known.owed:
-            self._owed[node] -= 1
+        for node in known.copyable:
+            self._debts[node] -= 1
         if known.rank is not None:
             self._ready.get(known.rank, {}).pop(ledger_id, None)
             known.rank = None

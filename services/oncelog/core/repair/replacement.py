@@ -6,12 +6,12 @@ registered, not retired, answering and undamaged, and
     OPEN, IN_RECOVERY     Qa is at least 2: an acknowledged entry has another copy, and the others can close the ledger
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.repair.assessment import StorageNodes
+from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
 
 NAMED_MAX = 10
 
@@ -36,14 +36,12 @@ class MayReplace:
 
 def may_replace(
     node: Incarnation, ledgers: Iterable[LedgerMetadata], nodes: StorageNodes,
-    damaged: Callable[[LedgerId], Sequence[Incarnation]], silent: Container[Incarnation],
+    damaged: Callable[[LedgerId], Sequence[Incarnation]],
 ) -> MayReplace:  # fmt: skip
-    """ledgers: the listed ones that name the node; others are skipped. damaged: the nodes that report damage in it.
-    silent: the registered nodes that did not answer just now."""
+    """ledgers: the listed ones that name the node; others are skipped. damaged: the nodes that report damage in it."""
     blocking, blockers = 0, list[Blocker]()
     for record in ledgers:
-        hurt = damaged(record.ledger_id)
-        reason = _reason(node, record, nodes, hurt, silent) if node in record.members else None
+        reason = _reason(node, record, nodes, damaged(record.ledger_id)) if node in record.members else None
         if reason is not None:
             blocking += 1
             if len(blockers) < NAMED_MAX:
@@ -52,23 +50,21 @@ def may_replace(
 
 
 def _reason(
-    node: Incarnation, record: LedgerMetadata, nodes: StorageNodes, damaged: Sequence[Incarnation],
-    silent: Container[Incarnation],
-) -> str | None:  # fmt: skip
+    node: Incarnation, record: LedgerMetadata, nodes: StorageNodes, damaged: Sequence[Incarnation]
+) -> str | None:
     """Why the ledger needs the node; None if it does not."""
     closed = record.state is LedgerState.CLOSED
     if closed and record.end < 0:
         return None
     others = [member for member in record.members if member != node]
     # The registration of a lost directory stays until its session ends.
-    absent = [member for member in others if not nodes.live(member) or nodes.retired(member)]
-    if absent:
-        return f"its other members {', '.join(absent)} are not registered, or were replaced"
+    if lost := [m for m in others if not nodes[m].registered or nodes[m].state is NodeState.RETIRED]:
+        return f"its other members {', '.join(lost)} are not registered, or were replaced"
     # The registration of a process that was killed stays until its session ends, too.
-    if unheard := [member for member in others if member in silent]:
-        return f"its other members {', '.join(unheard)} are registered, and do not answer"
-    if hurt := [member for member in others if member in damaged]:
-        return f"its other members {', '.join(hurt)} have damaged entries"
+    if silent := [member for member in others if not nodes[member].answers]:
+        return f"its other members {', '.join(silent)} are registered, and do not answer"
+    if lacking := [member for member in others if member in damaged]:
+        return f"its other members {', '.join(lacking)} have damaged entries"
     if not others:
         return "it has no other member"
     if record.frozen:
@@ -85,8 +81,7 @@ def decommission_refusal(node: Incarnation, nodes: StorageNodes, *, write_quorum
     too-few-nodes)."""
     if node not in nodes.views:
         return f"storage node {node} never joined this cluster"
-    rest = [v.incarnation for v in nodes.views.values() if v.live and not (v.retired or v.leaving or v.joining)]
-    left = sum(1 for other in rest if other != node)
+    left = sum(1 for v in nodes.views.values() if v.incarnation != node and v.in_service and not v.joining)
     if left < write_quorum:
         return f"{left} other storage nodes are left, and a ledger needs {write_quorum}: add a storage node first"
     return None

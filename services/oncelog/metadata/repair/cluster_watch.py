@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from oncelog.core.errors import NotFound
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.repair.assessment import DirectoryView
 from oncelog.core.repair.queue_events import (
     ClusterSeen,
     DamageReported,
@@ -58,7 +57,7 @@ class ClusterWatch:
             changes = self._listing.take_changes()
             await self._take(changes)
             self.seen = seen
-            views = tuple(_view(node, seen) for node in sorted(seen.live.keys() | seen.cookies.keys()))
+            views = tuple(seen.nodes.views.values())
             self.queue.handle(ClusterSeen(views, tuple(self._owners()), seen.lowest_version, self._now_ms()))
             for node, ledgers in sorted(seen.damaged.items()):
                 self.queue.handle(DamageReported(node, tuple(sorted(ledgers))))
@@ -96,22 +95,8 @@ class ClusterWatch:
 
     def may_replace(self, node: Incarnation) -> MayReplace:
         """As of the last refresh, which asked each registered node for its damage: silence is a reason against it."""
-        queue, silent = self.queue, self.seen.live.keys() - self.seen.damaged.keys()
-        return may_replace(node, queue.naming(node), queue.nodes, queue.damaged, silent)
+        return may_replace(node, self.queue.naming(node), self.queue.nodes, self.queue.damaged)
 
     def name_of(self, topic_id: TopicId) -> str:
         """Empty for a topic that was deleted."""
         return self._chains.names.get(topic_id, "")
-
-
-def _view(node: Incarnation, seen: StorageSeen) -> DirectoryView:
-    live, cookie = seen.live.get(node), seen.cookies.get(node)
-    return DirectoryView(
-        node,
-        live=live is not None,
-        retired=cookie is not None and cookie.retired,
-        leaving=node in seen.leaving,
-        read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
-        joining=live is not None and live.joining,
-        silent=live is not None and node not in seen.damaged,
-    )

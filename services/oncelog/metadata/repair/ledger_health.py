@@ -4,6 +4,7 @@ from enum import Enum
 
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.storage_nodes import NodeState
 from oncelog.core.repair.assessment import Assessment
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 
@@ -45,10 +46,12 @@ def health_of(record: LedgerMetadata, assessment: Assessment | None) -> LedgerCo
 
 def copy_state(record: LedgerMetadata, node: Incarnation, seen: StorageSeen) -> str:
     """live, away, retired, draining or damaged."""
-    if node not in seen.live:
-        return "retired" if node in seen.retired else "away"
+    view = seen.nodes[node]
+    retired = view.state is NodeState.RETIRED
+    if not view.registered:
+        return "retired" if retired else "away"
     if record.ledger_id in seen.damaged.get(node, ()):
         return "damaged"
-    if node in seen.leaving:
+    if view.draining:
         return "draining"
-    return "retired" if node in seen.retired else "live"
+    return "retired" if retired else "live"

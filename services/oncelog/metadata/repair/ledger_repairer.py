@@ -13,6 +13,7 @@ from typing import assert_never
 from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordWritten, WriteRecord
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -20,7 +21,6 @@ from oncelog.core.repair.events import (
     RepairEvent,
     RepairFinished,
     RepairJob,
-    RepairNodes,
     RepairNodesChanged,
     RepairRecordRead,
     RepairRequest,
@@ -53,7 +53,7 @@ class RepairParts:
 class LedgerRepairer:
     """One job. `run` it once; `nodes_changed` may be called meanwhile."""
 
-    def __init__(self, job: RepairJob, nodes: RepairNodes, parts: RepairParts, *, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, job: RepairJob, nodes: StorageNodes, parts: RepairParts, *, wall_ms: Callable[[], int]) -> None:
         self.core = LedgerRepair(job, nodes)
         self.began_ms = wall_ms()
         self._parts = parts
@@ -73,7 +73,7 @@ class LedgerRepairer:
                 self.core.check_invariants()
         return self._finished
 
-    def nodes_changed(self, nodes: RepairNodes) -> None:
+    def nodes_changed(self, nodes: StorageNodes) -> None:
         """The storage nodes have changed."""
         self._events.put_nowait(RepairNodesChanged(nodes))
 

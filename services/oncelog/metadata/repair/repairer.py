@@ -15,6 +15,7 @@ from typing import Protocol
 from oncelog.core.errors import Conflict, NotFound, OncelogError, StoreUnavailable
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerState
+from oncelog.core.ledger.storage_nodes import NodeState
 from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.queue_events import (
@@ -116,8 +117,8 @@ class Repairer:
             repair.nodes_changed(seen.nodes)
         self._tick()
         queue = watch.queue
-        retired = {*seen.retired, *seen.leaving}
-        await parts.decommissions.write_debts(seen, {node: queue.debt(node) for node in retired})
+        moved = seen.nodes.in_state(NodeState.RETIRED, NodeState.DRAINING)
+        await parts.decommissions.write_debts(seen, {node: queue.debt(node) for node in moved})
         await parts.decommissions.finish_drained(seen, watch.records())
         await parts.trimmed.look(watch.unlisted)
         self.progress = self._progress()
@@ -219,7 +220,7 @@ class Repairer:
         logger.log(level, "the repair of a ledger has ended", extra={"fields": fields})
 
     async def _end_open_ledger(self, effect: AskOwnerToRoll | PlaceTopic) -> None:
-        """An owner rolls by itself when a member is absent or superseded and another node is live. It does not notice
+        """An owner rolls by itself when a member is absent or retired and another node is live. It does not notice
         the damage of a member to which it sends nothing, so from the second request on the topic is handed over."""
         try:
             if isinstance(effect, PlaceTopic):
@@ -277,7 +278,7 @@ class Repairer:
             lost=counts.lost,
             frozen=counts.frozen,
             queued=counts.queued,
-            debt=sum(queue.debt(node) for node in {*watch.seen.retired, *watch.seen.leaving}),
+            debt=sum(map(queue.debt, watch.seen.nodes.in_state(NodeState.RETIRED, NodeState.DRAINING))),
             oldest_ms=min(self._needed_since.values(), default=0),
             bytes_per_s=int((copied - before) / (until_s - since_s)) if until_s > since_s else 0,
             repaired_bytes=copying.copied_bytes,

@@ -4,19 +4,20 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.process_version import PROCESS_VERSION
-from oncelog.core.repair.events import RepairNodes
-from oncelog.metadata_store.records.registry import Decommission, LiveStorageNode, Registry, StorageCookie
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie, node_view
 from oncelog.storage_client.node_calls import NodeCalls
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StorageSeen:
     """One look at the storage nodes. damaged: {node: ledgers of which it lacks entries}, of the nodes that answered.
 
@@ -28,34 +29,13 @@ class StorageSeen:
     damaged: Mapping[Incarnation, frozenset[LedgerId]] = field(default_factory=dict)
     lowest_version: int = PROCESS_VERSION
 
-    @property
-    def registered(self) -> tuple[Incarnation, ...]:
-        return tuple(sorted(self.live))
-
-    @property
-    def retired(self) -> tuple[Incarnation, ...]:
-        return tuple(sorted(one for one, cookie in self.cookies.items() if cookie.retired))
-
-    @property
-    def leaving(self) -> tuple[Incarnation, ...]:
-        """Nodes that are being decommissioned, or were."""
-        return tuple(sorted(i for i, cookie in self.cookies.items() if cookie.decommission is not Decommission.NO))
-
-    @property
-    def nodes(self) -> RepairNodes:
-        return RepairNodes(self.registered, self.retired, self.leaving)
-
-    @property
-    def targets(self) -> tuple[Incarnation, ...]:
-        """The nodes that may get copies: not retired, leaving, read-only, or still waiting to join (hazard
-        unmounted-volume)."""
-        excluded = {*self.retired, *self.leaving}
-        return tuple(
-            sorted(
-                one for one, node in self.live.items()
-                if one not in excluded and not node.joining and not node.read_only
-            )
-        )  # fmt: skip
+    @cached_property
+    def nodes(self) -> StorageNodes:
+        """By incarnation. A node that did not say what it lacks is silent."""
+        known = sorted(self.live.keys() | self.cookies.keys())
+        return StorageNodes(
+            node_view(one, self.live.get(one), self.cookies.get(one), silent=one not in self.damaged) for one in known
+        )
 
 
 class StorageNodesReader:
@@ -65,15 +45,14 @@ class StorageNodesReader:
         self._registry = registry
         self._calls = calls
 
-    async def look(self, *, damage: bool = True) -> StorageSeen:
-        """Registrations and cookies after a sync. damage: also ask each live node. Raises StoreUnavailable."""
+    async def look(self) -> StorageSeen:
+        """Registrations and cookies after a sync, and what each live node lacks. Raises StoreUnavailable."""
         records, cookies, version = await asyncio.gather(
             self._registry.storage_nodes.live(), self._registry.cookies(), self._registry.lowest_version()
         )
         live = {node.incarnation: node for node in records.values()}
         self._calls.update_addresses({one: join_address(node.host, node.port) for one, node in live.items()})
-        damaged = await self._damage(sorted(live)) if damage else {}
-        return StorageSeen(live, cookies, damaged, version)
+        return StorageSeen(live, cookies, await self._damage(sorted(live)), version)
 
     async def _damage(self, nodes: list[Incarnation]) -> dict[Incarnation, frozenset[LedgerId]]:
         async def of(node: Incarnation) -> tuple[Incarnation, frozenset[LedgerId] | None]:

@@ -13,7 +13,7 @@ from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import anybody
 from oncelog.metadata.rest.values import BrokersHealth, EveryNode, OwnerView, StorageNodeView
-from oncelog.metadata_store.records.registry import LiveOwner, LiveStorageNode, StorageCookie
+from oncelog.metadata_store.records.registry import LiveOwner, LiveStorageNode, StorageCookie, node_view
 from oncelog.metadata_store.records.repair_store import RepairProgress
 
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
@@ -170,12 +170,13 @@ def _owner(coordination: Coordination, owner: LiveOwner) -> OwnerView:
 def _node(incarnation: Incarnation, live: LiveStorageNode | None, cookie: StorageCookie | None) -> StorageNodeView:
     known = live or cookie
     assert known is not None, "a listed node is live or has a cookie"
+    view = node_view(incarnation, live, cookie)
     return StorageNodeView(
         incarnation=incarnation,
         address=join_address(known.host, known.port),
-        live=live is not None,
-        retired=cookie is not None and cookie.retired,
+        live=view.registered,
+        retired=view.retired,
         free_bytes=live.free_bytes if live else None,
-        read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
+        read_only=view.read_only,
         read_only_set=cookie is not None and cookie.read_only,
     )

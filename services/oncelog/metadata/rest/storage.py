@@ -12,6 +12,7 @@ from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.storage_nodes import NodeState
 from oncelog.core.names import parse_topic
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.ledger_health import copy_state, health_of
@@ -84,9 +85,8 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
         """
         repair = coordination.repair
         seen = await repair.watch.refresh()
-        described = await repair.report.descriptions(seen.registered)
-        known = sorted(seen.live.keys() | seen.cookies.keys())
-        reports = [_node(node, repair.watch, described.get(node)) for node in known]
+        described = await repair.report.descriptions(seen.nodes.registered)
+        reports = [_node(node, repair.watch, described.get(node)) for node in seen.nodes.views]
         return [each for each in reports if every or each.ledgers or each.state not in ("retired", "removed")]
 
     @router.post(
@@ -279,7 +279,7 @@ def _node(node: Incarnation, watch: ClusterWatch, described: pb.DescribeAnswer |
         incarnation=node,
         address=join_address(known.host, known.port),
         state=_node_state(node, seen),
-        read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
+        read_only=seen.nodes[node].read_only,
         replaced_by=cookie.replaced_by if cookie else None,
         ledgers=len(watch.queue.naming(node)),
         debt=watch.queue.debt(node),
@@ -293,16 +293,16 @@ def _node(node: Incarnation, watch: ClusterWatch, described: pb.DescribeAnswer |
 
 
 def _node_state(node: Incarnation, seen: StorageSeen) -> str:
-    live, cookie = seen.live.get(node), seen.cookies.get(node)
+    cookie, view = seen.cookies.get(node), seen.nodes[node]
     if cookie is not None and cookie.decommission is Decommission.DONE:
         return "removed"
-    if cookie is not None and cookie.decommission is Decommission.DRAINING:
+    if view.draining:
         return "draining"
-    if cookie is not None and cookie.retired:
+    if view.state is NodeState.RETIRED:
         return "retired"
-    if live is None:
+    if view.state is NodeState.ABSENT:
         return "away"
-    return "joining" if live.joining else "live"
+    return "joining" if view.joining else "live"
 
 
 def _verified_ms(described: pb.DescribeAnswer | None) -> int | None:

@@ -1,7 +1,7 @@
 """The live topic owners, storage nodes and metadata services, and every storage directory that ever joined.
 
 A live record is a hint where to connect (`ephemerals` has the rules). A storage cookie is lasting: its directory must
-never come back under another incarnation, and one that is superseded or removed is never chosen for a new ledger
+never come back under another incarnation, and one that is retired is never chosen for a new ledger
 (hazard members-lost-in-turn).
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import flag, number, numbers_by_name, text
 from oncelog.core.ids import Incarnation
+from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.starts import JournalEnd, StorageEnd
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
@@ -80,7 +81,7 @@ class Decommission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StorageCookie:
-    """host, port: the address of the directory. retired: superseded or removed, for ever.
+    """host, port: the address of the directory. retired: replaced or removed, for ever.
 
     read_only: an operator wants no new ledger there. It stays set through restarts until an operator clears it.
     replaced_by: the directory that came to its address. debt: ledgers of a retired or draining directory that live
@@ -98,6 +99,21 @@ class StorageCookie:
     debt: int | None = None
     decommission: Decommission = Decommission.NO
     own_filesystem: bool = False
+
+
+def node_view(
+    incarnation: Incarnation, live: LiveStorageNode | None, cookie: StorageCookie | None, *, silent: bool = False
+) -> NodeView:
+    """What both records of a storage node say. silent: it counts only if the node is registered."""
+    return NodeView(
+        incarnation,
+        registered=live is not None,
+        silent=live is not None and silent,
+        draining=cookie is not None and cookie.decommission is not Decommission.NO,
+        retired=cookie is not None and cookie.retired,
+        read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
+        joining=live is not None and live.joining,
+    )
 
 
 class Registry:
