@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oncelog.cli.admin.places import topic_path
+from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.cli.standalone.status import read_status
 from oncelog.client.client import AsyncClient, connect
 from oncelog_lab.access import ClusterAccess, RestClient

@@ -10,7 +10,7 @@ from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.placement.topic_placement import BACKOFF_MS
-from oncelog.metadata.coordination.owner_link import Assignment
+from oncelog.metadata.coordination.connected_owner import Assignment
 from oncelog.metadata.coordination.placements import HAND_OVERS_MAX
 from oncelog.rpc.reachability import Reachability, reach
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World

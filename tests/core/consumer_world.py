@@ -38,7 +38,7 @@ from oncelog.core.ids import (
     SubscriptionNumber,
 )
 from oncelog.core.sdk.consumer.events import (
-    AckSettled,
+    AckEnded,
     AckWanted,
     ConsumerEffect,
     ConsumerEvent,
@@ -50,7 +50,7 @@ from oncelog.core.sdk.consumer.events import (
     OwnerReported,
     OwnerRequest,
     ReportSought,
-    SeekSettled,
+    SeekEnded,
     SeekWanted,
     SendToOwner,
 )
@@ -273,12 +273,12 @@ class World:
                         for index in range(run.first, run.last + 1):
                             assert index not in self.durable, f"{index} was acknowledged and came again"
                             self.working.append((index, run.seek_epoch))
-                case AckSettled():
+                case AckEnded():
                     acked = self.acking.pop(effect.request, None)
                     if acked is not None and effect.error is None:
                         self.durable.add(acked[0])
-                case SeekSettled() | FailSession():
-                    assert isinstance(effect, SeekSettled), effect.error
+                case SeekEnded() | FailSession():
+                    assert isinstance(effect, SeekEnded), effect.error
 
     def work(self) -> None:
         """The application acknowledges a message that it has, or asks for it again."""

@@ -6,7 +6,7 @@ from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.events import AckRequested, AnswerAck, AnswerSubscribe
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch
-from oncelog.core.sdk.consumer.events import AckSettled, AckWanted, NackWanted, OwnerRequest
+from oncelog.core.sdk.consumer.events import AckEnded, AckWanted, NackWanted, OwnerRequest
 from oncelog.core.sdk.consumer.session import ConsumerSession
 from oncelog.core.sdk.owner_attempts import StreamLost
 from tests.core.consumer_world import (
@@ -38,14 +38,14 @@ def test_cumulative_acknowledgement_ends_before_an_own_negative_one() -> None:
     session.handle(NackWanted(1, EPOCH0, ranges((1, 1))))
     assert ack_below(session, 2, 3) == [AckRequested(C1, 2, EPOCH0, (), 1, Generation(1))]
     reported(session, AnswerAck(C1, 1))
-    assert reported(session, AnswerAck(C1, 2, acked_below=1))[0] == AckSettled(2, complete=False)
+    assert reported(session, AnswerAck(C1, 2, acked_below=1))[0] == AckEnded(2, complete=False)
     assert session.messages.held() == ranges((2, 2))
     reported(session, frame(1, 1, generation=1, counts={1: 2}))
     assert ack_below(session, 3, 3) == [AckRequested(C1, 3, EPOCH0, (), 1, Generation(1))], "it was not received yet"
     reported(session, AnswerAck(C1, 3, acked_below=1))
     assert taken(session) == [1]
     assert ack_below(session, 4, 3) == [AckRequested(C1, 4, EPOCH0, (), 3, Generation(1))]
-    assert reported(session, AnswerAck(C1, 4))[0] == AckSettled(4)
+    assert reported(session, AnswerAck(C1, 4))[0] == AckEnded(4)
     assert (taken(session), session.messages.held()) == ([], ())
 
 
@@ -56,7 +56,7 @@ def test_cumulative_acknowledgement_before_nothing_but_a_negative_one_acknowledg
     taken(session)
     session.handle(NackWanted(1, EPOCH0, ranges((0, 0))))
     assert ack_below(session, 2, 2) == [AckRequested(C1, 2, EPOCH0, (), 0, Generation(1))]
-    assert reported(session, AnswerAck(C1, 2))[0] == AckSettled(2, complete=False)
+    assert reported(session, AnswerAck(C1, 2))[0] == AckEnded(2, complete=False)
     assert session.messages.held() == ranges((0, 1))
 
 
@@ -107,5 +107,5 @@ def test_negative_acknowledgement_outlives_a_reconnection(generation: int) -> No
 def test_cumulative_acknowledgement_needs_one_active_consumer() -> None:
     """On shared subscriptions it would cover messages of other consumers."""
     (refused,) = attached().handle(AckWanted(1, EPOCH0, below=1))
-    assert isinstance(refused, AckSettled)
+    assert isinstance(refused, AckEnded)
     assert isinstance(refused.error, InvalidArgument)

@@ -20,11 +20,11 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import ConsumerNumber, SeekEpoch
 from oncelog.core.sdk.consumer.events import (
-    AckSettled,
+    AckEnded,
     AckWanted,
     ReportAttached,
     ReportSought,
-    SeekSettled,
+    SeekEnded,
     SeekWanted,
     SendToOwner,
 )
@@ -57,12 +57,12 @@ def test_seek_voids_messages_and_acknowledgements_of_lower_epochs() -> None:
     taken(session, 2)
     session.handle(AckWanted(1, EPOCH0, ranges((0, 0))))
     effects = reported(session, SubscriptionSought(C1, EPOCH1))
-    assert isinstance(effects[0], AckSettled)
+    assert isinstance(effects[0], AckEnded)
     assert isinstance(effects[0].error, StaleSeekEpoch)
     assert effects[1:] == [ReportSought(EPOCH1), SendToOwner(1, FlowReported(C1, 5, WINDOW, (), 5, EPOCH1))]
     assert session.messages.held() == ()
     (late,) = session.handle(AckWanted(2, EPOCH0, ranges((1, 1))))
-    assert isinstance(late, AckSettled)
+    assert isinstance(late, AckEnded)
     assert isinstance(late.error, StaleSeekEpoch)
     reported(session, frame(0, 0))
     assert taken(session) == [], "a frame of the former epoch"
@@ -83,7 +83,7 @@ def test_seek_while_disconnected_is_seen_at_the_reconnection() -> None:
     session.handle(StreamLost(1))
     asked(session)
     effects = reported(session, AnswerSubscribe(2, subscribed(consumer=2, epoch=1)))
-    assert [type(effect) for effect in effects] == [ReportAttached, AckSettled, ReportSought, SendToOwner]
+    assert [type(effect) for effect in effects] == [ReportAttached, AckEnded, ReportSought, SendToOwner]
     assert (session.messages.held(), len(session.requests)) == ((), 0)
 
 
@@ -92,13 +92,13 @@ def test_seek_is_sent_once_and_its_outcome_is_unknown_when_the_stream_is_lost() 
     session = attached()
     assert requests(session.handle(SeekWanted(1, 7))) == [SeekRequested(1, NUMBER, 7)]
     lost = session.handle(StreamLost(1))[1]
-    assert isinstance(lost, SeekSettled)
+    assert isinstance(lost, SeekEnded)
     assert isinstance(lost.result, DeadlineExceeded)
     session.handle(SeekWanted(2, 8, redo=True))
     asked(session)
     sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2))))
     assert sent[:-1] == [SeekRequested(2, NUMBER, 8, redo=True)]
-    assert reported(session, AnswerSeek(2, EPOCH1)) == [SeekSettled(2, EPOCH1)]
+    assert reported(session, AnswerSeek(2, EPOCH1)) == [SeekEnded(2, EPOCH1)]
 
 
 @pytest.mark.hazard("late-ack-after-seek")
@@ -116,5 +116,5 @@ def test_seek_that_an_owner_refused_goes_to_the_next_one(refusal: OncelogError) 
     sent = requests(reported(session, AnswerSubscribe(2, subscribed(consumer=2))))
     assert sent[0] == SeekRequested(1, NUMBER, 7)
     unknown = DeadlineExceeded("it may have been made")
-    assert reported(session, AnswerSeek(1, unknown)) == [SeekSettled(1, unknown)]
+    assert reported(session, AnswerSeek(1, unknown)) == [SeekEnded(1, unknown)]
     assert len(session.requests) == 0

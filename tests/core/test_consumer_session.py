@@ -30,7 +30,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, OwnerEpoch, Position, SeekEpoch
 from oncelog.core.sdk.consumer.events import (
-    AckSettled,
+    AckEnded,
     AckWanted,
     HandOut,
     MessagesReady,
@@ -39,7 +39,7 @@ from oncelog.core.sdk.consumer.events import (
     OwnerReported,
     ReportActive,
     ReportAttached,
-    SeekSettled,
+    SeekEnded,
     SeekWanted,
     SendToOwner,
     SkipUnreadable,
@@ -201,7 +201,7 @@ def test_unanswered_acknowledgement_is_sent_again_on_the_next_stream() -> None:
     ]  # fmt: skip
     late = OwnerReported(1, OwnerEpoch(1), AnswerAck(C1, 1))
     assert session.handle(late) == [], "an answer on the former stream"
-    assert reported(session, AnswerAck(c2, 1)) == [AckSettled(1)]
+    assert reported(session, AnswerAck(c2, 1)) == [AckEnded(1)]
     assert reported(session, AnswerAck(c2, 1)) == [], "a second answer"
 
 
@@ -218,7 +218,7 @@ def test_acknowledgement_that_could_not_be_made_durable_is_repeated() -> None:
     assert effects == [StartSessionTimer(again, 20, jitter=True)]
     assert session.messages.held() == ranges((0, 0))
     assert requests(session.handle(SessionTimerFired(again))) == [AckRequested(C1, 1, EPOCH0, ranges((0, 0)))]
-    assert reported(session, AnswerAck(C1, 1, durable=False)) == [AckSettled(1, None, durable=False)]
+    assert reported(session, AnswerAck(C1, 1, durable=False)) == [AckEnded(1, None, durable=False)]
     assert session.messages.held() == ()
 
 
@@ -309,7 +309,7 @@ def test_reconnection_to_a_deleted_subscription_is_final(answer: object) -> None
     assert isinstance(effects[0], FailSession)
     assert isinstance(effects[0].error, SubscriptionGone)
     assert session.state is ConsumerSessionState.CLOSED
-    assert [effect.error for effect in effects if isinstance(effect, AckSettled)] == [effects[0].error]
+    assert [effect.error for effect in effects if isinstance(effect, AckEnded)] == [effects[0].error]
 
 
 @pytest.mark.hazard("activation-not-durable")
@@ -389,9 +389,9 @@ def test_closing_fails_what_is_not_settled() -> None:
     session.handle(SeekWanted(2, 0))
     effects = session.handle(CloseWanted())
     assert effects[0] == SendToOwner(1, ConsumerDetached(C1, lost=False))
-    assert [type(effect) for effect in effects[1:]] == [AckSettled, SeekSettled]
+    assert [type(effect) for effect in effects[1:]] == [AckEnded, SeekEnded]
     (after,) = session.handle(AckWanted(3, EPOCH0, ranges((1, 1))))
-    assert isinstance(after, AckSettled)
+    assert isinstance(after, AckEnded)
     assert isinstance(after.error, ConsumerClosed)
     assert session.handle(MessagesWanted(1)) == [HandOut(())]
 
@@ -401,7 +401,7 @@ def test_pending_acknowledgements_are_bounded() -> None:
     session = attached(requests_max=1)
     session.handle(AckWanted(1, EPOCH0, ranges((0, 0))))
     (refused,) = session.handle(AckWanted(2, EPOCH0, ranges((1, 1))))
-    assert isinstance(refused, AckSettled)
+    assert isinstance(refused, AckEnded)
     assert isinstance(refused.error, TooManyRequests)
 
 

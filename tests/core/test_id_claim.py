@@ -12,10 +12,10 @@ from oncelog.core.records.id_claim import (
     ClaimState,
     Counter,
     CounterRecord,
+    IdAllocated,
     IdClaim,
     IdClaimEffect,
     IdClaimEvent,
-    IdGranted,
     IdRefused,
     IdRequested,
     decode_counter,
@@ -52,8 +52,8 @@ def test_first_claim_creates_the_counter_and_ids_start_at_one() -> None:
     claim = IdClaim(KEY, S1, block=100)
     assert claim.handle(IdRequested(7)) == [ReadRecord(KEY)]
     assert claim.handle(RecordRead(KEY, None, ABSENT_VERSION)) == [WriteRecord(KEY, record(101), ABSENT_VERSION)]
-    assert claim.handle(written(WriteStatus.OK, 0)) == [IdGranted(7, 1)]
-    assert claim.handle(IdRequested(8)) == [IdGranted(8, 2)]
+    assert claim.handle(written(WriteStatus.OK, 0)) == [IdAllocated(7, 1)]
+    assert claim.handle(IdRequested(8)) == [IdAllocated(8, 2)]
     assert claim.free_count == 98
 
 
@@ -63,7 +63,7 @@ def test_requests_are_served_in_order_by_one_claim() -> None:
     assert claim.handle(IdRequested(2)) == []
     assert claim.handle(IdRequested(0)) == []
     granted = claim.handle(written(WriteStatus.OK, 6))
-    assert granted == [IdGranted(1, 101), IdGranted(2, 102), IdGranted(0, 103)]
+    assert granted == [IdAllocated(1, 101), IdAllocated(2, 102), IdAllocated(0, 103)]
 
 
 def test_next_block_is_claimed_before_the_last_one_ends() -> None:
@@ -71,12 +71,12 @@ def test_next_block_is_claimed_before_the_last_one_ends() -> None:
     claim = IdClaim(KEY, S1, block=3, prefetch_below=2)
     claim.handle(IdRequested(1))
     claim.handle(RecordRead(KEY, None, ABSENT_VERSION))
-    assert claim.handle(written(WriteStatus.OK, 0)) == [IdGranted(1, 1)]
-    assert claim.handle(IdRequested(2)) == [IdGranted(2, 2), ReadRecord(KEY)]
-    assert claim.handle(IdRequested(3)) == [IdGranted(3, 3)]
+    assert claim.handle(written(WriteStatus.OK, 0)) == [IdAllocated(1, 1)]
+    assert claim.handle(IdRequested(2)) == [IdAllocated(2, 2), ReadRecord(KEY)]
+    assert claim.handle(IdRequested(3)) == [IdAllocated(3, 3)]
     assert claim.handle(RecordRead(KEY, record(9, S2), 4)) == [WriteRecord(KEY, record(12, S1, 2), 4)]
     assert claim.handle(written(WriteStatus.OK, 5)) == []
-    assert claim.handle(IdRequested(4)) == [IdGranted(4, 9)]
+    assert claim.handle(IdRequested(4)) == [IdAllocated(4, 9)]
 
 
 def test_single_ids_are_claimed_only_on_request() -> None:
@@ -85,9 +85,9 @@ def test_single_ids_are_claimed_only_on_request() -> None:
     assert claim.handle(IdRequested(1)) == [ReadRecord(KEY)]
     claim.handle(RecordRead(KEY, None, ABSENT_VERSION))
     assert claim.handle(IdRequested(2)) == []
-    assert claim.handle(written(WriteStatus.OK, 0)) == [IdGranted(1, 1), ReadRecord(KEY)]
+    assert claim.handle(written(WriteStatus.OK, 0)) == [IdAllocated(1, 1), ReadRecord(KEY)]
     claim.handle(RecordRead(KEY, record(2), 0))
-    assert claim.handle(written(WriteStatus.OK, 1)) == [IdGranted(2, 2)]
+    assert claim.handle(written(WriteStatus.OK, 1)) == [IdAllocated(2, 2)]
     assert (claim.state, claim.free_count) == (ClaimState.IDLE, 0)
 
 
@@ -100,7 +100,7 @@ def test_one_claim_serves_all_that_wait_when_it_is_written() -> None:
         assert claim.handle(IdRequested(request)) == []
     assert claim.handle(RecordRead(KEY, record(7), 3)) == [WriteRecord(KEY, record(57), 3)]
     assert claim.handle(IdRequested(50)) == []
-    granted = [IdGranted(request, 7 + request) for request in range(50)]
+    granted = [IdAllocated(request, 7 + request) for request in range(50)]
     assert claim.handle(written(WriteStatus.OK, 4)) == [*granted, ReadRecord(KEY)]
     assert claim.free_count == 0
     claim.check_invariants()
@@ -112,7 +112,7 @@ def test_the_last_ids_are_granted_to_those_that_came_first() -> None:
     for request in range(3):
         claim.handle(IdRequested(request))
     assert claim.handle(RecordRead(KEY, record(ID_MAX - 1), 3)) == [WriteRecord(KEY, record(ID_MAX + 1), 3)]
-    granted = [IdGranted(0, ID_MAX - 1), IdGranted(1, ID_MAX)]
+    granted = [IdAllocated(0, ID_MAX - 1), IdAllocated(1, ID_MAX)]
     assert claim.handle(written(WriteStatus.OK, 4)) == [*granted, ReadRecord(KEY)]
 
 
@@ -121,7 +121,7 @@ def test_claim_counts_when_the_record_shows_its_nonce(status: WriteStatus) -> No
     """The write was applied and its reply lost, or a retransmission met the first transmission."""
     claim = claiming()
     assert claim.handle(written(status, -1)) == [ReadRecord(KEY)]
-    assert claim.handle(RecordRead(KEY, record(201), 6)) == [IdGranted(1, 101)]
+    assert claim.handle(RecordRead(KEY, record(201), 6)) == [IdAllocated(1, 101)]
 
 
 @pytest.mark.hazard("block-claimed-twice")
@@ -131,7 +131,7 @@ def test_same_number_by_another_claimer_proves_no_claim(status: WriteStatus) -> 
     claim = claiming()
     assert claim.handle(written(status, -1)) == [ReadRecord(KEY)]
     assert claim.handle(RecordRead(KEY, record(201, S2), 6)) == [WriteRecord(KEY, record(301, S1, 2), 6)]
-    assert claim.handle(written(WriteStatus.OK, 7)) == [IdGranted(1, 201)]
+    assert claim.handle(written(WriteStatus.OK, 7)) == [IdAllocated(1, 201)]
 
 
 def test_discarded_claim_is_never_used() -> None:
@@ -141,7 +141,7 @@ def test_discarded_claim_is_never_used() -> None:
     assert claim.handle(RecordRead(KEY, record(101, S2), 5)) == [WriteRecord(KEY, record(201, S1, 2), 5)]
     assert claim.handle(written(WriteStatus.CONFLICT, -1)) == [ReadRecord(KEY)]
     assert claim.handle(RecordRead(KEY, record(201, S1, 1), 6)) == [WriteRecord(KEY, record(301, S1, 3), 6)]
-    assert claim.handle(written(WriteStatus.OK, 7)) == [IdGranted(1, 201)]
+    assert claim.handle(written(WriteStatus.OK, 7)) == [IdAllocated(1, 201)]
 
 
 def test_late_answers_are_ignored() -> None:
@@ -158,14 +158,14 @@ def test_last_id_is_granted_and_none_after_it() -> None:
     claim = IdClaim(KEY, S1, block=1)
     claim.handle(IdRequested(1))
     assert claim.handle(RecordRead(KEY, record(ID_MAX), 3)) == [WriteRecord(KEY, record(ID_MAX + 1), 3)]
-    assert claim.handle(written(WriteStatus.OK, 4)) == [IdGranted(1, ID_MAX)]
+    assert claim.handle(written(WriteStatus.OK, 4)) == [IdAllocated(1, ID_MAX)]
     assert claim.handle(IdRequested(2)) == [ReadRecord(KEY)]
     assert claim.handle(IdRequested(3)) == []
     assert claim.handle(RecordRead(KEY, record(ID_MAX + 1), 4)) == [IdRefused(2), IdRefused(3)]
     claim.check_invariants()
     assert claim.handle(IdRequested(4)) == [ReadRecord(KEY)]  # the counter may have been repaired meanwhile
     assert claim.handle(RecordRead(KEY, record(700), 5)) == [WriteRecord(KEY, record(701, tries=2), 5)]
-    assert claim.handle(written(WriteStatus.OK, 6)) == [IdGranted(4, 700)]
+    assert claim.handle(written(WriteStatus.OK, 6)) == [IdAllocated(4, 700)]
     claim.check_invariants()
 
 
@@ -254,7 +254,7 @@ def test_no_id_is_granted_twice_despite_races_lost_replies_and_crashes(seed: int
         if effects and rng.random() < 0.8:
             event = store.perform(effects.pop(0))
         for effect in claim.handle(event):
-            if isinstance(effect, IdGranted):
+            if isinstance(effect, IdAllocated):
                 granted.append(effect.id)
             else:
                 effects.append(effect)

@@ -5,27 +5,27 @@ from dataclasses import dataclass
 import pytest
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.topic.listing import ListPlace, page_of
+from oncelog.core.topic.listing import ListPosition, page_of
 from tests.core.test_topic_space import MINUTE, consuming, passes
 
 
 @dataclass(frozen=True)
 class Listed:
-    place: ListPlace
+    place: ListPosition
     topic_id: str
     owner_epoch: int = 1
 
 
 def listed(rank: int, topic: str, epoch: int = 1) -> Listed:
-    return Listed(ListPlace(rank, topic), topic, epoch)
+    return Listed(ListPosition(rank, topic), topic, epoch)
 
 
 def test_page_has_the_worst_topics_and_names_where_the_next_one_begins() -> None:
     """By rank, then by name. The last page names no place."""
     found = [listed(3, "c"), listed(-5, "z"), listed(3, "a"), listed(7, "b")]
     page, after = page_of(found, 2)
-    assert ([one.topic_id for one in page], after) == (["z", "a"], ListPlace(3, "a"))
-    page, after = page_of([one for one in found if one.place > ListPlace(3, "a")], 2)
+    assert ([one.topic_id for one in page], after) == (["z", "a"], ListPosition(3, "a"))
+    page, after = page_of([one for one in found if one.place > ListPosition(3, "a")], 2)
     assert ([one.topic_id for one in page], after) == (["c", "b"], None)
     assert page_of([], 2) == ([], None)
 
@@ -33,16 +33,16 @@ def test_page_has_the_worst_topics_and_names_where_the_next_one_begins() -> None
 def test_topic_of_two_owners_counts_for_the_later_one() -> None:
     """Whatever rank the former one gives it."""
     page, after = page_of([listed(-9, "a", 2), listed(5, "a", 3), listed(1, "b")], 2)
-    assert ([one.place for one in page], after) == ([ListPlace(1, "b"), ListPlace(5, "a")], None)
+    assert ([one.place for one in page], after) == ([ListPosition(1, "b"), ListPosition(5, "a")], None)
 
 
 def test_place_survives_a_url() -> None:
     """As `after` of the next request; what is no place is refused by name."""
-    for place in (ListPlace(-12, "public/default/a:b"), ListPlace(1_795_692_037_453, "x")):
-        assert ListPlace.parse(str(place)) == place
+    for place in (ListPosition(-12, "public/default/a:b"), ListPosition(1_795_692_037_453, "x")):
+        assert ListPosition.parse(str(place)) == place
     for wrong in ("", "5", "5:", ":t", "x:t", "-:t", "--5:t", "1" * 19 + ":t"):
         with pytest.raises(InvalidArgument) as refused:
-            ListPlace.parse(wrong)
+            ListPosition.parse(wrong)
         assert refused.value.details["field"] == "after"
 
 

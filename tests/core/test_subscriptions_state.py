@@ -3,7 +3,7 @@
 import pytest
 
 from oncelog.core.acks.ack_format import encode_change, encode_changes
-from oncelog.core.acks.ack_state import DeadLetterPlace, Ignored, SubscriptionsState
+from oncelog.core.acks.ack_state import DeadLetterPosition, Ignored, SubscriptionsState
 from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
@@ -163,7 +163,7 @@ def test_dead_letter_is_acknowledged_when_it_is_published() -> None:
     """Its number is durable before it is published, and each number has one message."""
     chain = Chain(created(), DeadLettered(ONE, 4, TOPIC, 0), DeadLettered(ONE, 2, TOPIC, 1))
     one = chain.state.subscriptions[ONE]
-    assert one.dead_letters == {4: DeadLetterPlace(TOPIC, 0), 2: DeadLetterPlace(TOPIC, 1)}
+    assert one.dead_letters == {4: DeadLetterPosition(TOPIC, 0), 2: DeadLetterPosition(TOPIC, 1)}
     assert chain.acked() == []
     assert [index for index in range(6) if not one.is_waiting(index)] == [2, 4]
     for wrong in (
@@ -188,7 +188,7 @@ def test_pending_dead_letter_outlives_seek_skip_and_late_acknowledgement() -> No
     chain.fold(Acked(ONE, FIRST, single(4)), MessagesSkipped(ONE, FIRST, (IndexRange(0, 9),)))
     assert (one.mark_delete, one.first_needed) == (10, 4)
     chain.fold(Sought(ONE, SECOND, 15, redo=False))
-    assert one.dead_letters == {4: DeadLetterPlace(TOPIC, 0)}
+    assert one.dead_letters == {4: DeadLetterPosition(TOPIC, 0)}
     assert chain.state.first_needed == 4
     chain.fold(Sought(ONE, SeekEpoch(2), 0, redo=False))
     assert not one.is_waiting(4)
@@ -202,7 +202,7 @@ def test_dead_letter_is_decided_anew_for_another_topic() -> None:
     """The dead-letter topic was recreated: its messages begin at number 0 again."""
     chain = Chain(created(), DeadLettered(ONE, 4, TOPIC, 0), DeadLettered(ONE, 4, OTHER_TOPIC, 0))
     one = chain.state.subscriptions[ONE]
-    assert one.dead_letters == {4: DeadLetterPlace(OTHER_TOPIC, 0)}
+    assert one.dead_letters == {4: DeadLetterPosition(OTHER_TOPIC, 0)}
     assert chain.fold(DeadLetterPublished(ONE, TOPIC, 0)) == [None]
     assert chain.acked() == []
 

@@ -12,7 +12,7 @@ from oncelog_lab.failures import FaultMissed, LabFailed
 from oncelog_lab.faults.injector import InjectedFault
 from oncelog_lab.faults.kinds import VICTIM_COMPONENT, Component, Fault, FaultKind, why_not
 from oncelog_lab.verdict import LogVerdict
-from oncelog_lab.workload.link import WorkloadLink
+from oncelog_lab.workload.connection import WorkloadConnection
 
 COUNTS: Mapping[Component, int] = dict(zip(Component, (3, 3, 2, 3, 1), strict=True))
 PERFECT: Mapping[str, Any] = LogVerdict(acked=10, stored=10).to_json()
@@ -80,7 +80,7 @@ class FakeCluster:
 class FakeWorkload:
     """Emits the events of a workload, and this verdict. None: it ends without a verdict."""
 
-    def __init__(self, link: WorkloadLink, verdict: Mapping[str, Any] | None) -> None:
+    def __init__(self, link: WorkloadConnection, verdict: Mapping[str, Any] | None) -> None:
         self._link = link
         self._verdict = verdict
         self._ended = False
@@ -113,7 +113,7 @@ def starting(verdict: Mapping[str, Any] | None = PERFECT) -> StartWorkload:
     """How the run starts a fake workload."""
 
     @asynccontextmanager
-    async def start(link: WorkloadLink) -> AsyncIterator[FakeWorkload]:
+    async def start(link: WorkloadConnection) -> AsyncIterator[FakeWorkload]:
         workload = FakeWorkload(link, verdict)
         workload.begin()
         yield workload

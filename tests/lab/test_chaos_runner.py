@@ -18,7 +18,7 @@ from oncelog_lab.failures import LabFailed
 from oncelog_lab.faults.injector import InjectedFault
 from oncelog_lab.faults.kinds import DEFAULT_KINDS, Fault, FaultKind
 from oncelog_lab.verdict import FAULTS
-from oncelog_lab.workload.link import WorkloadLink
+from oncelog_lab.workload.connection import WorkloadConnection
 from tests.cluster.until import until
 from tests.lab.chaos_fakes import COUNTS, PERFECT, FakeCluster, starting
 
@@ -135,7 +135,7 @@ class Steps:
 
     def __init__(self, cluster: FakeCluster | None = None) -> None:
         self.cluster = cluster or FakeCluster(checks=0)
-        self.link = WorkloadLink(lambda _: None)
+        self.link = WorkloadConnection(lambda _: None)
         self.runner = FaultRunner(self.cluster, self.link, lambda _: None, healthy_deadline_s=DEADLINE_S)
 
     def run(self, *faults: Fault, pace: float = 0.0, pause_s: float = 0.0) -> "asyncio.Task[FaultResults]":
@@ -259,7 +259,7 @@ def line(event: str, at_s: float, **facts: object) -> str:
 def test_times_of_the_workload_are_converted_to_the_local_clock() -> None:
     """The clock of the workload is 100 s ahead, and its first line was delayed."""
     now_s = [50.0]
-    link = WorkloadLink(lambda _: None, clock=lambda: now_s[0])
+    link = WorkloadConnection(lambda _: None, clock=lambda: now_s[0])
     link.take(line("ready", 148.0, topics=[], clients=[], left_out={}))
     now_s[0] = 51.0
     clients = {
@@ -280,7 +280,7 @@ def test_times_of_the_workload_are_converted_to_the_local_clock() -> None:
 def test_repeated_lines_of_the_workload_are_dropped() -> None:
     """The log of a pod is followed again from its start. Lines that are not events are passed on."""
     events: list[dict[str, Any]] = []
-    link = WorkloadLink(events.append)
+    link = WorkloadConnection(events.append)
     lines = [line("takeover", 1.0 + n, topic="t", owner_epoch=n) for n in range(3)]
     for each in (*lines, *lines, "Traceback: a bug\n"):
         link.take(each)

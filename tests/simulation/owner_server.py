@@ -13,9 +13,9 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.records.id_claim import (
     Counter,
+    IdAllocated,
     IdClaim,
     IdClaimEvent,
-    IdGranted,
     IdRefused,
     IdRequested,
 )
@@ -99,7 +99,7 @@ class IdSource:
                     read_record(store, self.owner, effect, self._handle)
                 case WriteRecord():
                     write_record(store, self.owner, effect, self._handle)
-                case IdGranted(request, number):
+                case IdAllocated(request, number):
                     granted = self._wanted.pop(request)
                     known = self.owner.parts.granted
                     if (self.path, number) in known:

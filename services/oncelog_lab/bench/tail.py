@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from oncelog.cli.admin.places import topic_path
+from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.client.client import AsyncClient
 from oncelog_lab.bench.figures import BenchRow, Latencies, median, rounded
 from oncelog_lab.bench.limits import ticks

@@ -13,7 +13,7 @@ import signal
 import time
 from dataclasses import replace
 
-from oncelog.cli.admin.places import lookup_path, topics_path
+from oncelog.cli.admin.rest_paths import lookup_path, topics_path
 from oncelog.client.client import AsyncClient
 from oncelog.core.names import DEFAULT_NAMESPACE
 from oncelog_lab.bench.cpu import CpuMeter

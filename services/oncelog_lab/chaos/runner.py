@@ -13,7 +13,7 @@ from oncelog_lab.chaos.schedule import FaultStep
 from oncelog_lab.failures import FaultMissed, LabFailed
 from oncelog_lab.faults.injector import FaultInjector, InjectedFault
 from oncelog_lab.faults.kinds import Fault
-from oncelog_lab.workload.link import WorkloadLink
+from oncelog_lab.workload.connection import WorkloadConnection
 
 HEALTHY_DEADLINE_S = 240.0
 #: More frequent checks would slow down a small cluster.
@@ -57,7 +57,7 @@ class FaultRunner:
     def __init__(
         self,
         injector: FaultInjector,
-        link: WorkloadLink,
+        link: WorkloadConnection,
         tell: Tell,
         *,
         healthy_deadline_s: float = HEALTHY_DEADLINE_S,

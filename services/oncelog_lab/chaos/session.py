@@ -20,7 +20,7 @@ from oncelog_lab.faults.kubernetes_injector import KubernetesFaultInjector, Node
 from oncelog_lab.faults.process_injector import ProcessFaultInjector
 from oncelog_lab.kubernetes.kubectl import Kubectl
 from oncelog_lab.waiting import until
-from oncelog_lab.workload.link import RunningWorkload, WorkloadLink
+from oncelog_lab.workload.connection import RunningWorkload, WorkloadConnection
 from oncelog_lab.workload.pod import PodWorkload
 from oncelog_lab.workload.process import ProcessWorkload
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _START_DEADLINE_S = 180.0
 _VERDICT_DEADLINE_S = 600.0
 
-StartWorkload = Callable[[WorkloadLink], AbstractAsyncContextManager[RunningWorkload]]
+StartWorkload = Callable[[WorkloadConnection], AbstractAsyncContextManager[RunningWorkload]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ async def run_chaos(
     counts = await injector.counts()
     timeline.tell("cluster: " + ", ".join(f"{count} {component}" for component, count in counts.items()))
     steps = steps_of(settings, counts, injector.left_out(), timeline.tell)
-    link = WorkloadLink(timeline.on_event)
+    link = WorkloadConnection(timeline.on_event)
     async with start(link) as workload:
         await until(lambda: bool(link.ready) or workload.ended(), _START_DEADLINE_S, "the start of the workload")
         from_s = time.time() + settings.quiet_s * settings.pace

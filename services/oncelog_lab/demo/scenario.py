@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.cli.admin.places import topic_path
+from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.verify.violation import Violation
 from oncelog_lab.acknowledgements import AckRecord, SendFate, longest_pause_ms
 from oncelog_lab.cluster import LabCluster

@@ -11,7 +11,7 @@ from oncelog_lab.failures import LabFailed
 from oncelog_lab.kubernetes.kubectl import CommandFailed, Kubectl
 from oncelog_lab.kubernetes.release import workload_manifest
 from oncelog_lab.waiting import until
-from oncelog_lab.workload.link import WorkloadLink
+from oncelog_lab.workload.connection import WorkloadConnection
 
 _START_DEADLINE_S = 120.0
 _CHECK_EVERY_S = 0.5
@@ -31,7 +31,7 @@ class PodWorkload:
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, kubectl: Kubectl, release: str, arguments: Sequence[str], link: WorkloadLink, nodes: list[str]
+        cls, kubectl: Kubectl, release: str, arguments: Sequence[str], link: WorkloadConnection, nodes: list[str]
     ) -> "AsyncIterator[PodWorkload]":
         """Create the pod and follow its log. The pod is deleted at the end of the block. nodes: receives its node.
 
@@ -83,7 +83,7 @@ class PodWorkload:
             states = [each.get("state") for each in status.get("containerStatuses", [])]
             raise LabFailed(f"the workload's pod {self._name} did not start: {states or status}") from error
 
-    async def _listen(self, link: WorkloadLink) -> None:
+    async def _listen(self, link: WorkloadConnection) -> None:
         """Follow its log. After a broken stream the log is read again from its start; the link drops known lines."""
         while not self._over:
             process = await asyncio.create_subprocess_exec(

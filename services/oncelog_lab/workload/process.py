@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from oncelog_lab.child_process import LabChild
-from oncelog_lab.workload.link import WorkloadLink
+from oncelog_lab.workload.connection import WorkloadConnection
 
 
 class ProcessWorkload:
@@ -17,7 +17,7 @@ class ProcessWorkload:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, arguments: Sequence[str], link: WorkloadLink) -> "AsyncIterator[ProcessWorkload]":
+    async def running(cls, arguments: Sequence[str], link: WorkloadConnection) -> "AsyncIterator[ProcessWorkload]":
         """Start `oncelog chaos workload`; its lines go to the link. It is killed at the end of the block."""
         command = [sys.executable, "-m", "oncelog.cli", "chaos", "workload", *arguments]
         child = await LabChild.start("the workload", command, on_line=link.take)

@@ -10,7 +10,7 @@ import pytest
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction
-from oncelog.core.topic.listing import ListPlace
+from oncelog.core.topic.listing import ListPosition
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LIST_TOPICS
 from oncelog.topic_owner.observe import topic_states
@@ -94,19 +94,19 @@ async def test_topics_are_listed_by_backlog_and_in_pages(tmp_path: Path) -> None
         assert list(await listed(channel, "backlog")) == ["b", "a", "c"]
         assert list(await listed(channel, "")) == ["a", "b", "c", "d"]
         asked = pb.ListTopicsRequest(state="backlog", limit=1)
-        places: list[ListPlace] = []
+        places: list[ListPosition] = []
         while True:
             answer = await channel.call(LIST_TOPICS, asked, timeout_ms=TIMEOUT_MS)
             assert answer.total == 3
             if not answer.topics:
                 break
             (one,) = answer.topics
-            places.append(ListPlace(one.rank, one.topic))
+            places.append(ListPosition(one.rank, one.topic))
             asked.after_rank, asked.after_topic = places[-1]
         assert places == [
-            ListPlace(-5, f"{NAMESPACE}/b"),
-            ListPlace(-2, f"{NAMESPACE}/a"),
-            ListPlace(-2, f"{NAMESPACE}/c"),
+            ListPosition(-5, f"{NAMESPACE}/b"),
+            ListPosition(-2, f"{NAMESPACE}/a"),
+            ListPosition(-2, f"{NAMESPACE}/c"),
         ]
         assert list(await listed(channel, "backlog", namespace=NAMESPACE)) == ["b", "a", "c"]
         assert await listed(channel, "backlog", namespace="public/def") == {}

@@ -5,7 +5,7 @@ from uuid import uuid4
 from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.keys.idempotency_backend import Guard, KeyReply, Lease
+from oncelog.metadata_store.keys.idempotency_backend import Guard, Holder, KeyReply
 
 
 class MemoryKeyServer:
@@ -45,7 +45,7 @@ class MemoryKeyServer:
         return KeyReply(True, value=self.values.get(key)) if self._holds(guard) else KeyReply(False)
 
     async def write(
-        self, guard: Guard, key: str, value: bytes, *, replaces: bytes | None, window_ms: int, lease: Lease | None
+        self, guard: Guard, key: str, value: bytes, *, replaces: bytes | None, window_ms: int, lease: Holder | None
     ) -> KeyReply:
         if self.down:
             return KeyReply(True, WriteStatus.UNKNOWN)
@@ -62,7 +62,7 @@ class MemoryKeyServer:
             return KeyReply(True, WriteStatus.UNKNOWN)
         return KeyReply(True, writes=self.writes)
 
-    async def renew(self, lease: Lease) -> None:
+    async def renew(self, lease: Holder) -> None:
         self._answer()
         self.leases.add(lease.name)
 

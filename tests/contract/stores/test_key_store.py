@@ -13,7 +13,7 @@ from oncelog.core.http_publish.key_record import KeyRecord
 from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.keys.idempotency_backend import KeyServer, Lease
+from oncelog.metadata_store.keys.idempotency_backend import Holder, KeyServer
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
 from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
 from oncelog.metadata_store.keys.redis_address import RedisAddress
@@ -125,11 +125,11 @@ async def test_lease_is_taken_with_the_claim_and_released(keys: Keys) -> None:
     """A process that finds the claim sees that another one works on it."""
     one, other = keys.open(), keys.open()
     assert not await other.holds("http-1")
-    await one.write("key", RECORD, replaces=None, lease=Lease("http-1", 60_000))
+    await one.write("key", RECORD, replaces=None, lease=Holder("http-1", 60_000))
     assert await other.holds("http-1")
     await one.drop("http-1")
     assert not await other.holds("http-1")
-    await one.renew(Lease("http-1", 60_000))
+    await one.renew(Holder("http-1", 60_000))
     assert await other.holds("http-1")
 
 

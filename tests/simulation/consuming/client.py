@@ -15,7 +15,7 @@ from oncelog.core.delivery.limits import NO_LIMITS
 from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.sdk.consumer.events import (
-    AckSettled,
+    AckEnded,
     AckWanted,
     ConsumerEffect,
     ConsumerEvent,
@@ -30,7 +30,7 @@ from oncelog.core.sdk.consumer.events import (
     ReportActive,
     ReportAttached,
     ReportSought,
-    SeekSettled,
+    SeekEnded,
     SeekWanted,
     SendToOwner,
 )
@@ -181,9 +181,9 @@ class ConsumerClient(Process):
             case HandOut():
                 for run in effect.runs:
                     self._receive(run)
-            case AckSettled():
+            case AckEnded():
                 self._settled(effect)
-            case SeekSettled():
+            case SeekEnded():
                 self.world.count("seek answered")
             case FailSession(error=ConsumerClosed() as error):
                 raise Violation("attachment", f"{self.name} was ended by its owner: {error}")
@@ -340,7 +340,7 @@ class ConsumerClient(Process):
         self._acking[request.request] = (place, ranges, end, isinstance(request, NackWanted))
         self._feed(request)
 
-    def _settled(self, effect: AckSettled) -> None:
+    def _settled(self, effect: AckEnded) -> None:
         place, ranges, end, negative = self._acking.pop(effect.request)
         if effect.error is None:
             self.world.count("nack durable" if negative else "ack durable" if effect.durable else "ack in memory")

@@ -9,7 +9,9 @@ from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.ledger import ledger
 from oncelog.cli.admin.partitions import add_partitions
-from oncelog.cli.admin.places import (
+from oncelog.cli.admin.policies import add_cluster_policies, add_policies
+from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest_paths import (
     ROOT,
     lookup_path,
     namespace_path,
@@ -19,8 +21,6 @@ from oncelog.cli.admin.places import (
     tenant_path,
     topic_path,
 )
-from oncelog.cli.admin.policies import add_cluster_policies, add_policies
-from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.storage import EveryNodeOption, storage
 from oncelog.cli.admin.subscriptions import subscriptions
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch

@@ -19,9 +19,9 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import Report, admin_command
-from oncelog.cli.admin.places import ROOT, namespace_path, permissions_path, tenant_path, topic_path
-from oncelog.cli.admin.provisioning_file import POLICIES, FilePlace, Wanted, WantedNamespace, WantedTopic, read_file
+from oncelog.cli.admin.provisioning_file import POLICIES, FilePosition, Wanted, WantedNamespace, WantedTopic, read_file
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest_paths import ROOT, namespace_path, permissions_path, tenant_path, topic_path
 from oncelog.cli.admin.switches import cluster_place
 from oncelog.cli.admin.waiting import progress, waited
 from oncelog.core.errors import InvalidArgument, NotFound, OncelogError
@@ -40,7 +40,7 @@ class Change:
     method: str
     path: str
     body: Answer
-    place: FilePlace
+    place: FilePosition
 
     def __str__(self) -> str:
         if not self.field:
@@ -134,7 +134,7 @@ def _text(value: Answer) -> str:
 
 def _changes(api: AdminApi, wanted: Wanted) -> Iterator[Change]:
     """In the order in which they can be made. Raises OncelogError."""
-    place = FilePlace(wanted.file)
+    place = FilePosition(wanted.file)
     if wanted.cluster:
         yield from _policy_changes(
             api, "cluster", cluster_place(api, "").rstrip("/"), wanted.cluster, place.inside("cluster")
@@ -161,13 +161,13 @@ def _missing_tenants(api: AdminApi, wanted: Wanted) -> list[str]:
     return [each for each in dict.fromkeys(wanted.tenants) if not isinstance(present, list) or each not in present]
 
 
-def _require_tenant(api: AdminApi, tenant: str, new: list[str], place: FilePlace) -> None:
+def _require_tenant(api: AdminApi, tenant: str, new: list[str], place: FilePosition) -> None:
     if tenant not in new and _found(api, tenant_path(tenant)) is None:
         raise place.refused(f"tenant {tenant} does not exist: add it to `tenants`")
 
 
 def _namespace_changes(
-    api: AdminApi, name: str, wanted: WantedNamespace, place: FilePlace, *, created: bool
+    api: AdminApi, name: str, wanted: WantedNamespace, place: FilePosition, *, created: bool
 ) -> Iterator[Change]:
     what = f"namespace {name}"
     yield from _policy_changes(api, what, namespace_path(name), wanted.policies, place, created=created)
@@ -182,7 +182,9 @@ def _namespace_changes(
             yield Change(what, f"rights of {role}", before or None, body, method, path, body, here)
 
 
-def _topic_changes(api: AdminApi, name: str, wanted: WantedTopic, place: FilePlace, new: set[str]) -> Iterator[Change]:
+def _topic_changes(
+    api: AdminApi, name: str, wanted: WantedTopic, place: FilePosition, new: set[str]
+) -> Iterator[Change]:
     what, path, partitions = f"topic {name}", topic_path(name), wanted.partitions
     namespace = name.rpartition("/")[0]
     present = None if namespace in new else _found(api, f"{path}/partitions")
@@ -204,7 +206,7 @@ def _policy_changes(
     what: str,
     path: str,
     wanted: Mapping[str, Answer],
-    place: FilePlace,
+    place: FilePosition,
     *,
     of_topic: bool = False,
     created: bool = False,
@@ -218,7 +220,7 @@ def _policy_changes(
             yield Change(what, name, before, value, "POST", here, value, place.inside(name))
 
 
-def _creation(what: str, path: str, body: Answer, place: FilePlace) -> Change:
+def _creation(what: str, path: str, body: Answer, place: FilePosition) -> Change:
     return Change(what, "", None, body, "PUT", path, body, place)
 
 

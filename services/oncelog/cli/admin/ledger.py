@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import admin_command
-from oncelog.cli.admin.places import ROOT
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest_paths import ROOT
 
 LedgerArgument = Annotated[
     int, typer.Argument(metavar="LEDGER", help="Id of the ledger, from `waiting` of `topics stats`.", min=0)

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import admin_command
-from oncelog.cli.admin.places import topic_path, topics_path
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest_paths import topic_path, topics_path
 from oncelog.core.errors import InvalidArgument
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]

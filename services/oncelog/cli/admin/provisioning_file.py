@@ -24,14 +24,14 @@ from oncelog.core.names import check_part, parse_namespace, parse_topic
 
 
 @dataclass(frozen=True, slots=True)
-class FilePlace:
+class FilePosition:
     """A place in the file, for error messages."""
 
     file: str
     path: str = ""
 
-    def inside(self, name: str) -> "FilePlace":
-        return FilePlace(self.file, f"{self.path}.{name}" if self.path else name)
+    def inside(self, name: str) -> "FilePosition":
+        return FilePosition(self.file, f"{self.path}.{name}" if self.path else name)
 
     def __str__(self) -> str:
         return f"{self.file}: {self.path}" if self.path else self.file
@@ -41,7 +41,7 @@ class FilePlace:
 
 
 #: Returns the body of a REST request, from a value of the file. Raises InvalidArgument.
-Shape = Callable[[FilePlace, object], Answer]
+Shape = Callable[[FilePosition, object], Answer]
 
 
 class Policy(NamedTuple):
@@ -82,7 +82,7 @@ class Wanted:
 def read_file(path: Path) -> Wanted:
     """Read and check the file. Raises InvalidArgument, whose message has file, path and field; OSError
     if it cannot be read."""
-    place = FilePlace(path.name)
+    place = FilePosition(path.name)
     root = _fields(place, _parsed(path), ("cluster", "tenants", "namespaces", "topics"))
     cluster, tenants = place.inside("cluster"), place.inside("tenants")
     return Wanted(
@@ -97,14 +97,14 @@ def read_file(path: Path) -> Wanted:
 # --- objects ----------------------------------------------------------------------------------------------------------
 
 
-def _namespace(place: FilePlace, value: object) -> WantedNamespace:
+def _namespace(place: FilePosition, value: object) -> WantedNamespace:
     given = _fields(place, value, (*POLICIES, "rights"))
     roles = place.inside("rights")
     rights = _named(roles, given.get("rights", {}), _part("role"), _rights)
     return WantedNamespace(_policies(place, given, POLICIES), rights)
 
 
-def _topic(place: FilePlace, value: object) -> WantedTopic:
+def _topic(place: FilePosition, value: object) -> WantedTopic:
     known = {name: policy for name, policy in POLICIES.items() if policy.topic_path}
     given = _fields(place, value, ("partitions", *known))
     partitions: int | None = None
@@ -116,7 +116,7 @@ def _topic(place: FilePlace, value: object) -> WantedTopic:
     return WantedTopic(_policies(place, given, known), partitions)
 
 
-def _rights(place: FilePlace, value: object) -> list[object]:
+def _rights(place: FilePosition, value: object) -> list[object]:
     """Sorted, each once. An empty list: the role has no rights."""
     known = sorted(right.value for right in Right)
     for each in _list(place, value):
@@ -126,12 +126,12 @@ def _rights(place: FilePlace, value: object) -> list[object]:
     return found
 
 
-def _policies(place: FilePlace, given: Mapping[str, object], known: Mapping[str, Policy]) -> dict[str, Answer]:
+def _policies(place: FilePosition, given: Mapping[str, object], known: Mapping[str, Policy]) -> dict[str, Answer]:
     return {name: policy.shape(place.inside(name), given[name]) for name, policy in known.items() if name in given}
 
 
 def _named(
-    place: FilePlace, value: object, name_of: Callable[[str], object], content: Callable[[FilePlace, object], Any]
+    place: FilePosition, value: object, name_of: Callable[[str], object], content: Callable[[FilePosition, object], Any]
 ) -> dict[str, Any]:
     """{complete name: content}."""
     found: dict[str, Any] = {}
@@ -143,7 +143,7 @@ def _named(
     return found
 
 
-def _name(place: FilePlace, name_of: Callable[[str], object], value: object) -> str:
+def _name(place: FilePosition, name_of: Callable[[str], object], value: object) -> str:
     if not isinstance(value, str):
         raise place.refused(f"a name must be text, not {_shown(value)}; put it in quotes")
     try:
@@ -166,19 +166,19 @@ def _part(noun: str) -> Callable[[str], str]:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _switch(place: FilePlace, value: object) -> Answer:
+def _switch(place: FilePosition, value: object) -> Answer:
     if not isinstance(value, bool):
         raise place.refused(f"must be true or false, not {_shown(value)}")
     return value
 
 
-def _whole_number(place: FilePlace, value: object) -> int:
+def _whole_number(place: FilePosition, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise place.refused(f"must be a whole number, not {_shown(value)}")
     return value
 
 
-def _retention(place: FilePlace, value: object) -> Answer:
+def _retention(place: FilePosition, value: object) -> Answer:
     names = ("retentionTimeInMinutes", "retentionSizeInMB")
     given = _fields(place, value, names)
     if missing := [name for name in names if name not in given]:
@@ -186,7 +186,7 @@ def _retention(place: FilePlace, value: object) -> Answer:
     return {name: _whole_number(place.inside(name), given[name]) for name in names}
 
 
-def _quota(place: FilePlace, value: object) -> Answer:
+def _quota(place: FilePosition, value: object) -> Answer:
     given = _fields(place, value, ("limitSize", "limitTime", "policy"))
     if not isinstance(given.get("policy"), str):
         raise place.inside("policy").refused(
@@ -238,11 +238,11 @@ def _parsed(path: Path) -> object:
     try:
         parsed = yaml.load(path.read_bytes(), Loader=Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise FilePlace(path.name).refused(f"not valid YAML: {' '.join(str(error).split())}") from error
+        raise FilePosition(path.name).refused(f"not valid YAML: {' '.join(str(error).split())}") from error
     return {} if parsed is None else parsed
 
 
-def _mapping(place: FilePlace, value: object) -> dict[str, object]:
+def _mapping(place: FilePosition, value: object) -> dict[str, object]:
     """The fields of an object; one without content (`orders:`) is empty. The names are not checked."""
     if value is None:
         return {}
@@ -251,13 +251,13 @@ def _mapping(place: FilePlace, value: object) -> dict[str, object]:
     return value
 
 
-def _list(place: FilePlace, value: object) -> list[object]:
+def _list(place: FilePosition, value: object) -> list[object]:
     if not isinstance(value, list):
         raise place.refused(f"must be a list, not {_shown(value)}")
     return value
 
 
-def _fields(place: FilePlace, value: object, known: tuple[str, ...]) -> dict[str, object]:
+def _fields(place: FilePosition, value: object, known: tuple[str, ...]) -> dict[str, object]:
     """The fields of an object that may have only these."""
     given = _mapping(place, value)
     for name in given:

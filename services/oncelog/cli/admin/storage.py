@@ -9,8 +9,8 @@ from urllib.parse import quote
 import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, admin_command
-from oncelog.cli.admin.places import ROOT, storage_node
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest_paths import ROOT, storage_node
 from oncelog.cli.admin.waiting import progress, waited
 from oncelog.core.errors import NotFound
 from oncelog.core.names import check_part, parse_topic

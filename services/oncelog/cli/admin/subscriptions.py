@@ -6,8 +6,8 @@ from urllib.parse import quote
 import typer
 
 from oncelog.cli.admin.commands import Report, admin_command
-from oncelog.cli.admin.places import topic_path
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.cli.read.start import parse_start
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from oncelog.cli.admin.commands import admin_command
-from oncelog.cli.admin.places import ROOT, topics_path
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest_paths import ROOT, topics_path
 from oncelog.core.names import parse_namespace
 from oncelog.core.topic.listing import ListedState
 

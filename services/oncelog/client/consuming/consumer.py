@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from oncelog.client.consuming.acknowledging import AckFuture, Acknowledgements, joined, promise
-from oncelog.client.consuming.consumed_runs import ConsumedRuns
+from oncelog.client.consuming.consumed_messages import ConsumedMessages
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.received import (
     Received,
@@ -80,9 +80,9 @@ class AsyncConsumer:
         self._timeout_ms = timeout_ms
         self._on_corrupt = on_corrupt
         #: {partition, -1 for a topic without partitions: its messages}
-        self._partitions: dict[int, ConsumedRuns] = {}
+        self._partitions: dict[int, ConsumedMessages] = {}
         #: the partitions that have messages, in turn
-        self._ready: deque[ConsumedRuns] = deque()
+        self._ready: deque[ConsumedMessages] = deque()
         #: set when messages have arrived, and when the consumer has failed
         self._arrived = asyncio.Event()
         #: set at each other change
@@ -135,7 +135,7 @@ class AsyncConsumer:
             changed=partial(self._has_changed, partition),
             unreadable=partial(self._skip, partition),
         )  # fmt: skip
-        self._partitions[partition] = ConsumedRuns(driver, Acknowledgements(driver), self._on_corrupt)
+        self._partitions[partition] = ConsumedMessages(driver, Acknowledgements(driver), self._on_corrupt)
 
     async def _until_attached(self, drivers: list[ConsumerDriver]) -> None:
         while not all(driver.core.is_bound for driver in drivers):
@@ -355,7 +355,7 @@ class AsyncConsumer:
             check_of_all_partitions(start, self.topic, len(self._partitions))
         results: dict[TopicName, OncelogError | None] = {}
 
-        async def of_partition(runs: ConsumedRuns) -> None:
+        async def of_partition(runs: ConsumedMessages) -> None:
             topic = runs.driver.topic
             try:
                 await self._seek(runs, start, inclusive=inclusive)
@@ -380,7 +380,7 @@ class AsyncConsumer:
             one = len(outcomes) == 1
             raise failed.popitem()[1] if one else error_of_partitions(failed, done=len(outcomes) - len(failed))
 
-    async def _seek(self, runs: ConsumedRuns, start: Place, *, inclusive: bool) -> None:
+    async def _seek(self, runs: ConsumedMessages, start: Place, *, inclusive: bool) -> None:
         driver = runs.driver
         found = await find_index(
             self._network, driver.topic, start, inclusive=inclusive, timeout_ms=self._timeout_ms, create=False

@@ -17,7 +17,7 @@ from oncelog.core.errors import OncelogError
 from oncelog.core.ids import INSTANCE_ID_BYTES, Generation, InstanceId, OwnerEpoch, SeekEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import (
-    AckSettled,
+    AckEnded,
     AckWanted,
     ConsumerEffect,
     ConsumerEvent,
@@ -32,7 +32,7 @@ from oncelog.core.sdk.consumer.events import (
     ReportActive,
     ReportAttached,
     ReportSought,
-    SeekSettled,
+    SeekEnded,
     SeekWanted,
     SendToOwner,
     SkipUnreadable,
@@ -204,10 +204,10 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
                 case MessagesReady():
                     if not self.names.missing:
                         self._arrived()
-                case AckSettled(request, error, durable, complete):
+                case AckEnded(request, error, durable, complete):
                     if (on_result := self._acks.pop(request, None)) is not None:
                         on_result(error if error is not None else AckResult(durable, complete))
-                case SeekSettled(request, result):
+                case SeekEnded(request, result):
                     self._settle_seek(request, result)
                 case SkipUnreadable():
                     self._unreadable(effect)

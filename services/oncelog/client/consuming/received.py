@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from oncelog.client.consuming.consumed_runs import ConsumedRuns, ReceivedPlace
+from oncelog.client.consuming.consumed_messages import ConsumedMessages, ReceivedPosition
 from oncelog.client.values.messages import ConsumerBatch, ConsumerDelivery, Message, MessageBatch
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import MessageId
@@ -13,7 +13,7 @@ from oncelog.core.sdk.consumer.index_set import IndexSet
 #: What can be acknowledged.
 Received = Message | MessageBatch | ConsumerBatch | MessageId
 #: {partition, -1 for a topic without partitions: its messages}
-Partitions = Mapping[int, ConsumedRuns]
+Partitions = Mapping[int, ConsumedMessages]
 
 
 #: What `isinstance` takes for it.
@@ -23,7 +23,7 @@ ONE = (Message, MessageBatch, ConsumerBatch, MessageId)
 class Group(NamedTuple):
     """Messages of one partition and one seek epoch are acknowledged together."""
 
-    runs: ConsumedRuns
+    runs: ConsumedMessages
     seek_epoch: SeekEpoch
 
 
@@ -65,7 +65,7 @@ def delivery_counts(partitions: Partitions, messages: Iterable[Received]) -> dic
     """{group: {index: which delivery of the message this was}}, of those above 1. Raises as `grouped`."""
     counts: dict[Group, dict[int, int]] = {}
 
-    def add(runs: ConsumedRuns, seek_epoch: SeekEpoch, found: Mapping[int, int]) -> None:
+    def add(runs: ConsumedMessages, seek_epoch: SeekEpoch, found: Mapping[int, int]) -> None:
         of_group = counts.setdefault(Group(runs, seek_epoch), {})
         of_group.update((index, max(count, of_group.get(index, 1))) for index, count in found.items())
 
@@ -90,7 +90,7 @@ def counts_between(counts: Mapping[int, int], first: int, last: int) -> dict[int
     return {index: count for index, count in counts.items() if first <= index <= last}
 
 
-def last_places(partitions: Partitions, message: Received) -> list[tuple[ConsumedRuns, ReceivedPlace]]:
+def last_places(partitions: Partitions, message: Received) -> list[tuple[ConsumedMessages, ReceivedPosition]]:
     """Of each partition, the last of the messages."""
     match message:
         case ConsumerBatch():
@@ -102,7 +102,7 @@ def last_places(partitions: Partitions, message: Received) -> list[tuple[Consume
             return [_place_of(partitions, message)]
 
 
-def _indexes_of(groups: dict[Group, IndexSet], runs: ConsumedRuns, seek_epoch: SeekEpoch) -> IndexSet:
+def _indexes_of(groups: dict[Group, IndexSet], runs: ConsumedMessages, seek_epoch: SeekEpoch) -> IndexSet:
     group = Group(runs, seek_epoch)
     indexes = groups.get(group)
     if indexes is None:
@@ -116,10 +116,10 @@ def _add_batch(groups: dict[Group, IndexSet], partitions: Partitions, batch: Mes
     indexes.add(batch.first_index, batch.first_index + batch.count - 1)
 
 
-def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedRuns, ReceivedPlace]:
+def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedMessages, ReceivedPosition]:
     if isinstance(message, Message):
         delivery = message.delivery
-        return source_of(partitions, delivery.source), ReceivedPlace(
+        return source_of(partitions, delivery.source), ReceivedPosition(
             message.index, delivery.seek_epoch, delivery.generation, message.delivery_count
         )
     if isinstance(message, MessageId):
@@ -132,9 +132,9 @@ def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedRuns, Re
     raise _no_message(message)
 
 
-def source_of(partitions: Partitions, source: object) -> ConsumedRuns:
+def source_of(partitions: Partitions, source: object) -> ConsumedMessages:
     """The partition from which a message was received. Raises InvalidArgument if this is another consumer's."""
-    if isinstance(source, ConsumedRuns) and partitions.get(source.driver.topic_partition.partition) is source:
+    if isinstance(source, ConsumedMessages) and partitions.get(source.driver.topic_partition.partition) is source:
         return source
     raise InvalidArgument("the message was not received by this consumer", field="messages")
 

@@ -68,7 +68,7 @@ class Ignored(Enum):
     DEAD_LETTER_ORDER = "dead_letter_order"
 
 
-class DeadLetterPlace(NamedTuple):
+class DeadLetterPosition(NamedTuple):
     """Where a pending dead letter is published: message `sequence` of the subscription in that topic."""
 
     topic_id: TopicId
@@ -98,7 +98,7 @@ class SubscriptionState:
     #: {index: delivery count and delay}, of messages that are not acknowledged
     redeliveries: dict[int, Redelivery] = field(default_factory=dict)
     #: {index: place} of the dead letters that are not published yet
-    dead_letters: dict[int, DeadLetterPlace] = field(default_factory=dict)
+    dead_letters: dict[int, DeadLetterPosition] = field(default_factory=dict)
     #: {dead-letter topic: sequence of the next dead letter}
     dead_letter_next: dict[TopicId, int] = field(default_factory=dict)
 
@@ -157,7 +157,7 @@ class SubscriptionState:
         following = self.dead_letter_next.get(change.topic_id, 0)
         if change.sequence != following or (pending is not None and pending.topic_id == change.topic_id):
             return Ignored.DEAD_LETTER_ORDER
-        self.dead_letters[change.index] = DeadLetterPlace(change.topic_id, change.sequence)
+        self.dead_letters[change.index] = DeadLetterPosition(change.topic_id, change.sequence)
         self.dead_letter_next[change.topic_id] = following + 1
         return None
 

@@ -87,7 +87,7 @@ IdClaimEvent = IdRequested | RecordRead[Counter, CounterRecord] | RecordWritten[
 
 
 @dataclass(frozen=True, slots=True)
-class IdGranted:
+class IdAllocated:
     request: int
     id: int
 
@@ -99,7 +99,7 @@ class IdRefused:
     request: int
 
 
-IdClaimEffect = ReadRecord[Counter] | WriteRecord[Counter, CounterRecord] | IdGranted | IdRefused
+IdClaimEffect = ReadRecord[Counter] | WriteRecord[Counter, CounterRecord] | IdAllocated | IdRefused
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class IdClaim:
         effects: list[IdClaimEffect] = []
         while self._waiting and self._free:
             block = self._free.popleft()
-            effects.append(IdGranted(self._waiting.popleft(), block[0]))
+            effects.append(IdAllocated(self._waiting.popleft(), block[0]))
             if len(block) > 1:
                 self._free.appendleft(block[1:])
         if self.state is ClaimState.IDLE and (self._waiting or self.free_count < self._prefetch_below):

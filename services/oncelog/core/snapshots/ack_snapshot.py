@@ -25,7 +25,7 @@ from sys import intern
 
 from oncelog.core.acks.ack_format import read_redeliveries, read_type, write_redeliveries
 from oncelog.core.acks.ack_set import AckSet
-from oncelog.core.acks.ack_state import DeadLetterPlace, SubscriptionsState, SubscriptionState
+from oncelog.core.acks.ack_state import DeadLetterPosition, SubscriptionsState, SubscriptionState
 from oncelog.core.acks.roaring_blocks import BLOCK_BITS, Block, BlockForm, check_block
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer
@@ -184,7 +184,7 @@ def _read_record(reader: FieldReader, state: SubscriptionsState, found: dict[Sub
     elif tag == _Tag.DEAD_LETTERS:
         for _ in range(reader.count(bytes_min=18)):
             index = reader.number()
-            found[number].state.dead_letters[index] = DeadLetterPlace(TopicId(reader.id()), reader.number())
+            found[number].state.dead_letters[index] = DeadLetterPosition(TopicId(reader.id()), reader.number())
     elif tag == _Tag.BLOCK:
         block = _read_block(reader)
         found[number].blocks[block.number] = block

@@ -3,7 +3,7 @@
 Rules
 - Within a state the worst topic comes first: the one that has been in it longest, or has the largest backlog. This is
   its rank, ascending; topics of one rank are ordered by name.
-- A page ends at a `ListPlace`, a rank and a name, and the next one begins behind it. So each owner is asked once for
+- A page ends at a `ListPosition`, a rank and a name, and the next one begins behind it. So each owner is asked once for
   each page and returns no more than a page. A topic whose rank changes between two pages may be missing or listed
   twice.
 """
@@ -31,7 +31,7 @@ class ListedState(StrEnum):
     BACKLOG = "backlog"
 
 
-class ListPlace(NamedTuple):
+class ListPosition(NamedTuple):
     """Between two topics of a list."""
 
     rank: int
@@ -53,7 +53,7 @@ class Ranked(Protocol):
     """One topic of a list."""
 
     @property
-    def place(self) -> ListPlace: ...
+    def place(self) -> ListPosition: ...
     @property
     def topic_id(self) -> str: ...
     @property
@@ -63,7 +63,7 @@ class Ranked(Protocol):
 RankedT = TypeVar("RankedT", bound=Ranked)
 
 
-def page_of(found: Iterable[RankedT], limit: int) -> tuple[list[RankedT], ListPlace | None]:
+def page_of(found: Iterable[RankedT], limit: int) -> tuple[list[RankedT], ListPosition | None]:
     """The first `limit` topics of what the owners returned, and where the next page begins; None: there is none.
 
     found: up to `limit` + 1 topics of each owner. A topic that moves may be listed by two owners: the later one counts.

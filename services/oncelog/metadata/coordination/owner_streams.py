@@ -5,7 +5,7 @@ import re
 
 from oncelog.core.errors import InvalidArgument, WrongCluster
 from oncelog.core.ids import Incarnation
-from oncelog.metadata.coordination.owner_link import OwnerLink
+from oncelog.metadata.coordination.connected_owner import ConnectedOwner
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata.coordination.topic_placer import now_ms
 from oncelog.rpc.reachability import resolve
@@ -60,7 +60,7 @@ class OwnerStreams:
             )
 
 
-async def _send_commands(link: OwnerLink, stream: OwnerStream) -> None:
+async def _send_commands(link: ConnectedOwner, stream: OwnerStream) -> None:
     """Send assignments as they arrive, and heartbeats in between. Only this task writes to the stream."""
     while True:
         timeout_ms = link.heartbeats.due_ms(now_ms())
@@ -77,6 +77,6 @@ async def _send_commands(link: OwnerLink, stream: OwnerStream) -> None:
                 await stream.write(pb.OwnerCommand(assign_all=pb.AssignTopics(topics=orders)))
 
 
-async def _resolve(link: OwnerLink) -> None:
+async def _resolve(link: ConnectedOwner) -> None:
     """Resolve the owner's host name now: a pod's name disappears with the pod, and may later name another one."""
     link.probe_address = await resolve(link.address)

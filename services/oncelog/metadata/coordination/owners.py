@@ -32,7 +32,7 @@ from oncelog.core.placement.owner_suspicion import (
     SuspicionEvent,
 )
 from oncelog.core.placement.topic_placement import OwnersView
-from oncelog.metadata.coordination.owner_link import OwnerLink
+from oncelog.metadata.coordination.connected_owner import ConnectedOwner
 from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.rpc.reachability import Reachability, reach
 
@@ -73,7 +73,7 @@ class Owners:
         self._probe = probe
         self._suspicion = OwnerSuspicion()
         self._live: dict[Incarnation, LiveOwner] = {}
-        self._links: dict[Incarnation, OwnerLink] = {}
+        self._links: dict[Incarnation, ConnectedOwner] = {}
         self._numbers = count(1)
         self._changed = asyncio.Event()
         #: None before the process serves and after it stops serving: then closed streams prove nothing about owners
@@ -85,7 +85,7 @@ class Owners:
         """The registration of the owner, if it has a session."""
         return self._live.get(owner)
 
-    def link(self, owner: Incarnation) -> OwnerLink | None:
+    def link(self, owner: Incarnation) -> ConnectedOwner | None:
         """The owner's open stream at this replica, if any."""
         return self._links.get(owner)
 
@@ -146,9 +146,9 @@ class Owners:
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
-    def opened(self, owner: Incarnation, address: str, *, draining: bool) -> OwnerLink:
+    def opened(self, owner: Incarnation, address: str, *, draining: bool) -> ConnectedOwner:
         """Record that an owner opened its stream."""
-        link = OwnerLink(owner, address, next(self._numbers), probe_address=address)
+        link = ConnectedOwner(owner, address, next(self._numbers), probe_address=address)
         self._links[owner] = link
         self._take(StreamOpened(owner, link.number))
         for other in self._live.values():
@@ -158,7 +158,7 @@ class Owners:
         self._notify_change()
         return link
 
-    def updated(self, link: OwnerLink, *, draining: bool, topic_count: int) -> None:
+    def updated(self, link: ConnectedOwner, *, draining: bool, topic_count: int) -> None:
         """Record the state that an owner reported."""
         link.topic_count = topic_count
         if draining and not link.draining:
@@ -168,7 +168,7 @@ class Owners:
                 self.listener.owner_drains(link.owner)
             self._notify_change()
 
-    def closed(self, link: OwnerLink) -> None:
+    def closed(self, link: ConnectedOwner) -> None:
         """Record that the stream has ended, for whatever reason."""
         if self._links.get(link.owner) is link:
             del self._links[link.owner]

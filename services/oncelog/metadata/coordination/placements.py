@@ -19,8 +19,8 @@ from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, To
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.placement.topic_placement import NotifyOwner, PlacementRequested, TopicPlaced, UnloadRequested
+from oncelog.metadata.coordination.connected_owner import Assignment
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
-from oncelog.metadata.coordination.owner_link import Assignment
 from oncelog.metadata.coordination.owners import Owners, Start
 from oncelog.metadata.coordination.topic_placer import PlacementParts, TopicPlacer, now_ms
 from oncelog.metadata_store.records.topic_store import TopicStore

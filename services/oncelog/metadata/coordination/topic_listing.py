@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.topic.listing import ListedState, ListPlace, page_of
+from oncelog.core.topic.listing import ListedState, ListPosition, page_of
 from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS, OwnerCalls
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata_store.records.registry import LiveOwner
@@ -17,7 +17,7 @@ from oncelog.wire import owner_pb2 as pb
 class OwnedTopic(NamedTuple):
     """One topic as its owner describes it. summary: further fields, see `topic_owner/observe/topic_listing.py`."""
 
-    place: ListPlace
+    place: ListPosition
     topic_id: str
     owner: LiveOwner
     owner_epoch: int
@@ -29,7 +29,7 @@ class TopicList(NamedTuple):
 
     topics: Sequence[OwnedTopic]
     total: int
-    next_place: ListPlace | None
+    next_place: ListPosition | None
     silent: Sequence[tuple[LiveOwner, str]]
 
 
@@ -41,7 +41,7 @@ class TopicLister:
         self._calls = calls
 
     async def page(
-        self, state: ListedState | None, *, namespace: str | None, limit: int, after: ListPlace | None
+        self, state: ListedState | None, *, namespace: str | None, limit: int, after: ListPosition | None
     ) -> TopicList:
         """namespace: None: all. limit: of the page. after: where it begins; None: with the worst topic.
 
@@ -63,7 +63,7 @@ class TopicLister:
             total += answer.total
             found += [
                 OwnedTopic(
-                    ListPlace(each.rank, each.topic),
+                    ListPosition(each.rank, each.topic),
                     each.topic_id,
                     owner,
                     each.owner_epoch,

@@ -18,7 +18,7 @@ from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.metadata_store.keys.idempotency_backend import Lease
+from oncelog.metadata_store.keys.idempotency_backend import Holder
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 
 #: If a process dies with a pending claim, a repeat of the request waits at most this long for its lease to expire.
@@ -42,8 +42,8 @@ class OpenKeyedProducer:
         return not self.core.retired and self.producer.failure is None
 
     @property
-    def lease(self) -> Lease:
-        return Lease(self.core.producer_name, LEASE_MS)
+    def lease(self) -> Holder:
+        return Holder(self.core.producer_name, LEASE_MS)
 
 
 class KeyedProducers:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from oncelog.core.access import Right
 from oncelog.core.names import NamespaceName
-from oncelog.core.topic.listing import ListedState, ListPlace
+from oncelog.core.topic.listing import ListedState, ListPosition
 from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.coordination.topic_listing import OwnedTopic
 from oncelog.metadata.replica import Coordination
@@ -117,7 +117,7 @@ async def _page(
         state,
         namespace=None if namespace is None else str(namespace),
         limit=limit,
-        after=None if after is None else ListPlace.parse(after),
+        after=None if after is None else ListPosition.parse(after),
     )
     return TopicPage(
         topics=[_row(one) for one in found.topics],

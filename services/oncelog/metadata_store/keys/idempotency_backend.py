@@ -30,7 +30,7 @@ class KeyReply(NamedTuple):
     writes: int = 0
 
 
-class Lease(NamedTuple):
+class Holder(NamedTuple):
     """Shows that a live process works on the claims of a producer. Expires after `lease_ms`."""
 
     name: str
@@ -51,11 +51,11 @@ class KeyServer(Protocol):
     async def read(self, guard: Guard, key: str) -> KeyReply: ...
 
     async def write(
-        self, guard: Guard, key: str, value: bytes, *, replaces: bytes | None, window_ms: int, lease: Lease | None
+        self, guard: Guard, key: str, value: bytes, *, replaces: bytes | None, window_ms: int, lease: Holder | None
     ) -> KeyReply:
         """Write if there is no value, or replace `replaces`. Raises IdempotencyUnavailable: not written."""
 
-    async def renew(self, lease: Lease) -> None: ...
+    async def renew(self, lease: Holder) -> None: ...
 
     async def drop(self, name: str) -> None: ...
 

@@ -15,7 +15,7 @@ from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, 
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.keys.idempotency_backend import Guard, KeyReply, KeyServer, Lease
+from oncelog.metadata_store.keys.idempotency_backend import Guard, Holder, KeyReply, KeyServer
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession, Versioned, WriteResult, create_or_write
@@ -80,7 +80,7 @@ class KeyStore:
         return _found(reply.value)
 
     async def write(
-        self, key: str, record: KeyRecord, *, replaces: bytes | None, lease: Lease | None = None
+        self, key: str, record: KeyRecord, *, replaces: bytes | None, lease: Holder | None = None
     ) -> tuple[WriteStatus, FoundKey | None]:
         """Write if there is no record, or replace the record with those bytes. CONFLICT comes with the present record.
 
@@ -94,7 +94,7 @@ class KeyStore:
         )
         return reply.status, _found(reply.value)
 
-    async def renew(self, lease: Lease) -> None:
+    async def renew(self, lease: Holder) -> None:
         await self._server.renew(lease)
 
     async def drop(self, name: str) -> None:

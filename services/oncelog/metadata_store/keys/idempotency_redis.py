@@ -25,7 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.keys.idempotency_backend import Guard, KeyReply, Lease
+from oncelog.metadata_store.keys.idempotency_backend import Guard, Holder, KeyReply
 from oncelog.metadata_store.keys.redis_address import RedisAddress
 
 TIMEOUT_S = 2.0
@@ -131,7 +131,7 @@ class RedisKeyServer:
         return KeyReply(bool(holds), value=found[0] if found else None)
 
     async def write(
-        self, guard: Guard, key: str, value: bytes, *, replaces: bytes | None, window_ms: int, lease: Lease | None
+        self, guard: Guard, key: str, value: bytes, *, replaces: bytes | None, window_ms: int, lease: Holder | None
     ) -> KeyReply:
         keys = [*self._dataset, f"{self._prefix}key:{key}", self._lease_key(lease.name if lease else "")]
         more: list[Any] = [value, int(replaces is not None), replaces or b"", window_ms, lease.lease_ms if lease else 0]
@@ -150,7 +150,7 @@ class RedisKeyServer:
             return KeyReply(True, WriteStatus.CONFLICT, rest[0])
         return KeyReply(done == 1, writes=rest[0] if rest else 0)
 
-    async def renew(self, lease: Lease) -> None:
+    async def renew(self, lease: Holder) -> None:
         await self._repeated(lambda: self._client.set(self._lease_key(lease.name), "1", px=lease.lease_ms))
 
     async def drop(self, name: str) -> None:

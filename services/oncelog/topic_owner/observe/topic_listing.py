@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.topic.listing import ListedState, ListPlace
+from oncelog.core.topic.listing import ListedState, ListPosition
 from oncelog.core.topic.serving import Serving
 from oncelog.topic_owner.observe.subscription_states import (
     backlog_of,
@@ -28,7 +28,7 @@ LISTED_MAX = 1_001
 
 
 class _Found(NamedTuple):
-    place: ListPlace
+    place: ListPosition
     runner: TopicRunner
 
 
@@ -40,7 +40,7 @@ def list_topics(topics: TopicRegistry, request: pb.ListTopicsRequest) -> pb.List
     # A topic whose record is not read yet has no name, and is in no namespace.
     inside = f"{request.namespace}/" if request.namespace else ""
     every = [found for runner in topics if runner.name.startswith(inside) and (found := _found(runner, state))]
-    after = ListPlace(request.after_rank, request.after_topic) if request.after_topic else None
+    after = ListPosition(request.after_rank, request.after_topic) if request.after_topic else None
     behind = every if after is None else [found for found in every if found.place > after]
     page = heapq.nsmallest(request.limit, behind, key=lambda found: found.place)
     return pb.ListTopicsAnswer(topics=[_listed(found) for found in page], total=len(every))
@@ -58,7 +58,7 @@ def _state_of(name: str) -> ListedState | None:
 
 def _found(runner: TopicRunner, state: ListedState | None) -> _Found | None:
     rank = 0 if state is None else _rank(runner, state)
-    return None if rank is None else _Found(ListPlace(rank, runner.name or runner.topic_id), runner)
+    return None if rank is None else _Found(ListPosition(rank, runner.name or runner.topic_id), runner)
 
 
 def _rank(runner: TopicRunner, state: ListedState) -> int | None:

@@ -7,9 +7,9 @@ from oncelog.core.errors import IdsExhausted
 from oncelog.core.records.id_claim import (
     Counter,
     CounterRecord,
+    IdAllocated,
     IdClaim,
     IdClaimEvent,
-    IdGranted,
     IdRefused,
     IdRequested,
 )
@@ -44,7 +44,7 @@ class IdSource:
     def _handle(self, event: IdClaimEvent) -> None:
         for effect in self._claim.handle(event):
             match effect:
-                case IdGranted(request, value):
+                case IdAllocated(request, value):
                     if (answer := self._waiting.get(request)) is not None and not answer.done():
                         answer.set_result(value)
                 case IdRefused(request):

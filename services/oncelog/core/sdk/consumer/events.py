@@ -93,7 +93,7 @@ class MessagesWanted:
 class AckWanted:
     """Acknowledge ranges, or every message below `below`. seek_epoch and generation: of the message, as it was handed
     out. request: ascends over acknowledgements, negative ones and seeks. complete: False when the session has lowered
-    `below`. AckSettled follows."""
+    `below`. AckEnded follows."""
 
     request: int
     seek_epoch: SeekEpoch
@@ -106,7 +106,7 @@ class AckWanted:
 @dataclass(frozen=True, slots=True)
 class NackWanted:
     """Deliver these messages again; delay_ms None: the owner's back-off. delivery_counts: {index: which delivery is
-    meant}, of those above 1. AckSettled follows."""
+    meant}, of those above 1. AckEnded follows."""
 
     request: int
     seek_epoch: SeekEpoch
@@ -117,7 +117,7 @@ class NackWanted:
 
 @dataclass(frozen=True, slots=True)
 class SeekWanted:
-    """Begin the subscription again at this index. SeekSettled follows."""
+    """Begin the subscription again at this index. SeekEnded follows."""
 
     request: int
     index: int
@@ -190,7 +190,7 @@ class HandOut:
 
 
 @dataclass(frozen=True, slots=True)
-class AckSettled:
+class AckEnded:
     """error None: durable. durable False: in the owner's memory only (hazard ack-state-at-its-limit). complete False: a
     cumulative one ended before a message that this consumer has negatively acknowledged."""
 
@@ -201,7 +201,7 @@ class AckSettled:
 
 
 @dataclass(frozen=True, slots=True)
-class SeekSettled:
+class SeekEnded:
     request: int
     result: SeekEpoch | OncelogError
 
@@ -216,6 +216,6 @@ class SkipUnreadable:
 
 
 ConsumerEffect = (
-    AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckSettled
-    | SeekSettled | SkipUnreadable | FailSession
+    AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckEnded
+    | SeekEnded | SkipUnreadable | FailSession
 )  # fmt: skip

@@ -12,7 +12,7 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import AckRequested, NackRequested, SeekRequested
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, SeekEpoch, SubscriptionNumber
-from oncelog.core.sdk.consumer.events import AckSettled, AckWanted, NackWanted, SeekSettled, SeekWanted
+from oncelog.core.sdk.consumer.events import AckEnded, AckWanted, NackWanted, SeekEnded, SeekWanted
 from oncelog.core.sdk.consumer.index_set import IndexSet
 from oncelog.core.sdk.owner_attempts import StartSessionTimer, TimerKey, TimerKind, retry_pause_ms
 
@@ -90,14 +90,14 @@ class PendingRequests:
                 messages[request] = SeekRequested(request, number, seek.index, seek.redo)
         return [messages[request] for request in sorted(messages)]
 
-    def stream_lost(self) -> list[SeekSettled]:
+    def stream_lost(self) -> list[SeekEnded]:
         """Acknowledgements are sent again on the next stream. The outcome of seeks is unknown."""
         self.sent.clear()
         unknown = errors.DeadlineExceeded("the connection was lost, and the outcome of the seek is unknown")
         lost = [request for request, (_, sent) in self.seeks.items() if sent]
         for request in lost:
             del self.seeks[request]
-        return [SeekSettled(request, unknown) for request in lost]
+        return [SeekEnded(request, unknown) for request in lost]
 
     def settle(self, request: int) -> Repeatable | None:
         """The acknowledgement was answered on the present stream. None: it is not pending."""
@@ -140,19 +140,19 @@ class PendingRequests:
         for ack in self.acks.values():
             self._cover(ack)
 
-    def sought(self, seek_epoch: SeekEpoch) -> list[AckSettled]:
+    def sought(self, seek_epoch: SeekEpoch) -> list[AckEnded]:
         """Acknowledgements of lower epochs are void."""
         void = [request for request, ack in self.acks.items() if ack.seek_epoch < seek_epoch]
         for request in void:
             del self.acks[request]
             self.sent.pop(request, None)
         self._cover_anew()
-        return [AckSettled(request, stale(seek_epoch)) for request in void]
+        return [AckEnded(request, stale(seek_epoch)) for request in void]
 
-    def drain(self, error: OncelogError) -> list[AckSettled | SeekSettled]:
+    def drain(self, error: OncelogError) -> list[AckEnded | SeekEnded]:
         """The consumer is over."""
-        settled: list[AckSettled | SeekSettled] = [AckSettled(request, error) for request in self.acks]
-        settled += [SeekSettled(request, error) for request in self.seeks]
+        settled: list[AckEnded | SeekEnded] = [AckEnded(request, error) for request in self.acks]
+        settled += [SeekEnded(request, error) for request in self.seeks]
         self.acks.clear()
         self.seeks.clear()
         self.sent.clear()

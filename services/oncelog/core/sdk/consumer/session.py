@@ -48,7 +48,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.sdk.consumer.attachment import Attachment, opening_request
 from oncelog.core.sdk.consumer.events import (
-    AckSettled,
+    AckEnded,
     AckWanted,
     ConsumerEffect,
     ConsumerEvent,
@@ -63,7 +63,7 @@ from oncelog.core.sdk.consumer.events import (
     ReportActive,
     ReportAttached,
     ReportSought,
-    SeekSettled,
+    SeekEnded,
     SeekWanted,
     SendToOwner,
     SkipUnreadable,
@@ -200,7 +200,7 @@ class ConsumerSession:
         return self._attached(answer.result)
 
     def _attached(self, answer: Subscribed) -> list[ConsumerEffect]:
-        former, settled = self.attachment, list[AckSettled]()
+        former, settled = self.attachment, list[AckEnded]()
         if former is not None and former.subscription_id != answer.subscription_id:
             return self._fail(errors.SubscriptionGone("the subscription was deleted and created again"))
         floor = answer.generation
@@ -358,7 +358,7 @@ class ConsumerSession:
     def _ack_wanted(self, event: AckWanted | NackWanted) -> list[ConsumerEffect]:
         refused = self._refuse_ack(event)
         if refused is not None:
-            return [AckSettled(event.request, refused)]
+            return [AckEnded(event.request, refused)]
         if isinstance(event, NackWanted):
             self.messages.nack(event.ranges, event.delivery_counts)
         elif event.below is not None:
@@ -394,7 +394,7 @@ class ConsumerSession:
             return []
         self.opening.succeeded()
         if answer.error is not None:
-            return [AckSettled(answer.request, answer.error), *self._ready()]
+            return [AckEnded(answer.request, answer.error), *self._ready()]
         credit, complete = self.messages.credit, True
         match settled:
             case AckWanted(below=None, ranges=ranges):
@@ -407,12 +407,12 @@ class ConsumerSession:
                 self.messages.nack_settled(ranges, counts)
         self.messages.acknowledged_below(answer.acked_below)
         flow = self._flow() if self.messages.credit != credit else []
-        return [AckSettled(answer.request, None, answer.durable, complete), *flow]
+        return [AckEnded(answer.request, None, answer.durable, complete), *flow]
 
     def _seek_wanted(self, event: SeekWanted) -> list[ConsumerEffect]:
         refused = self.error or self.requests.refuse_more()
         if refused is not None:
-            return [SeekSettled(event.request, refused)]
+            return [SeekEnded(event.request, refused)]
         self.requests.seeks[event.request] = (event, False)
         return self._send()
 
@@ -422,7 +422,7 @@ class ConsumerSession:
             return [*self.requests.seek_later(answer.call, self.opening.attempt)]
         if self.requests.seeks.pop(answer.call, None) is None:
             return []
-        return [SeekSettled(answer.call, answer.result)]
+        return [SeekEnded(answer.call, answer.result)]
 
     def _send(self) -> list[ConsumerEffect]:
         """Send what the present stream has not carried, and set a deadline for its answers."""

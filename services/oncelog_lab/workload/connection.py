@@ -39,7 +39,7 @@ class Heartbeat:
     idle_ms: dict[str, float] = field(default_factory=dict)
 
 
-class WorkloadLink:
+class WorkloadConnection:
     """The state of the workload by its events. `take` receives its lines. `on_event` is called for all but beats."""
 
     def __init__(self, on_event: OnEvent, clock: Callable[[], float] = time.time) -> None:

@@ -62,7 +62,7 @@ class Heartbeats:
 
 
 @dataclass(slots=True, eq=False)
-class OwnerLink:
+class ConnectedOwner:
     """One open stream of an owner. address: the owner's gRPC address, as the owner reported it. takes_lists: the owner
     takes several assignments in one message."""
 

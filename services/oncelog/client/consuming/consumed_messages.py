@@ -27,7 +27,7 @@ ENTRIES_KEPT = 10_000
 DELIVERIES_KEPT = 4
 
 
-class ReceivedPlace(NamedTuple):
+class ReceivedPosition(NamedTuple):
     """A received message: where it is, and how it was delivered."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
@@ -61,7 +61,7 @@ class _Decoded(NamedTuple):
     columns: Columns
 
 
-class ConsumedRuns:
+class ConsumedMessages:
     """Of one driver."""
 
     def __init__(self, driver: ConsumerDriver, acks: Acknowledgements, on_corrupt: OnCorrupt) -> None:
@@ -173,7 +173,7 @@ class ConsumedRuns:
 
     # --- acknowledging ------------------------------------------------------------------------------------------------
 
-    def find(self, message_id: MessageId) -> ReceivedPlace:
+    def find(self, message_id: MessageId) -> ReceivedPosition:
         """The newest delivery of a message that was received. Raises InvalidArgument: also for a message of a received
         entry that went to another consumer, because an acknowledgement would count for it."""
         known = self._entries.get(message_id.position)
@@ -183,7 +183,7 @@ class ConsumedRuns:
             for received in reversed(known.received):
                 if received.mask >> message_id.batch_index & 1:
                     count = received.delivery_counts.get(index, 1)
-                    return ReceivedPlace(index, received.seek_epoch, received.generation, count)
+                    return ReceivedPosition(index, received.seek_epoch, received.generation, count)
         raise InvalidArgument(
             f"message {message_id} of {self.driver.topic} is not one that this consumer received lately: acknowledge "
             "the Message itself",
