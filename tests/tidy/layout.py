@@ -19,6 +19,20 @@ SHARED_LINES_MAX = 5
 FILE_LINES_MAX = 510
 #: About fifteen is the habit (CONTRIBUTING.md).
 ROOM_MODULES_MAX = 24
+GLOSSARY = "docs/promises-and-words.md"
+#: {part of a name: the word of the glossary for the same thing}
+OTHER_WORDS = {
+    "AckChain": "ack log",
+    "Ailing": "NodeState",
+    "Debt": "missing copies",
+    "DedupCursor": "snapshot",
+    "DeliveryLease": "delivery gate",
+    "Hurt": "NodeState",
+    "Judge": "AckStateLimit",
+    "MessageRun": "MessageRange",
+    "Settle": "durable",
+    "TopicSpace": "retention",
+}
 _EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc", "stuff"}
 _EMPTY_CLASS = re.compile(r"(Manager|Helper|Utils?|Misc)(?![a-z])")
 
@@ -73,6 +87,15 @@ def names_say_something(source: Source) -> Iterator[str]:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.ClassDef) and _EMPTY_CLASS.search(node.name):
                 yield f"class {node.name} says nothing"
+
+
+def names_are_of_the_glossary(source: Source) -> Iterator[str]:
+    """A module or class of the product is not named by a word for which the glossary has another one."""
+    if source.is_python and source.inside("services"):
+        module = "".join(part.capitalize() for part in source.path.rpartition("/")[2].removesuffix(".py").split("_"))
+        for name in (module, *(node.name for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef))):
+            others = [other for other in OTHER_WORDS if other in name]
+            yield from (f"{name}: the word is {OTHER_WORDS[other]} ({GLOSSARY})" for other in others)
 
 
 def class_names_are_unique(sources: Sequence[Source]) -> Iterator[str]:
@@ -144,6 +167,12 @@ RULES = (
         each(names_say_something),
         ((Source("services/oncelog/utils.py", ""),), (Source("tests/x.py", "class TopicManager: pass"),)),
         (Source("services/oncelog/topic.py", "class Topic: pass"),),
+    ),
+    Rule(
+        "names are of the glossary",
+        each(names_are_of_the_glossary),
+        ((Source("services/oncelog/ack_chain.py", ""),), (Source("services/oncelog/x.py", "class QuotaJudge: pass"),)),
+        (Source("services/oncelog/ack_log.py", "class AckLog: pass"),),
     ),
     Rule(
         "no two classes of a room have one name",

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.tidy import imports, layout
-from tests.tidy.source import Rule, repository
+from tests.tidy.layout import GLOSSARY, OTHER_WORDS
+from tests.tidy.source import ROOT, Rule, repository
 
 RULES = [*imports.RULES, *layout.RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name.replace(" ", "-"))
@@ -35,3 +36,9 @@ def test_repository_is_read() -> None:
     paths = {source.path for source in repository()}
     assert {"Makefile", "services/oncelog/core/errors.py", "tests/tidy/test_house_rules.py"} <= paths
     assert not [path for path in paths if path.startswith((".venv/", ".git/"))]
+
+
+def test_glossary_has_the_words() -> None:
+    """The words that names must have instead of others."""
+    text = (ROOT / GLOSSARY).read_text()
+    assert [word for word in OTHER_WORDS.values() if word not in text] == []
