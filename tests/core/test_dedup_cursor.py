@@ -115,10 +115,10 @@ def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
     "without_c",
     [
         StorageNodesUpdated((A, B), absent=(C,)),
-        StorageNodesUpdated((A, B), superseded=(C,)),
+        StorageNodesUpdated((A, B), retired=(C,)),
         StorageNodesUpdated((A, B), read_only=(C,)),
     ],
-    ids=["absent", "superseded", "read-only"],
+    ids=["absent", "retired", "read-only"],
 )
 def test_cursor_ledger_of_an_idle_topic_rolls_onto_a_live_node(without_c: StorageNodesUpdated) -> None:
     """No snapshot is due, and repair touches no open ledger. Without a live non-member nothing is rolled."""

@@ -428,11 +428,11 @@ def test_closing_ledger_confirms_nothing() -> None:
     assert core.handle(answered(C, 0, status=AppendStatus.FENCED)) == []
 
 
-def test_superseded_member_is_lost() -> None:
+def test_retired_member_is_lost() -> None:
     """It does not come back; the ledger continues with the other members."""
     core = managed_ledger()
     opened(core)
-    assert core.update_nodes(StorageNodesUpdated((A, B, D), superseded=(C,))) == []
+    assert core.update_nodes(StorageNodesUpdated((A, B, D), retired=(C,))) == []
     assert set(append(core).members) == {A, B}
 
 

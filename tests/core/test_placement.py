@@ -99,20 +99,20 @@ def test_no_owner_is_chosen_when_none_is_live() -> None:
     st.lists(st.sampled_from(NODES), unique=True),
     st.lists(st.sampled_from(NODES), unique=True),
 )
-def test_members_are_live_first_and_never_superseded(
-    live: list[Incarnation], absent: list[Incarnation], superseded: list[Incarnation]
+def test_members_are_live_first_and_never_retired(
+    live: list[Incarnation], absent: list[Incarnation], retired: list[Incarnation]
 ) -> None:
     """A ledger on a node that never comes back cannot be recovered when another member dies (hazard
     members-lost-in-turn)."""
-    members = pick_members(LedgerId(1), live, absent, superseded, 3, 2)
-    usable = [node for node in live if node not in superseded]
-    known = {node for node in (*live, *absent) if node not in superseded}
+    members = pick_members(LedgerId(1), live, absent, retired, 3, 2)
+    usable = [node for node in live if node not in retired]
+    known = {node for node in (*live, *absent) if node not in retired}
     if len(usable) < 2 or len(known) < 3:
         assert members is None
         return
     assert members is not None
     assert len(set(members)) == 3
-    assert not set(members) & set(superseded)
+    assert not set(members) & set(retired)
     assert sum(member in usable for member in members) == min(3, len(usable))
     assert [member in usable for member in members] == sorted([member in usable for member in members], reverse=True)
 

@@ -193,12 +193,12 @@ def test_ledger_with_a_read_only_member_rolls_onto_a_writable_one() -> None:
 
 
 @pytest.mark.hazard("members-lost-in-turn")
-def test_superseded_member_is_dropped_at_once() -> None:
+def test_retired_member_is_dropped_at_once() -> None:
     """It never comes back, so the next ledger is placed on other nodes."""
     world, owner = serving()
     owner.open()
     world.nodes[D] = {}
-    owner.handle(StorageNodesUpdated((A, B, D), superseded=(C,)))
+    owner.handle(StorageNodesUpdated((A, B, D), retired=(C,)))
     owner.tick(SETTINGS.rejoin_after_ms).run()
     assert set(world.ledgers[LedgerId(2)][0].members) == {A, B, D}
 

@@ -182,9 +182,9 @@ class OwnerServer(Process):
         live = tuple(Incarnation(name) for name in store.children("storage"))
         known = [Incarnation(name) for name in store.children("storage_cookies")]
         latest = {name.split(".")[0]: name for name in known}
-        superseded = tuple(name for name in known if latest[name.split(".")[0]] != name)
-        absent = tuple(name for name in known if name not in live and name not in superseded)
-        return StorageNodesUpdated(tuple(n for n in live if n not in superseded), absent, superseded)
+        retired = tuple(name for name in known if latest[name.split(".")[0]] != name)
+        absent = tuple(name for name in known if name not in live and name not in retired)
+        return StorageNodesUpdated(tuple(n for n in live if n not in retired), absent, retired)
 
     def see_nodes(self) -> None:
         nodes = self.storage_nodes()

@@ -239,8 +239,8 @@ def test_a_permanently_lost_member_is_replaced() -> None:
         gone = next(iter(one.faults.wiped.disks))
         return tuple(member for member in decode_ledger(data).members if member == gone)
 
-    def pick_any(_: int, live: tuple[str, ...], __: object, superseded: tuple[str, ...], *___: int) -> tuple[str, ...]:
-        return (*superseded, *live)[:3]
+    def pick_any(_: int, live: tuple[str, ...], __: object, retired: tuple[str, ...], *___: int) -> tuple[str, ...]:
+        return (*retired, *live)[:3]
 
     assert not members()
     with without((next_ledger, "pick_members", pick_any)):

@@ -1,13 +1,13 @@
-"""This owner's view of the storage nodes: live ones with addresses, absent ones, and superseded ones."""
+"""This owner's view of the storage nodes: live ones with addresses, absent ones, and retired ones."""
 
 import logging
 from dataclasses import replace
 
 from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
-from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, node_view
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.settings import variable
@@ -67,39 +67,42 @@ class StorageView:
 
     async def _take(self, live: dict[str, LiveStorageNode]) -> None:
         cookies = await self._registry.cookies()
-        superseded = tuple(sorted(incarnation for incarnation, cookie in cookies.items() if cookie.retired))
-        # A fresh directory is no member before its predecessor was away for a while (hazard unmounted-volume).
-        joining = {node.incarnation for node in live.values() if node.joining}
-        closed = {node.incarnation for node in live.values() if node.read_only}
-        # A node registers as read-only for either reason.
-        set_by_hand = {one for one, cookie in cookies.items() if cookie.read_only and one in live}
-        refused = closed | set_by_hand | joining
-        writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in refused))
-        read_only = tuple(sorted(i for i in (closed | set_by_hand) - joining if i not in superseded))
-        full = tuple(i for i in read_only if i not in set_by_hand)
-        absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
+        registered = {node.incarnation: node for node in live.values()}
+        known = sorted(registered.keys() | cookies.keys())
+        nodes = StorageNodes(node_view(one, registered.get(one), cookies.get(one)) for one in known)
+        # A fresh directory is no member before its predecessor was absent for a while (hazard unmounted-volume).
+        members = [nodes[one] for one in nodes.registered if not nodes[one].joining]
+        read_only = tuple(view.incarnation for view in members if view.read_only and not view.retired)
+        # A node registers as read-only for either reason: a full disk, or what an operator set in its cookie.
+        full = tuple(one for one in read_only if one not in cookies or not cookies[one].read_only)
         self._links.update_addresses(
-            {Incarnation(name): join_address(node.host, node.port) for name, node in live.items()}, ahead=True
+            {one: join_address(node.host, node.port) for one, node in registered.items()}, ahead=True
         )
-        self._registered = StorageNodesUpdated(writable, absent, superseded, read_only=read_only, full=full)
+        self._registered = StorageNodesUpdated(
+            tuple(view.incarnation for view in members if not view.read_only),
+            tuple(one for one in known if nodes[one].may_return),
+            nodes.in_state(NodeState.RETIRED),
+            read_only=read_only,
+            full=full,
+        )
         self._publish()
 
     def _publish(self) -> None:
-        """Pass the current view on. A registered node that cannot be reached counts as absent.
+        """Pass the current view on. A registered node that cannot be reached is SILENT, and counts as absent.
 
         `store_reachable` keeps topics from beginning a roll or a snapshot that they could not finish.
         """
-        registered, gone = self._registered, self._links.reachability.unreachable
+        registered, silent = self._registered, self._links.reachability.unreachable
         if registered is None:
             return
         nodes = replace(
             registered,
-            live=tuple(node for node in registered.live if node not in gone),
-            absent=tuple(sorted({*registered.absent, *gone.intersection(registered.live)})),
+            live=tuple(node for node in registered.live if node not in silent),
+            absent=tuple(sorted({*registered.absent, *silent.intersection(registered.live)})),
             store_reachable=self._session.state is SessionState.CONNECTED,
         )
         self._log_shortage(_shortage(nodes, *self._quorums))
-        self.stability.update(nodes, gone)
+        self.stability.update(nodes, silent)
         self._topics.update_nodes(nodes)
 
     def _log_shortage(self, shortage: str | None) -> None:
@@ -116,7 +119,7 @@ class StorageView:
 
 def _shortage(nodes: StorageNodesUpdated, write_quorum: int, ack_quorum: int) -> str | None:
     """Why no ledger can be opened, and what to do; None: a ledger can be opened."""
-    live = sum(1 for node in nodes.live if node not in nodes.superseded)
+    live = sum(1 for node in nodes.live if node not in nodes.retired)
     known = live + len(nodes.absent) + len(nodes.read_only)
     if known < write_quorum:
         return (

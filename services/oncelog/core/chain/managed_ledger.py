@@ -272,7 +272,7 @@ class ManagedLedger:
         """A newer view of the storage nodes."""
         self.next.update_nodes(nodes)
         if self.writer is not None:
-            for member in [m for m in self.writer.present if m in nodes.superseded]:
+            for member in [m for m in self.writer.present if m in nodes.retired]:
                 self._member_lost(member)
         self._look_for_members()
 

@@ -210,13 +210,13 @@ class NextLedger:
 
     def _pick(self, ledger_id: LedgerId, live: Sequence[Incarnation]) -> tuple[Incarnation, ...] | None:
         nodes, s = self.nodes, self.settings
-        return pick_members(ledger_id, live, nodes.fillers, nodes.superseded, s.write_quorum, s.ack_quorum)
+        return pick_members(ledger_id, live, nodes.fillers, nodes.retired, s.write_quorum, s.ack_quorum)
 
     def _outdated(self) -> bool:
         """Whether members have left since the ledger was created, and better ones, or not enough, are available."""
         assert self._created is not None
         members, live = self._created.members, frozenset(self.nodes.live)
         best = self._pick(self._created.ledger_id, self.nodes.live)
-        if best is None or any(member in self.nodes.superseded for member in members):
+        if best is None or any(member in self.nodes.retired for member in members):
             return True
         return len(live.intersection(best)) > len(live.intersection(members))

@@ -2,7 +2,7 @@
 
     ask a member --entries--> the next page, from the same member
                  --it lacks, cannot read or spoils the next entry--> it has refused that entry: ask another member
-                 --silent, away, replaced, ERASED--> it has not refused: ask another member
+                 --silent, absent, replaced, ERASED--> it has not refused: ask another member
     no member is left to ask --> the caller's policy
 
 Rules

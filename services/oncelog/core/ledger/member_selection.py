@@ -2,7 +2,7 @@
 
 Rules
 - The choice is rendezvous hashing over the ledger id, so that ledgers spread evenly over the nodes.
-- Live nodes come first. Known absent nodes fill the list as long as the ack quorum is live. Superseded nodes are never
+- Live nodes come first. Known absent nodes fill the list as long as the ack quorum is live. Retired nodes are never
   chosen, because they do not come back (hazard members-lost-in-turn).
 """
 
@@ -16,9 +16,9 @@ from oncelog.core.rendezvous import ranked
 
 @dataclass(frozen=True, slots=True)
 class StorageNodesUpdated:
-    """The storage nodes of the cluster, as one process sees them.
+    """The storage nodes of the cluster by their state (core.ledger.storage_nodes), as an owner sees them.
 
-    live: registered, and open to new ledgers. absent: known, but not registered now. superseded: gone for ever.
+    live: registered, and open to new ledgers. absent: not registered but may return, or SILENT. retired: RETIRED.
     read_only: registered, but closed to new ledgers. Like absent nodes they only fill a ledger's list of members.
     full: those of them whose disks have no space; the others were set read-only.
     store_reachable: whether records can be written. While they cannot, no planned change begins.
@@ -26,7 +26,7 @@ class StorageNodesUpdated:
 
     live: tuple[Incarnation, ...]
     absent: tuple[Incarnation, ...] = ()
-    superseded: tuple[Incarnation, ...] = ()
+    retired: tuple[Incarnation, ...] = ()
     store_reachable: bool = True
     read_only: tuple[Incarnation, ...] = ()
     full: tuple[Incarnation, ...] = ()
@@ -41,7 +41,7 @@ def pick_members(
     ledger_id: LedgerId,
     live: Sequence[Incarnation],
     known_absent: Sequence[Incarnation],
-    superseded: Sequence[Incarnation],
+    retired: Sequence[Incarnation],
     write_quorum: int,
     ack_quorum: int,
 ) -> tuple[Incarnation, ...] | None:
@@ -52,9 +52,9 @@ def pick_members(
     """
     check_quorums(write_quorum=write_quorum, ack_quorum=ack_quorum)
     key = f"ledger {ledger_id}"
-    present = ranked(key, (node for node in live if node not in superseded))[:write_quorum]
+    present = ranked(key, (node for node in live if node not in retired))[:write_quorum]
     if len(present) < ack_quorum:
         return None
-    fillers = ranked(key, (node for node in known_absent if node not in superseded and node not in live))
+    fillers = ranked(key, (node for node in known_absent if node not in retired and node not in live))
     members = (*present, *fillers[: write_quorum - len(present)])
     return members if len(members) == write_quorum else None

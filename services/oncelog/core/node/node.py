@@ -385,8 +385,8 @@ class StorageNode:
         ledger = self.ledgers.get(ledger_id)
         if ledger is None or not ledger.idle:
             return
-        owed = (ledger.named and self._in_limbo(ledger)) or bool(ledger.damaged)
-        if ledger.erased or not (owed or self._index.last_entry(ledger_id) is not None):
+        lacking = (ledger.named and self._in_limbo(ledger)) or bool(ledger.damaged)
+        if ledger.erased or not (lacking or self._index.last_entry(ledger_id) is not None):
             del self.ledgers[ledger_id]
 
     def check_invariants(self) -> None:

@@ -19,14 +19,14 @@ from oncelog.core.snapshots.snapshot_writer import LoadedSnapshot
 
 
 class LogFold(ChainFold):
-    """The producers. state: of the snapshot, until the replay begins. away: entries of a newer snapshot that no node
-    has."""
+    """The producers. state: of the snapshot, until the replay begins. unavailable: entries of a newer snapshot that
+    no node has."""
 
     headers_only = True
 
     def __init__(self, record: TopicRecord, state: DedupState) -> None:
         self.state = state
-        self.away: EntriesUnavailable | None = None
+        self.unavailable: EntriesUnavailable | None = None
         self._deleted_below = record.deleted_below
 
     @property
@@ -42,11 +42,13 @@ class LogFold(ChainFold):
         if first is None or first.base_index == 0:
             return None
         reason = f"no snapshot can be read, and the log begins with message {first.base_index}, not with the first"
-        away = self.away
-        if away is None:
+        missing = self.unavailable
+        if missing is None:
             return TakeoverFailed(reason)
-        members = tuple((member, "is waited for") for member in away.waiting_for)
-        return TakeoverFailed(f"{reason}; {away.reason}", LedgerUnavailable.code, away.ledger_id, away.first, members)
+        members = tuple((member, "is waited for") for member in missing.waiting_for)
+        return TakeoverFailed(
+            f"{reason}; {missing.reason}", LedgerUnavailable.code, missing.ledger_id, missing.first, members
+        )
 
     def begin_ledger(self, link: LedgerLink) -> str | None:
         if self.state.begin_ledger(link.base_index):

@@ -63,7 +63,7 @@ Handlers = dict[Kind, Callable[[Any], None]]
 #: Prefix of the timer's keys; the rest distinguishes the takeovers of one topic.
 CURSOR_TIMER = "cursor"
 #: How long a takeover waits for the recovery of the cursor's last ledger: twice what that of the log took, within these
-#: bounds. The members of that ledger may stay away, and a newer snapshot only shortens the replay.
+#: bounds. The members of that ledger may stay absent, and a newer snapshot only shortens the replay.
 CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX = 3_000, 30_000
 #: How often a takeover reads the record of a ledger whose members do not answer.
 LOOK_AGAIN_MS = 10_000
@@ -261,7 +261,7 @@ class Takeover:
         """Fold what comes after the snapshot, or everything without one."""
         self.state = TakeoverState.REPLAY
         self._log_fold.state, self._ack_fold.state = self.snapshot.state, self.snapshot.subscriptions
-        self._log_fold.away = self.snapshots.unavailable if self.snapshots is not None else None
+        self._log_fold.unavailable = self.snapshots.unavailable if self.snapshots is not None else None
         self.log.replay()
 
     def _log_begins(self) -> None:

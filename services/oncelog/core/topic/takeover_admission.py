@@ -7,7 +7,7 @@ taken over at a time, first the topics that a client has asked for.
     WAITING (a client asks: WANTED) --a slot is free--> RUNNING --it serves, failed, or left--> gone
                                                         RUNNING --for longer than slot_ms--> its slot is free
 
-A takeover may have to wait for a storage node that is away for hours. It goes on, but it does not keep the others
+A takeover may have to wait for a storage node that is absent for hours. It goes on, but it does not keep the others
 waiting: its slot is given to the next one after `slot_ms`. That is twice what most of the recent takeovers took, within
 bounds: on a slow machine a fixed time would give each slot away before its takeover is over, and so begin all of them
 at once after all.

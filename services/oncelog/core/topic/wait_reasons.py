@@ -154,14 +154,14 @@ class WaitReasons:
         able = {member for member in (*nodes.live, *nodes.read_only) if member not in unreachable}
         members = {member: what if member in able else f"{what}; it cannot be reached" for member, what in asked}
         if takeover.cannot_end(able):
-            away = [member for member, _ in asked if member not in able]
+            absent = [member for member, _ in asked if member not in able]
             message = (
                 f"ledger {ledger_id} is open and cannot be closed: too few of its members can answer; waiting for "
-                f"storage nodes {', '.join(away)}"
+                f"storage nodes {', '.join(absent)}"
             )
             return WaitReason(LedgerUnavailable.code, message, 0, ledger_id, entry_id, members)
-        away = [member for member, _ in asked if member in unreachable]
-        code = NotEnoughStorageNodes.code if away else TopicLoading.code
+        silent = any(member in unreachable for member, _ in asked)
+        code = NotEnoughStorageNodes.code if silent else TopicLoading.code
         message = f"the takeover ({takeover.state.value}) waits for {len(members)} members of ledger {ledger_id}"
         return WaitReason(code, message, 0, ledger_id, entry_id, members)
 
@@ -181,7 +181,7 @@ class WaitReasons:
 
 def _too_few(nodes: StorageNodesUpdated, ack_quorum: int) -> WaitReason:
     """No ledger can be opened. What helps depends on the nodes that are listed: a full disk needs other help than a
-    node that is away."""
+    node that is absent."""
     set_read_only = [node for node in nodes.read_only if node not in nodes.full]
     kinds = (
         (nodes.full, "has no space", "free disk space on them or enlarge their volumes"),

@@ -75,17 +75,17 @@ class NodeRegistration:
 
     async def replace_former(self, now_ms: Callable[[], int]) -> None:
         """Return once the node is not joining any more. now_ms: a monotonic clock."""
-        away_since_ms: int | None = None
+        absent_since_ms: int | None = None
         while self.joining:
             try:
                 formers = await self._formers()
                 live = await self._registry.storage_nodes.live()
                 if any(former.incarnation in live for former in formers):
-                    away_since_ms = None
-                elif away_since_ms is None:
-                    away_since_ms = now_ms()
-                away = away_since_ms is not None and now_ms() - away_since_ms >= self._replace_delay_ms
-                if away or not formers:
+                    absent_since_ms = None
+                elif absent_since_ms is None:
+                    absent_since_ms = now_ms()
+                absent = absent_since_ms is not None and now_ms() - absent_since_ms >= self._replace_delay_ms
+                if absent or not formers:
                     await self._become_member()
                     self.joining = False
                     await self._update(self._node.free_bytes)

@@ -70,7 +70,7 @@ class Readiness:
         #: what the node waits for; None once everything is paid
         self._unpaid: str | None = "has not read yet what it owes"
         #: ledgers in limbo that the last look counted; None before the first look
-        self._owed: set[LedgerId] | None = None
+        self._missing_copies: set[LedgerId] | None = None
         #: since when repair cannot run
         self._unrepaired_since_ms: int | None = None
 
@@ -125,21 +125,21 @@ class Readiness:
         if not limbo.below or not self._takes_copies() or (own is not None and own.retired):
             return []
         # The first look reads the record of each ledger below the limbo; later ones only what was counted.
-        listed = await self._sources.list_ledgers() if self._owed is None else self._owed
-        covered = sorted(ledger_id for ledger_id in listed if limbo.covers(ledger_id))
+        listed = await self._sources.list_ledgers() if self._missing_copies is None else self._missing_copies
         stuck = await self._stuck()
         if len(stuck) >= STUCK_MAX:
             return []  # perhaps more are stuck than the progress names: do not wait for what cannot come
         live = (await self._sources.registry.storage_nodes.live()).keys() - {self._incarnation}
-        self._owed = await self._owed_of([ledger_id for ledger_id in covered if ledger_id not in stuck], live)
-        if not self._owed:
+        covered = sorted(ledger_id for ledger_id in listed if limbo.covers(ledger_id) and ledger_id not in stuck)
+        self._missing_copies = await self._missing_copies_of(covered, live)
+        if not self._missing_copies:
             return []
-        owed = f"{len(self._owed)} ledgers may lack entries here that other nodes can give"
-        return [f"waits for repair: after damage that was found at the start, {owed}"]
+        ledgers = f"{len(self._missing_copies)} ledgers may lack entries here that other nodes can give"
+        return [f"waits for repair: after damage that was found at the start, {ledgers}"]
 
-    async def _owed_of(self, ledgers: Sequence[LedgerId], live: Container[str]) -> set[LedgerId]:
+    async def _missing_copies_of(self, ledgers: Sequence[LedgerId], live: Container[str]) -> set[LedgerId]:
         """Those of the ledgers that live nodes can complete here. Raises StoreUnavailable."""
-        left, owed = iter(ledgers), set[LedgerId]()
+        left, missing = iter(ledgers), set[LedgerId]()
 
         async def read() -> None:
             for ledger_id in left:
@@ -152,7 +152,7 @@ class Readiness:
                     and not (record.frozen or record.lost)
                     and any(member in live for member in record.members)
                 ):
-                    owed.add(ledger_id)
+                    missing.add(ledger_id)
 
         try:
             async with asyncio.TaskGroup() as reads:
@@ -160,7 +160,7 @@ class Readiness:
                     reads.create_task(read())
         except* OncelogError as errors:
             raise errors.exceptions[0] from errors
-        return owed
+        return missing
 
     async def _record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         try:
@@ -183,7 +183,7 @@ def _predecessors(incarnation: Incarnation, cookies: Mapping[Incarnation, Storag
     debts = [cookie.debt for cookie in cookies.values() if cookie.replaced_by == incarnation]
     if None in debts:
         return ["waits until repair has counted the ledgers of the directory that this one replaces"]
-    owed = sum(debt for debt in debts if debt is not None)
-    if not owed:
+    missing = sum(debt for debt in debts if debt is not None)
+    if not missing:
         return []
-    return [f"waits for repair: {owed} ledgers of the directory that this one replaces can still be copied"]
+    return [f"waits for repair: {missing} ledgers of the directory that this one replaces can still be copied"]

@@ -107,7 +107,7 @@ class RetentionShell:
         self._post(LedgerEndsRead(tuple(found)))
 
     async def _end_of(self, ledger_id: LedgerId) -> EndOfLedger | None:
-        """Waits for members that are away. None: the ledger was deleted meanwhile."""
+        """Waits for members that are absent. None: the ledger was deleted meanwhile."""
         while True:
             try:
                 metadata = await self._log.ledger(ledger_id)
