@@ -60,15 +60,15 @@ def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Cluster, tmp_pa
 
 def test_interrupted_command_acknowledges_what_it_printed(cluster: Cluster, tmp_path: Path) -> None:
     """Ctrl-C ends a waiting command in order."""
-    produced(cluster, "piped", tmp_path / "lines", 5)
-    words = command("consume", "piped", "-s", "billing", "--from", "earliest", "--url", cluster.url)
+    produced(cluster, "waits", tmp_path / "lines", 5)
+    words = command("consume", "waits", "-s", "billing", "--from", "earliest", "--url", cluster.url)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(5)][4] == b"line 4\n"
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=_DEADLINE_S)
     assert (process.returncode, errors) == (130, b"")
-    assert consumed(cluster, "piped", "--idle", "0.5") == []
+    assert consumed(cluster, "waits", "--idle", "0.5") == []
 
 
 def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) -> None:

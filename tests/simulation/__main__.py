@@ -8,11 +8,11 @@ import sys
 import time
 from multiprocessing import get_context
 
-from tests.simulation.consuming.mutants import CONSUMING_MUTANTS, ConsumingMutant
+from tests.simulation.consuming.mutants import CONSUMING_MUTANTS
 from tests.simulation.consuming.run import ConsumingRun
 from tests.simulation.consuming.run import run as run_consumers
-from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.run import Outcome, Run, run
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.run import Run, outcome_of, run
 
 PROCESSES = 2
 
@@ -25,13 +25,13 @@ def replay(seed: int, *, steps: bool, consuming: bool) -> int:
 
         def told() -> bool:
             went_on = step()
-            line = one.state_line() if isinstance(one, ConsumingRun) else one.cluster.state_line()
+            line = one.state_line()
             print(f"{one.world.steps:6} {one.world.now:6} {one.world.label:50} {line if line != state[0] else ''}")
             state[0] = line
             return went_on
 
         one.world.step = told  # type: ignore[method-assign]
-    outcome = one.go()
+    outcome = outcome_of(one)
     print(f"seed {seed}: {outcome.steps} steps, {outcome.ticks} ticks, trace {outcome.trace:08x}")
     print(outcome.problem or "nothing wrong")
     return 1 if outcome.problem else 0
@@ -61,17 +61,9 @@ def sweep(first: int, count: int, *, consuming: bool) -> int:
 def find_mutants(first: int, limit: int, name: str) -> int:
     """The first seed from `first` on that finds each planted bug whose name contains `name`."""
     survived = 0
-    mutants: tuple[Mutant | ConsumingMutant, ...] = (*MUTANTS, *CONSUMING_MUTANTS)
-    for mutant in (m for m in mutants if name in m.name):
-        found: Outcome | None
-        if isinstance(mutant, ConsumingMutant):
-            with mutant.planted() as consuming_rules:
-                consumed = (run_consumers(seed, consuming_rules) for seed in range(first, first + limit))
-                found = next((o for o in consumed if o.problem), None)
-        else:
-            with mutant.planted() as rules:
-                runs = (run(seed, rules) for seed in range(first, first + limit))
-                found = next((o for o in runs if o.problem), None)
+    for mutant in (m for m in (*MUTANTS, *CONSUMING_MUTANTS) if name in m.name):
+        runs = (mutant.run(seed) for seed in range(first, first + limit))
+        found = next((outcome for outcome in runs if outcome.problem), None)
         survived += found is None
         said = f"seed {found.seed}: {found.problem}" if found else f"survives {limit} seeds"
         print(f"{mutant.name:50} {said[:150]}", flush=True)

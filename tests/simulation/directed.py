@@ -8,10 +8,10 @@ from typing import Any
 from oncelog.core.formats.entry import SequenceMode
 from tests.simulation.cluster import Rules, Shape
 from tests.simulation.faults import Faults
-from tests.simulation.mutants import Mutant
 from tests.simulation.network import NetworkFaults
+from tests.simulation.planted_bug import Mutant
 from tests.simulation.producer_client import Input
-from tests.simulation.run import Run
+from tests.simulation.run import Run, outcome_of
 from tests.simulation.store import StoreFaults
 
 OFTEN = (40, 400)
@@ -35,7 +35,7 @@ class Directed(Run):
 def first_problem(seeds: Iterable[int], kinds: Iterable[str], rules: Rules | None = None, **how: Any) -> str | None:
     """The first seed that fails, with its problem. None if all pass."""
     for seed in seeds:
-        outcome = Directed(seed, kinds, rules, **how).go()
+        outcome = outcome_of(Directed(seed, kinds, rules, **how))
         if outcome.problem is not None:
             return f"seed {seed}: {outcome.problem}"
     return None

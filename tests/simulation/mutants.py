@@ -1,12 +1,7 @@
-"""Planted bugs: each removes one rule from a core or a shell, by replacing a function for one run.
+"""The planted bugs of the cluster: see `planted_bug`."""
 
-`first_seed` is the first seed that finds the bug, kept by hand: a
-test holds that this seed still finds it. `hazard` names the history that the rule closes, 0 where it has no number.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from oncelog.client.network.epochs import OwnerEpochs
@@ -51,31 +46,9 @@ from tests.simulation.cluster import Rules
 from tests.simulation.end_of_log_client import Questioner
 from tests.simulation.page_mutants import PAGE_MUTANTS
 from tests.simulation.past_mutants import PAST_MUTANTS
+from tests.simulation.planted_bug import Mutant
 from tests.simulation.repair_mutants import REPAIR_MUTANTS
 from tests.simulation.storage_server import StorageServer
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """(object, attribute, replacement), or other rules of the shells."""
-
-    name: str
-    hazard: str
-    first_seed: int
-    swaps: tuple[tuple[Any, str, Any], ...] = ()
-    rules: Rules | None = None
-
-    @contextmanager
-    def planted(self) -> Iterator[Rules]:
-        """Plant the bug while the context is open. Yields the rules of the run."""
-        before = [(where, name, vars(where)[name]) for where, name, _ in self.swaps]
-        for where, name, instead in self.swaps:
-            setattr(where, name, instead)
-        try:
-            yield self.rules or Rules()
-        finally:
-            for where, name, original in before:
-                setattr(where, name, original)
 
 
 def _always(value: Any) -> Callable[..., Any]:

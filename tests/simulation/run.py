@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.topic_record import TopicRecord
@@ -37,6 +38,29 @@ class Outcome:
     problem: str | None
 
 
+class Steps(Protocol):
+    """A seed, step by step."""
+
+    world: World
+
+    def run(self) -> None:
+        """All of it. Raises the first problem."""
+
+    def state_line(self) -> str:
+        """The state of all processes."""
+
+
+def outcome_of(steps: Steps) -> Outcome:
+    """Run all of it; a broken rule, of the cores or of the oracles, is the outcome's problem."""
+    problem = None
+    try:
+        steps.run()
+    except Exception as error:  # noqa: BLE001  whatever a core raises is what this run found
+        problem = f"{type(error).__name__}: {error}"
+    world = steps.world
+    return Outcome(world.seed, world.trace, world.steps, world.now, world.counts, problem)
+
+
 class Run:
     """A seed, step by step."""
 
@@ -47,15 +71,8 @@ class Run:
         self.faults = Faults(self.cluster, shape.only_faults)
         self.cluster.start()
 
-    def go(self) -> Outcome:
-        """All of it; a broken rule, of the cores or of the oracles, is the outcome's problem."""
-        problem = None
-        try:
-            self.run()
-        except Exception as error:  # noqa: BLE001  whatever a core raises is what this run found
-            problem = f"{type(error).__name__}: {error}"
-        world = self.world
-        return Outcome(world.seed, world.trace, world.steps, world.now, world.counts, problem)
+    def state_line(self) -> str:
+        return self.cluster.state_line()
 
     def run(self) -> None:
         """Raises the first problem."""
@@ -70,9 +87,9 @@ class Run:
 
     def step(self) -> None:
         if self.world.steps >= STEPS_MAX:
-            raise Violation("liveness", f"still busy after {STEPS_MAX} steps: {self.cluster.state_line()}")
+            raise Violation("liveness", f"still busy after {STEPS_MAX} steps: {self.state_line()}")
         if not self.world.step():
-            raise Violation("liveness", f"nothing more happens: {self.cluster.state_line()}")
+            raise Violation("liveness", f"nothing more happens: {self.state_line()}")
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -91,7 +108,7 @@ class Run:
             and not (self.cluster.shape.repair and not_whole(self.faults))
         ):
             if self.world.now > deadline:
-                raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.cluster.state_line()}")
+                raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.state_line()}")
             self.step()
         self._check_copies()
         self._close_topics()
@@ -137,7 +154,7 @@ class Run:
             replica.crash()
         while not all(self._closed(watch.topic_id) for watch in self.cluster.watch.topics.values()):
             if self.world.now > deadline:
-                raise Violation("liveness", f"topics do not close: {self.cluster.state_line()}")
+                raise Violation("liveness", f"topics do not close: {self.state_line()}")
             for owner in self.cluster.owners.values():
                 for topic_id, shell in list(owner.topics.items()):
                     if shell.over and not self._closed(topic_id) and not owner.gave_up_at(topic_id):
@@ -189,4 +206,4 @@ class Run:
 
 
 def run(seed: int, rules: Rules | None = None) -> Outcome:
-    return Run(seed, rules).go()
+    return outcome_of(Run(seed, rules))

@@ -7,12 +7,12 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.simulation.consuming.mutants import CONSUMING_MUTANTS, ConsumingMutant
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.consuming.mutants import CONSUMING_MUTANTS
+from tests.simulation.mutants import MUTANTS
 from tests.tidy.hazards import HAZARDS, UNBUILT
 from tests.tidy.source import ROOT, Source, repository
 
-PLANTED: tuple[Mutant | ConsumingMutant, ...] = (*MUTANTS, *CONSUMING_MUTANTS)
+PLANTED = (*MUTANTS, *CONSUMING_MUTANTS)
 DOCUMENT = ROOT / "tests/GUARANTEES.md"
 _OPENING = """\
 # Hazards, their tests, and planted bugs

@@ -1,8 +1,7 @@
 """Planted bugs of the half of the system that consumes, each found by its first seed of the consuming simulation."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyroaring import BitMap64
@@ -28,30 +27,10 @@ from oncelog.core.sdk.owner_attempts import OwnerAttempts
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
 from tests.simulation.consuming import expiry
 from tests.simulation.consuming.owner import Ownership, Parts, Rules
+from tests.simulation.consuming.run import run
+from tests.simulation.planted_bug import Mutant
 
-
-@dataclass(frozen=True, slots=True)
-class ConsumingMutant:
-    """(object, attribute, replacement), or other rules of the shells."""
-
-    name: str
-    hazard: str
-    first_seed: int
-    swaps: tuple[tuple[Any, str, Any], ...] = ()
-    rules: Rules | None = None
-
-    @contextmanager
-    def planted(self) -> Iterator[Rules]:
-        """Plant the bug while the context is open. Yields the rules of the run."""
-        before = [(where, name, vars(where)[name]) for where, name, _ in self.swaps]
-        for where, name, instead in self.swaps:
-            setattr(where, name, instead)
-        try:
-            yield self.rules or Rules()
-        finally:
-            for where, name, original in before:
-                setattr(where, name, original)
-
+ConsumingMutant = partial(Mutant, runs=run)
 
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
 _open, _choose = Subscriptions._open, Activation.choose

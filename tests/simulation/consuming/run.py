@@ -18,7 +18,7 @@ from tests.simulation.consuming.expiry import Expiry
 from tests.simulation.consuming.owner import DEAD_LETTERS, PAUSED_TICKS_MAX, Faults, OwnerProcess, Parts, Rules
 from tests.simulation.consuming.stalls import Stalls
 from tests.simulation.network import Network, NetworkFaults
-from tests.simulation.run import Outcome
+from tests.simulation.run import Outcome, outcome_of
 from tests.simulation.world import Process, World
 
 FAULTY_TICKS = 5_000
@@ -132,15 +132,6 @@ class ConsumingRun:
 
     def _stale(self) -> bool:
         return not self.healed and self.world.chance(self.stale)
-
-    def go(self) -> Outcome:
-        problem = None
-        try:
-            self.run()
-        except Exception as error:  # noqa: BLE001  whatever a core raises is what this run found
-            problem = f"{type(error).__name__}: {error}"
-        world = self.world
-        return Outcome(world.seed, world.trace, world.steps, world.now, world.counts, problem)
 
     def run(self) -> None:
         for process in self.processes():
@@ -286,4 +277,4 @@ class ConsumingRun:
 
 
 def run(seed: int, rules: Rules | None = None) -> Outcome:
-    return ConsumingRun(seed, rules).go()
+    return outcome_of(ConsumingRun(seed, rules))

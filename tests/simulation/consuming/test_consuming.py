@@ -4,8 +4,9 @@ from functools import cache
 
 import pytest
 
-from tests.simulation.consuming.mutants import CONSUMING_MUTANTS, ConsumingMutant
+from tests.simulation.consuming.mutants import CONSUMING_MUTANTS
 from tests.simulation.consuming.run import CI_RUNS, run
+from tests.simulation.planted_bug import Mutant
 from tests.simulation.run import Outcome
 
 CHUNK = 40
@@ -54,11 +55,9 @@ def test_no_seed_breaks_a_promise_to_consumers(first: int) -> None:
 
 
 @pytest.mark.parametrize("mutant", CONSUMING_MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
-def test_planted_bug_of_consuming_is_found(mutant: ConsumingMutant) -> None:
+def test_planted_bug_of_consuming_is_found(mutant: Mutant) -> None:
     """With the bug the seed fails; without the bug the same seed passes."""
-    with mutant.planted() as rules:
-        found = run(mutant.first_seed, rules)
-    assert found.problem is not None
+    assert mutant.run(mutant.first_seed).problem is not None
     assert outcome_of(mutant.first_seed).problem is None
 
 
