@@ -16,7 +16,7 @@ ALLOWED = {
 SERVICES = ("topic_owner", "log_storage", "metadata")
 SHARED_LINES_MAX = 5
 #: A loose bound: about 400 lines is the habit (CONTRIBUTING.md).
-FILE_LINES_MAX = 510
+FILE_LINES_MAX = 500
 #: About fifteen is the habit (CONTRIBUTING.md).
 ROOM_MODULES_MAX = 24
 GLOSSARY = "docs/promises-and-words.md"
@@ -159,8 +159,8 @@ RULES = (
     Rule(
         "a file has at most 500 lines",
         each(file_lines),
-        ((Source("tests/x.py", "pass\n" * 511),),),
-        (Source("tests/x.py", "pass\n" * 510),),
+        ((Source("tests/x.py", "pass\n" * 501),),),
+        (Source("tests/x.py", "pass\n" * 500),),
     ),
     Rule(
         "modules and classes are named after their subject",
