@@ -36,7 +36,7 @@ def test_entries_of_a_closed_ledger_are_given_up_only_if_they_can_be_lost() -> N
     lost = closed.mark_lost([EntryRange(EntryId(1), EntryId(2))])
     assert members_to_give_up(lost, {A, B, C}) == ()
     given_up = lost.give_up_entries((), by="ann")
-    assert (given_up.state, given_up.given_up_by, given_up.gone) == (closed.state, "ann", ())
+    assert (given_up.state, given_up.given_up_by, given_up.given_up) == (closed.state, "ann", ())
     assert decode_ledger(encode_ledger(given_up)) == given_up
     with pytest.raises(InvariantViolated):
         closed.give_up_entries((), by="ann")

@@ -66,7 +66,7 @@ def test_command_ends_a_ledger_at_what_the_survivor_holds() -> None:
     run.deliver_look()
     run.finish()
     closed = recovered(world)
-    assert (closed.end, closed.length, closed.given_up_by, closed.gone) == (2, 30, "ann", (RB, RC))
+    assert (closed.end, closed.length, closed.given_up_by, closed.given_up) == (2, 30, "ann", (RB, RC))
     assert world.fenced == {RA}
 
 
@@ -101,7 +101,7 @@ def test_ledger_that_recovers_all_the_same_gives_nothing_up() -> None:
     give_up(world, RB, RC)
     run.finish()
     closed = recovered(world)
-    assert (closed.end, closed.given_up_by, closed.gone) == (1, "", ())
+    assert (closed.end, closed.given_up_by, closed.given_up) == (1, "", ())
 
 
 def test_record_that_was_given_up_round_trips() -> None:
@@ -205,7 +205,7 @@ def test_takeover_that_waits_for_members_looks_at_the_record() -> None:
     world, _ = lost_tail()
     ledger_id = world.record.ledgers[-1].ledger_id
     given_up, version = world.ledgers[ledger_id]
-    world.ledgers[ledger_id] = (replace(given_up, gone=(), given_up_by=""), version)
+    world.ledgers[ledger_id] = (replace(given_up, given_up=(), given_up_by=""), version)
     owner = Owner(world, "o2").take_over(FenceMember)
     owner.queue.clear()
     owner.tick().tick(60_000)

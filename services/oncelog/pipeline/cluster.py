@@ -218,7 +218,7 @@ class PresentLedgers:
                 members=tuple(Incarnation(one.incarnation) for one in ledger.members),
                 lost=tuple(EntryRange(EntryId(each.first), EntryId(each.last)) for each in ledger.lost),
                 given_up_by=ledger.given_up_by,
-                gone=tuple(map(Incarnation, ledger.gone)),
+                given_up=tuple(map(Incarnation, ledger.gone)),
             )
 
         return read

@@ -149,4 +149,4 @@ async def test_topic_goes_on_behind_a_ledger_that_was_given_up(tmp_path: Path) -
         assert "ann has given up the entries from 1:0 on" in finding.message
         closed = await world.parts.ledgers.record(ledger_id)
         assert closed is not None
-        assert (closed.end, closed.gone, closed.given_up_by) == (-1, gone, "ann")
+        assert (closed.end, closed.given_up, closed.given_up_by) == (-1, gone, "ann")

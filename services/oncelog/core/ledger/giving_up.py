@@ -20,20 +20,20 @@ def members_to_give_up(record: LedgerMetadata, registered: Container[Incarnation
     name = f"ledger {record.ledger_id}"
     needed = coverage(write_quorum=record.write_quorum, ack_quorum=record.ack_quorum)
     present = [member for member in record.members if member in registered]
-    gone = tuple(member for member in record.members if member not in registered)
+    absent = tuple(member for member in record.members if member not in registered)
     if record.state is LedgerState.CLOSED:
-        if not record.lost and len(gone) < record.ack_quorum:
+        if not record.lost and len(absent) < record.ack_quorum:
             raise Conflict(
                 f"{name} is closed, and none of its entries is proved lost: {len(present)} of its "
                 f"{record.write_quorum} storage nodes are registered ({', '.join(present)}), and every entry has "
                 f"{record.ack_quorum} copies: wait for the repair",
                 ledger_id=record.ledger_id,
             )
-        return gone
+        return absent
     if len(present) >= needed:
         raise Conflict(
             f"{name} cannot be ended: {len(present)} of its {record.write_quorum} storage nodes are registered "
             f"({', '.join(present)}), and {needed} are enough to recover it: wait for its topic owner",
             ledger_id=record.ledger_id,
         )
-    return gone
+    return absent

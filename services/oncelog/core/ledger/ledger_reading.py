@@ -78,7 +78,7 @@ class LedgerReading(EntryReading):
                     first=self.following,
                     last=min(last, self.last),
                 )
-        if set(self.members) - self.refusals.keys() <= set(metadata.gone):
+        if set(self.members) - self.refusals.keys() <= set(metadata.given_up):
             self._given_up()
         if len(self.refusals) == len(self.members):
             error = UnreadableEntry(

@@ -8,12 +8,12 @@ ledger, one at a time:
 
 `joining` is in the record before the first byte is copied (hazard copy-erased-before-joining). `whole` says that every
 member has read 0..end from its disk; before it is set, no copy is erased (hazard replaced-member-erased-early). `lost`
-names entries that are proved lost (hazard lost-too-early). `given_up_by`, `gone`: an operator has ended the ledger
-without the members `gone`, of which too many are lost for a recovery (hazard open-ledger-without-quorum). The ledger
-ends before the first entry that no other member holds. Of a CLOSED ledger: an operator has given up the entries that
-are lost, and those that only the members `gone` have; a takeover passes over them. `frozen`: sound copies differ;
-nothing of the ledger is swapped, erased or reclaimed (hazard differing-copies). Source: BookKeeper's ledger metadata,
-without segments.
+names entries that are proved lost (hazard lost-too-early). `given_up_by`, `given_up`: an operator has ended the ledger
+without the members `given_up`, of which too many are lost for a recovery (hazard open-ledger-without-quorum). The
+ledger ends before the first entry that no other member holds. Of a CLOSED ledger: an operator has given up the entries
+that are lost, and those that only the members `given_up` have; a takeover passes over them. `frozen`: sound copies
+differ; nothing of the ledger is swapped, erased or reclaimed (hazard differing-copies). Source: BookKeeper's ledger
+metadata, without segments.
 """
 
 import json
@@ -68,7 +68,7 @@ class LedgerMetadata:
     lost: tuple[EntryRange, ...] = ()
     frozen: bool = False
     given_up_by: str = ""
-    gone: tuple[Incarnation, ...] = ()
+    given_up: tuple[Incarnation, ...] = ()
 
     @property
     def write_quorum(self) -> int:
@@ -88,25 +88,25 @@ class LedgerMetadata:
             raise InvariantViolated(f"ledger {self.ledger_id} is CLOSED already")
         return replace(self, state=LedgerState.CLOSED, end=end, length=length)
 
-    def give_up(self, gone: Sequence[Incarnation], *, by: str) -> Self:
+    def give_up(self, members: Sequence[Incarnation], *, by: str) -> Self:
         """End this ledger without these members. by: the operator; not empty."""
-        if not by or not gone:
+        if not by or not members:
             raise InvariantViolated(f"ledger {self.ledger_id} is given up by nobody, or without any member")
-        lost = tuple(member for member in self.members if member in gone or member in self.gone)
-        return replace(self.in_recovery(), given_up_by=by, gone=lost)
+        given_up = tuple(member for member in self.members if member in members or member in self.given_up)
+        return replace(self.in_recovery(), given_up_by=by, given_up=given_up)
 
-    def give_up_entries(self, gone: Sequence[Incarnation], *, by: str) -> Self:
+    def give_up_entries(self, members: Sequence[Incarnation], *, by: str) -> Self:
         """Go on without the entries of this CLOSED ledger that are lost, or that only these members have."""
         self._require_closed("entries to give up")
-        if not by or not (gone or self.lost):
+        if not by or not (members or self.lost):
             raise InvariantViolated(f"nothing of ledger {self.ledger_id} is given up, or the operator is not named")
-        lost = tuple(member for member in self.members if member in gone or member in self.gone)
-        return replace(self, given_up_by=by, gone=lost)
+        given_up = tuple(member for member in self.members if member in members or member in self.given_up)
+        return replace(self, given_up_by=by, given_up=given_up)
 
     @property
     def survivors(self) -> tuple[Incarnation, ...]:
         """The members that a recovery asks."""
-        return tuple(member for member in self.members if member not in self.gone)
+        return tuple(member for member in self.members if member not in self.given_up)
 
     # --- repair: each is one compare-and-set of the caller ------------------------------------------------------------
 
@@ -170,7 +170,7 @@ def encode_ledger(metadata: LedgerMetadata) -> bytes:
         "lost": [list(each) for each in metadata.lost],
         "frozen": metadata.frozen,
         "given_up_by": metadata.given_up_by,
-        "gone": list(metadata.gone),
+        "gone": list(metadata.given_up),
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -197,7 +197,7 @@ def decode_ledger(data: bytes) -> LedgerMetadata:
             ),
             frozen=flag({"frozen": False} | fields, "frozen"),
             given_up_by=text({"given_up_by": ""} | fields, "given_up_by"),
-            gone=tuple(map(Incarnation, texts({"gone": []} | fields, "gone"))),
+            given_up=tuple(map(Incarnation, texts({"gone": []} | fields, "gone"))),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"cannot read a ledger record: {error!r}") from error

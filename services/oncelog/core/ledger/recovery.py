@@ -18,7 +18,7 @@ Rules
   that was never acknowledged may be kept or dropped, but only once: that compare-and-set decides.
 - Recovery reads fence, too, so that a "missing" remains true. Recovery waits for no more members than the quorums
   require: one hung member blocks nothing. `recovery_range` decides about the ids.
-- The record of a ledger that an operator has given up names the members that are gone. They are not asked: when all
+- The record of a ledger that an operator has given up names the members that are given up. They are not asked: when all
   others are fenced, the ledger is read from its beginning, and it ends before the first entry of which none of them has
   a valid copy. What is written back needs as many of them as the ack quorum, or all.
 - The entry at LAC is read only for its cumulative length: it is acknowledged and is not written back.
@@ -200,7 +200,7 @@ class LedgerRecovery:
         self._version = -1
         #: the record that is being written
         self._writing: LedgerMetadata | None = None
-        #: whether this recovery goes on without the members that are gone
+        #: whether this recovery goes on without the members that are given up
         self._gives_up = False
         #: {durably fenced member: its last_add_confirmed}
         self._fenced: dict[Incarnation, EntryId] = {}
@@ -267,7 +267,7 @@ class LedgerRecovery:
         if metadata.state is LedgerState.CLOSED:
             self._version = event.version
             return self._recovered(metadata)
-        if event.version <= self._version or metadata.gone == self._known().gone:
+        if event.version <= self._version or metadata.given_up == self._known().given_up:
             return []
         self._version, self._metadata = event.version, metadata
         return self._fence()
@@ -303,7 +303,7 @@ class LedgerRecovery:
     def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata:
         end, length = self._tail
         if not self._gives_up:
-            metadata = replace(metadata, given_up_by="", gone=())  # all that was acknowledged is there
+            metadata = replace(metadata, given_up_by="", given_up=())  # all that was acknowledged is there
         return metadata.closed(end=end, length=length)
 
     def _recovered(self, metadata: LedgerMetadata) -> list[RecoveryEffect]:
@@ -352,7 +352,7 @@ class LedgerRecovery:
     def _fence(self) -> list[RecoveryEffect]:
         metadata = self._known()
         self.phase = RecoveryPhase.FENCING
-        self._gives_up = bool(metadata.gone)
+        self._gives_up = bool(metadata.given_up)
         self._fenced, self._range = {}, None
         if not metadata.survivors:
             return self._close(metadata)
@@ -384,7 +384,7 @@ class LedgerRecovery:
         return [RecoveryRead(self.ledger_id, member, first, count) for member in metadata.members]
 
     def _asked(self) -> LedgerMetadata:
-        """The record, without the members that are gone."""
+        """The record, without the members that are given up."""
         metadata = self._known()
         if not self._gives_up:
             return metadata

@@ -112,15 +112,15 @@ def joined(ranges: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
 def without(ranges: Sequence[EntryRange], removed: Iterable[EntryRange]) -> tuple[EntryRange, ...]:
     """The ids of `ranges` that are not in `removed`."""
     left = list(ranges)
-    for gone in removed:
+    for hole in removed:
         cut: list[EntryRange] = []
         for each in left:
-            if each.first < gone.first <= each.last or each.first <= gone.last < each.last:
-                if each.first < gone.first:
-                    cut.append(EntryRange(each.first, EntryId(gone.first - 1)))
-                if gone.last < each.last:
-                    cut.append(EntryRange(EntryId(gone.last + 1), each.last))
-            elif gone.last < each.first or gone.first > each.last:
+            if each.first < hole.first <= each.last or each.first <= hole.last < each.last:
+                if each.first < hole.first:
+                    cut.append(EntryRange(each.first, EntryId(hole.first - 1)))
+                if hole.last < each.last:
+                    cut.append(EntryRange(EntryId(hole.last + 1), each.last))
+            elif hole.last < each.first or hole.first > each.last:
                 cut.append(each)
         left = cut
     return tuple(left)

@@ -212,5 +212,5 @@ def _ledger(link: LedgerLink, ledger: LedgerMetadata, addresses: dict[Incarnatio
         ack_quorum=ledger.ack_quorum,
         lost=[pb.LostEntries(first=first, last=last) for first, last in ledger.lost],
         given_up_by=ledger.given_up_by,
-        gone=ledger.gone,
+        gone=ledger.given_up,
     )

@@ -73,8 +73,8 @@ class ClusterWatch:
                 self.queue.handle(LedgerRecorded(*stored))
             else:
                 self.queue.handle(LedgerRemoved(ledger_id))
-                gone = self._topic_of.pop(ledger_id, None)
-                topics += [gone] if gone is not None else []
+                topic_id = self._topic_of.pop(ledger_id, None)
+                topics += [topic_id] if topic_id is not None else []
         for chain in await self._chains.refresh(topics):
             self.queue.handle(chain)
 

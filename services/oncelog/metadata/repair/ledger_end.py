@@ -1,6 +1,6 @@
 """Gives up what only lost storage nodes have of a ledger, on an operator's command.
 
-The command only changes the ledger's record: it names the members that are gone. The topic's owner, whose takeover
+The command only changes the ledger's record: it names the members that are given up. The topic's owner, whose takeover
 waits for them, reads the record again within seconds. It closes an open ledger without them, or passes over the entries
 of a closed one that nobody has, and writes GivenUp into the log. The ledgers of a topic's ack log are ended in
 the same way: messages that were acknowledged in what is given up may be delivered again.
@@ -54,7 +54,7 @@ class LedgerEnd:
             record = stored.value
             topic = await self._topic_of(record)
             live = await self._registry.storage_nodes.live()
-            gone = members_to_give_up(record, {node.incarnation for node in live.values()})
+            absent = members_to_give_up(record, {node.incarnation for node in live.values()})
             if await self._is_served(topic):
                 raise Conflict(
                     f"ledger {ledger_id} cannot be ended: topic {topic.name} is served, so enough storage nodes "
@@ -67,7 +67,7 @@ class LedgerEnd:
                 )
             closed = record.state is LedgerState.CLOSED
             give_up = record.give_up_entries if closed else record.give_up
-            given_up = give_up(gone, by=by or NO_ROLE)
+            given_up = give_up(absent, by=by or NO_ROLE)
             written = await self._ledgers.write(given_up, version=stored.version)
             if written.status is WriteStatus.OK:
                 logger.warning(
@@ -76,7 +76,7 @@ class LedgerEnd:
                     "gives up entries of" if closed else "ends",
                     ledger_id,
                     topic.name,
-                    ", ".join(gone or record.members),
+                    ", ".join(absent or record.members),
                     "acknowledgements" if ledger_id in topic.acks else "messages",
                 )
                 return given_up

@@ -54,6 +54,6 @@ def routes(coordination: Coordination) -> APIRouter:
 
         command = LedgerEnd(coordination.ledgers, coordination.topics, coordination.registry, is_served=is_served)
         record = await command.end(LedgerId(ledger_id), by=caller.role)
-        return EndedLedger(ledger_id=ledger_id, gone=list(record.gone), survivors=list(record.survivors))
+        return EndedLedger(ledger_id=ledger_id, gone=list(record.given_up), survivors=list(record.survivors))
 
     return router

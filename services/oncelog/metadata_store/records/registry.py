@@ -49,7 +49,7 @@ class LiveOwner:
 @dataclass(frozen=True, slots=True)
 class LiveStorageNode:
     """joining: a fresh directory at the address of another one. It is no member and gets no copies until its
-    predecessor was away for a while, or an operator has said so (hazard unmounted-volume)."""
+    predecessor was absent for a while, or an operator has said so (hazard unmounted-volume)."""
 
     incarnation: Incarnation
     host: str
