@@ -15,7 +15,7 @@ ORDERED = [EXCLUSIVE, FAILOVER]
 @pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("type_", TYPES)
 def test_message_that_no_application_has_received_has_no_time_out(type_: SubscriptionType) -> None:
-    """Hazard timeout-in-the-window: what waits behind a slow message would become dead letters that nobody has seen."""
+    """What waits behind a slow message would become dead letters that nobody has seen."""
     world = World(messages=[60])
     consumer = world.subscribe(
         "a", type_, window=100, ack_timeout_ms=1_000, max_deliveries=1, dead_letter_topic="a/b/dead"
@@ -31,7 +31,7 @@ def test_message_that_no_application_has_received_has_no_time_out(type_: Subscri
 @pytest.mark.hazard("timeout-in-the-window")
 @pytest.mark.parametrize("type_", ORDERED)
 def test_ordered_types_get_everything_from_the_timed_out_message_on_again(type_: SubscriptionType) -> None:
-    """Hazard timeout-in-the-window: with the timed-out message alone, the ones behind it would come before it."""
+    """With the timed-out message alone, the ones behind it would come before it."""
     world = World(messages=[3, 3])
     consumer = world.subscribe("a", type_, window=6, ack_timeout_ms=10_000)
     world.receive(consumer, 0, 1)
@@ -179,7 +179,7 @@ def test_hole_that_waits_in_a_window_goes_to_another_consumer_uncounted() -> Non
 
 @pytest.mark.hazard("nack-counted-twice")
 def test_repeated_negative_acknowledgement_counts_once_over_a_takeover() -> None:
-    """Hazard nack-counted-twice: it was durable at the former owner, and its answer was lost."""
+    """It was durable at the former owner, and its answer was lost."""
     world = World(messages=[1])
     consumer = world.subscribe("a", SHARED, window=10)
     world.nack(consumer, 0, delay_ms=0)

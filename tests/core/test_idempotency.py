@@ -110,7 +110,7 @@ def test_pending_key_with_a_live_holder_is_in_progress() -> None:
 
 
 def test_pending_key_with_a_dead_holder_fences_its_producer_first() -> None:
-    """Hazard key-without-message: the last stored id proves nothing before the producer is fenced."""
+    """The last stored id proves nothing before the producer is fenced."""
     core = KeyedPublish("body")
     core.handle(KeyRead(FOUND))
     assert core.handle(HolderChecked(alive=False)) == [FenceProducer("http-1")]

@@ -39,7 +39,7 @@ CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 @pytest.mark.hazard("marks-of-a-failed-write")
 def test_answers_of_an_older_session_are_ignored() -> None:
-    """Hazard marks-of-a-failed-write: a late verdict of session 1 decides nothing in session 2."""
+    """A late verdict of session 1 decides nothing in session 2."""
     producer = opened()
     producer.handle(ready(1))
     producer.handle(StreamLost(1))

@@ -30,8 +30,7 @@ def kept(client: Client) -> list[tuple[int, int]]:
 
 @pytest.mark.hazard("delivered-while-held")
 def test_reconnecting_consumer_keeps_what_it_presents() -> None:
-    """Hazard delivered-while-held: the rest of what it had goes back: the former stream brought it, and the client
-    dropped it."""
+    """The rest of what it had goes back: the former stream brought it, and the client dropped it."""
     world = World(messages=[4])
     consumer = world.subscribe("a", SHARED, window=10)
     assert consumer.take() == [0, 1, 2, 3]
@@ -43,8 +42,7 @@ def test_reconnecting_consumer_keeps_what_it_presents() -> None:
 
 @pytest.mark.hazard("delivered-while-held")
 def test_subscribing_twice_delivers_again_what_the_first_stream_brought() -> None:
-    """Hazard delivered-while-held: the client never saw the first answer, so nothing of that stream is with it
-    (pulsar#20737)."""
+    """The client never saw the first answer, so nothing of that stream is with it (pulsar#20737)."""
     world = World(messages=[2])
     first = world.subscribe("a", SHARED, window=10)
     assert first.take() == [0, 1]
@@ -115,8 +113,7 @@ def test_presented_message_of_another_seek_epoch_is_not_kept() -> None:
 
 @pytest.mark.hazard("wrong-delivery-count")
 def test_lost_consumer_counts_only_what_it_had_begun() -> None:
-    """Hazard wrong-delivery-count: counting what was prefetched, five crashes would make dead letters of 10,000
-    innocents."""
+    """Counting what was prefetched, five crashes would make dead letters of 10,000 innocents."""
     world = World(messages=[10])
     first = world.subscribe("a", SHARED, window=10)
     world.flow(first, 10, handed_out=4, begun=[2, 3])
@@ -167,7 +164,7 @@ def test_many_messages_time_out_at_several_ticks() -> None:
 
 @pytest.mark.hazard("wrong-delivery-count")
 def test_lost_consumer_that_reported_nothing_counts_its_oldest_message() -> None:
-    """Hazard wrong-delivery-count: a message that kills its consumers would never be counted (pulsar#5881)."""
+    """A message that kills its consumers would never be counted (pulsar#5881)."""
     world = World(messages=[3])
     for _ in range(3):
         consumer = world.subscribe("a", SHARED, window=10)
@@ -190,7 +187,7 @@ def test_count_of_a_lost_consumer_is_written_again_when_it_was_dropped() -> None
 
 @pytest.mark.hazard("wrong-delivery-count")
 def test_negative_acknowledgement_survives_a_takeover_with_count_and_delay() -> None:
-    """Hazard wrong-delivery-count: forgotten delays make a storm of redeliveries after each takeover."""
+    """Forgotten delays make a storm of redeliveries after each takeover."""
     world = World(messages=[2])
     consumer = world.subscribe("a", SHARED, window=10)
     assert world.nack(consumer, 0, delay_ms=60_000) is None
@@ -322,8 +319,7 @@ def published(world: World) -> list[tuple[int, TopicId, int]]:
 
 @pytest.mark.hazard("dead-letter-number-lost")
 def test_dead_letter_has_a_durable_number_before_it_is_published() -> None:
-    """Hazard dead-letter-number-lost: with the number in memory, another message gets it after a crash and is lost as a
-    duplicate."""
+    """With the number in memory, another message gets it after a crash and is lost as a duplicate."""
     world, consumer = poisoned()
     consumer.take()
     resolve(world)
@@ -383,7 +379,7 @@ def test_numbers_of_dropped_dead_letters_are_given_again() -> None:
 
 @pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_seek_cancels_no_pending_dead_letter() -> None:
-    """Hazard pending-dead-letter-trimmed: a number that is never published is a hole."""
+    """A number that is never published is a hole."""
     world, consumer = poisoned()
     resolve(world)
     world.write()
@@ -435,7 +431,7 @@ def test_late_acknowledgement_cancels_no_pending_dead_letter() -> None:
 
 @pytest.mark.hazard("pending-dead-letter-trimmed")
 def test_pending_dead_letters_of_a_recreated_topic_are_decided_anew() -> None:
-    """Hazard pending-dead-letter-trimmed: number 57 would be a gap for ever in the new topic."""
+    """Number 57 would be a gap for ever in the new topic."""
     world, _ = poisoned(4, poison=[0, 1])
     resolve(world)
     world.write()

@@ -94,8 +94,7 @@ def test_higher_epoch_from_any_source_ends_the_session() -> None:
 
 @pytest.mark.hazard("deposed-owner-refuses")
 def test_answers_of_a_deposed_owner_are_ignored() -> None:
-    """Hazard deposed-owner-refuses: below the highest epoch seen nothing counts: no answer, no grant, no refusal, no
-    end; look up again."""
+    """Below the highest epoch seen nothing counts: no answer, no grant, no refusal, no end; look up again."""
     producer = opened()
     producer.handle(ready(1))
     producer.handle(StreamLost(1))
@@ -123,7 +122,7 @@ def test_answers_of_a_deposed_owner_are_ignored() -> None:
 
 @pytest.mark.hazard("deposed-owner-refuses")
 def test_resuming_never_lowers_the_next_id() -> None:
-    """Hazard deposed-owner-refuses: an old last_sequence_id, final or not, does not take ids back."""
+    """An old last_sequence_id, final or not, does not take ids back."""
     producer = opened(last=10)
     producer.handle(ready(1, 5))
     producer.handle(answered(1, (1, stored(5))))
@@ -159,8 +158,7 @@ def test_instance_resumes_without_a_final_last_id() -> None:
 
 
 def test_unknown_producer_is_opened_by_name_with_its_id_and_generation() -> None:
-    """Hazard forgotten-producer: from an answer and from a refused resume; on_conflict does not apply to a living
-    instance."""
+    """From an answer and from a refused resume; on_conflict does not apply to a living instance."""
     producer = opened(on_conflict=OnConflict.REFUSE)
     producer.handle(ready(1))
     producer.handle(answered(1, (1, UnknownProducer())))
@@ -190,8 +188,7 @@ def reopened_question(producer: ProducerSession) -> OpenProducer:
 
 @pytest.mark.hazard("forgotten-producer")
 def test_expired_producer_reopens_only_if_it_sent_no_batch() -> None:
-    """Hazard forgotten-producer: what was sent may be stored, and could not be told from new; a never-sent batch could
-    not."""
+    """What was sent may be stored, and could not be told from new; a never-sent batch could not."""
     producer = opened(last=4)
     producer.handle(StreamLost(1))
     producer.handle(ready(1))

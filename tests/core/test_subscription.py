@@ -42,7 +42,7 @@ def test_exclusive_consumer_gets_every_message_in_order() -> None:
 
 @pytest.mark.hazard("activation-not-durable")
 def test_grant_is_told_only_when_it_is_durable() -> None:
-    """Hazard activation-not-durable: a generation that was told and then lost would be given to another consumer."""
+    """A generation that was told and then lost would be given to another consumer."""
     world = World(messages=[1])
     world.detach(world.subscribe("a"), lost=False)
     second = world.subscribe("b", written=False)
@@ -55,8 +55,7 @@ def test_grant_is_told_only_when_it_is_durable() -> None:
 
 @pytest.mark.hazard("activation-not-durable")
 def test_grant_waits_for_nobody() -> None:
-    """Hazard activation-not-durable: the former holder's stream broke; the next consumer is active at once and gets
-    what it held."""
+    """The former holder's stream broke; the next consumer is active at once and gets what it held."""
     world = World(messages=[3])
     first = world.subscribe("a", FAILOVER, window=10)
     second = world.subscribe("b", FAILOVER, window=10)
@@ -76,7 +75,7 @@ def test_second_exclusive_consumer_is_busy() -> None:
 
 @pytest.mark.hazard("activation-not-durable")
 def test_connected_name_is_busy_unless_the_same_instance_comes_back() -> None:
-    """Hazard activation-not-durable: two processes of one name would depose each other for ever."""
+    """Two processes of one name would depose each other for ever."""
     world = World(messages=[2])
     first = world.subscribe("a", SHARED, instance="one", window=10)
     assert isinstance(world.subscribe("a", SHARED, instance="two").answer, ConsumerBusy)
@@ -113,8 +112,7 @@ def test_unknown_subscription_is_not_created_without_a_start() -> None:
 
 @pytest.mark.hazard("recreated-subscription")
 def test_reconnecting_never_creates_a_subscription() -> None:
-    """Hazard recreated-subscription: a zombie's reconnect would create a deleted subscription again, or take one of the
-    same name."""
+    """A zombie's reconnect would create a deleted subscription again, or take one of the same name."""
     world = World(messages=[1])
     consumer = world.subscribe(window=10)
     world.delete()
@@ -136,7 +134,7 @@ def test_acknowledgement_is_answered_when_it_is_durable() -> None:
 
 @pytest.mark.hazard("failed-ack-write")
 def test_dropped_acknowledgement_leaves_its_message_outstanding_with_its_timer() -> None:
-    """Hazard failed-ack-write: an acknowledgement in flight hides its message and does nothing else."""
+    """An acknowledgement in flight hides its message and does nothing else."""
     world = World(messages=[2])
     consumer = world.subscribe("a", SHARED, window=10, ack_timeout_ms=10_000)
     world.receive(consumer, 0, 1, window=10)
@@ -187,7 +185,7 @@ def test_message_with_an_acknowledgement_in_flight_is_not_delivered() -> None:
 
 @pytest.mark.hazard("ack-before-delivery")
 def test_acknowledgement_of_what_this_owner_never_delivered_counts() -> None:
-    """Hazard ack-before-delivery: the former owner delivered 1 and died; refusing its acknowledgement would have it
+    """The former owner delivered 1 and died; refusing its acknowledgement would have it
     worked on twice, and moving a read pointer to 2 would lose 0."""
     world = World(messages=[3])
     consumer = world.subscribe("a", SHARED)
@@ -211,8 +209,7 @@ def test_cumulative_acknowledgement_on_a_shared_subscription_is_refused() -> Non
 
 @pytest.mark.hazard("former-consumer-acks")
 def test_cumulative_acknowledgement_of_a_former_consumer_is_fenced() -> None:
-    """Hazard former-consumer-acks: the new consumer has rejected a message; the former one wakes and acknowledges
-    everything below."""
+    """The new consumer has rejected a message; the former one wakes and acknowledges everything below."""
     world = World(messages=[5])
     former = world.subscribe("b", FAILOVER, window=10)
     world.subscribe("a", FAILOVER, window=10)
@@ -273,8 +270,7 @@ def test_consumer_without_credit_stops_no_other() -> None:
 
 @pytest.mark.hazard("relative-credit")
 def test_credit_is_absolute() -> None:
-    """Hazard relative-credit: a report that is lost or repeated harms nothing, and a removed consumer leaves no
-    debt."""
+    """A report that is lost or repeated harms nothing, and a removed consumer leaves no debt."""
     world = World(messages=[1] * 20)
     consumer = world.subscribe("a", SHARED, window=4)
     assert consumer.take() == [0, 1, 2, 3]
@@ -313,7 +309,7 @@ def test_look_ahead_reads_nothing_without_credit() -> None:
 
 @pytest.mark.hazard("index-given-twice")
 def test_indexes_that_no_entry_holds_count_as_skipped() -> None:
-    """Hazard index-given-twice: a lost ledger was given up, and its numbers are left out."""
+    """A lost ledger was given up, and its numbers are left out."""
     world = World(messages=[2])
     world.log.next_index += 1000
     world.store(2)

@@ -39,7 +39,7 @@ def test_no_new_messages_while_the_ack_state_is_over_its_limit(type_: Subscripti
 @pytest.mark.parametrize("type_", [SHARED, KEY_SHARED])
 @pytest.mark.hazard("dispatch-paused-for-ever")
 def test_holes_get_a_time_out_and_go_to_any_consumer_with_credit(type_: SubscriptionType) -> None:
-    """Hazard dispatch-paused-for-ever: every hole is with a consumer that never acknowledges."""
+    """Every hole is with a consumer that never acknowledges."""
     world, consumer = paused(type_)
     world.flow(consumer, 0, handed_out=6)
     other = world.subscribe("b", type_, window=100)
@@ -55,7 +55,7 @@ def test_holes_get_a_time_out_and_go_to_any_consumer_with_credit(type_: Subscrip
 
 @pytest.mark.hazard("dispatch-paused-for-ever")
 def test_delays_end_while_new_messages_are_withheld() -> None:
-    """Hazard dispatch-paused-for-ever: every hole is delayed by an hour."""
+    """Every hole is delayed by an hour."""
     world = World(messages=[4])
     consumer = world.subscribe("a", SHARED, window=10)
     consumer.take()
@@ -69,7 +69,7 @@ def test_delays_end_while_new_messages_are_withheld() -> None:
 
 @pytest.mark.hazard("dispatch-paused-for-ever")
 def test_pause_is_judged_when_the_topic_is_loaded() -> None:
-    """Hazard dispatch-paused-for-ever: nothing would look after a takeover, and the limit may have been lowered."""
+    """Nothing would look after a takeover, and the limit may have been lowered."""
     world, consumer = paused()
     world.ack_limit = RangeLimit()
     world.take_over()
@@ -115,7 +115,7 @@ class AlwaysPaused(RangeLimit):
 
 @pytest.mark.hazard("ack-state-at-its-limit")
 def test_acknowledgement_at_the_hard_limit_is_in_memory_only() -> None:
-    """Hazard ack-state-at-its-limit: it hides its message, moves no mark, and is written first when there is room."""
+    """It hides its message, moves no mark, and is written first when there is room."""
     world = World(messages=[6])
     consumer = world.subscribe("a", SHARED, window=10)
     consumer.take()
@@ -145,7 +145,7 @@ def test_acknowledgement_that_lowers_the_state_is_always_durable() -> None:
 
 
 def test_lowest_acknowledgements_in_memory_are_written_although_the_state_is_full() -> None:
-    """Hazards dispatch-paused-for-ever and ack-state-at-its-limit: the state does not grow by them. If all its holes
+    """The state does not grow by them. If all its holes
     were in memory, it would stay full for ever, and dispatch paused."""
     world = World(messages=[8])
     consumer = world.subscribe("a", SHARED, window=10)

@@ -57,7 +57,7 @@ def test_new_subscription_begins_inside_of_the_log() -> None:
 
 @pytest.mark.hazard("seek-below-a-trim")
 def test_step_back_waits_for_a_trim_in_flight() -> None:
-    """Hazard seek-below-a-trim: a seek below the target of the trim would become durable, and its messages be gone."""
+    """A seek below the target of the trim would become durable, and its messages be gone."""
     world = World(messages=[5, 5])
     world.subscribe("a", SHARED)
     world.topic.trim_began(5)

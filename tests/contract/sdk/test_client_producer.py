@@ -181,7 +181,7 @@ async def test_batch_refused_with_a_retriable_error_is_resent(
 
 @pytest.mark.hazard("id-between-stored-ids")
 async def test_stale_id_fails_only_its_message(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Hazard id-between-stored-ids: an id below the mark that was never stored is an error, never an acknowledged loss;
+    """An id below the mark that was never stored is an error, never an acknowledged loss;
     others go on.
 
     Those that share its batch have each a truth of its own: whoever was told "never stored" of 2 would store it twice.

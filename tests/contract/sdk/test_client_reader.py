@@ -234,8 +234,7 @@ async def test_skipped_messages_are_not_returned(client: oncelog.AsyncClient) ->
 
 
 async def test_message_id_of_another_topic_is_refused(client: oncelog.AsyncClient) -> None:
-    """Hazard recreated-topic: also of an earlier topic of the same name; an id without a topic, as typed by hand, is
-    accepted."""
+    """Also of an earlier topic of the same name; an id without a topic, as typed by hand, is accepted."""
     sent = await filled(client)
     foreign = sent.message_ids[3]
     assert foreign is not None
