@@ -18,17 +18,27 @@ from oncelog.core.delivery.events import (
     DeliverMessages,
     EndConsumer,
     FlowReported,
+    HeldMessages,
     SeekRequested,
     Subscribed,
 )
-from oncelog.core.errors import NotOwner, OncelogError, TopicLoading
-from oncelog.core.ids import ConsumerNumber, EntryId, Generation, Incarnation, LedgerId, Position, SeekEpoch
+from oncelog.core.errors import NotOwner, OncelogError, SubscriptionGone, TopicLoading
+from oncelog.core.ids import (
+    ConsumerNumber,
+    EntryId,
+    Generation,
+    Incarnation,
+    LedgerId,
+    Position,
+    SeekEpoch,
+    SessionNumber,
+)
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import EndSession, TopicClosed
-from oncelog.core.topic_events.events import DrainRequested, TrimRequested
+from oncelog.core.topic_events.events import DrainRequested, TopicAssigned, TrimRequested
 from tests.core.builders import A, B, received
 from tests.core.topic_world import SETTINGS, Owner, World
 
@@ -241,3 +251,30 @@ def test_consumers_of_one_process_never_share_a_number() -> None:
     assert second.consumer > first.consumer
     assert (second.seek_epoch, first.generation < second.generation) == (SeekEpoch(0), True)
     assert first.generation > Generation(0)
+
+
+@pytest.mark.hazard("recreated-subscription")
+@pytest.mark.parametrize("same_core", [True, False])
+def test_recreated_subscription_has_another_id_after_a_takeover_at_the_same_epoch(same_core: bool) -> None:
+    """The process recovers the topic, or closed it and takes it again when nobody else did: the epoch stays. A consumer
+    of the deleted subscription, which comes back only now, is refused."""
+    one = Consuming(World()).publish(0, 1)
+    first = one.subscribe()
+    held = HeldMessages(first.subscription_id, first.seek_epoch, first.generation, (IndexRange(0, 0),))
+    if same_core:
+        one.owner.core.ownership.suspect()
+        one.owner.queue += one.owner.core._step.take()
+        one.owner.run()
+    else:
+        one.owner.handle(DrainRequested())
+        one.owner.run()
+        one.owner = Owner(one.world, "o1", first_session=SessionNumber(1 << 40))
+        one.owner.handle(TopicAssigned())
+        one.owner.run()
+    assert one.owner.core.ownership.epoch == 1
+    one.owner.handle(DeleteRequested(1, "billing", force=True))
+    one.owner.run()
+    second = one.subscribe()
+    assert second.subscription_id != first.subscription_id
+    one.owner.handle(one.opening(first_index=None, resume=held))
+    assert isinstance(one.owner.emitted(AnswerSubscribe)[-1].result, SubscriptionGone)

@@ -210,12 +210,18 @@ class World:
 class Owner:
     """One process that may own the topic."""
 
-    def __init__(self, world: World, me: str, settings: TopicSettings = SETTINGS) -> None:
+    def __init__(
+        self,
+        world: World,
+        me: str,
+        settings: TopicSettings = SETTINGS,
+        first_session: SessionNumber = SessionNumber(1),
+    ) -> None:
         self.world = world
         self.now_ms = 0
         self.core = Topic(
             TOPIC, Incarnation(me), settings, checksum,
-            first_session=SessionNumber(1), nodes=StorageNodesUpdated((A, B, C)),
+            first_session=first_session, nodes=StorageNodesUpdated((A, B, C)),
         )  # fmt: skip
         self.queue: deque[TopicEffect] = deque()
         #: all effects so far, in order

@@ -17,7 +17,6 @@ Producers wait only for that last close. The next owner replays what comes after
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.chain.managed_ledger import EntriesAnswered, ManagedLedger, MemberLost
@@ -113,11 +112,13 @@ class Serving:
         next_ledger: NextLedger,
         first_session: SessionNumber,
         first_consumer: ConsumerNumber,
+        new_id: Callable[[], str],
         dedup_enabled: bool,
         policies: TopicPolicies,
         drained: Callable[[], None],
     ) -> None:
-        """next_ledger: the log's, begun during the takeover. drained: called when the topic is closed on request."""
+        """next_ledger: the log's, begun during the takeover. new_id: returns a subscription id that was never used.
+        drained: called when the topic is closed on request."""
         self._step = step
         self._ownership = ownership
         self._drained = drained
@@ -144,11 +145,10 @@ class Serving:
             given_up=taken.acks_given_up,
         )  # fmt: skip
         self.acks.bytes_since = taken.replayed_ack_bytes
-        self._subscriptions_begun = 0
         self.subscriptions = Subscriptions(
             step, taken.subscriptions, self.acks.append,
             first_index=record.first.base_index if record.first is not None else 0,
-            next_index=taken.state.next_index, first_consumer=first_consumer, new_id=self._new_subscription_id,
+            next_index=taken.state.next_index, first_consumer=first_consumer, new_id=new_id,
             partition=parse_topic(record.name).partition or 0, has_room=lambda: self.acks.has_room,
         )  # fmt: skip
         self.acks.user = self.subscriptions
@@ -353,15 +353,6 @@ class Serving:
         """The time is over in which the holders of names could come back."""
         if self.openings.returning.over(key):
             self.openings.retry()
-
-    # --- subscriptions ----------------------------------------------------------------------------------------------
-
-    def _new_subscription_id(self) -> str:
-        """An id that no other subscription has: an owner epoch has one owner, which counts."""
-        record = self._ownership.record
-        self._subscriptions_begun += 1
-        identity = f"{record.topic_id}/{record.owner_epoch}/{self._subscriptions_begun}"
-        return blake2b(identity.encode(), digest_size=16).hexdigest()
 
     def _trim_acks(self) -> None:
         """Ledgers of the ack log that end before the oldest kept base leave the list, never the last one."""

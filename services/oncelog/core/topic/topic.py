@@ -13,6 +13,7 @@ topic; `now_ms` is that event's time. All parts emit their effects into one list
 """
 
 from enum import Enum
+from hashlib import blake2b
 from typing import get_args
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, MemberLost
@@ -171,6 +172,8 @@ class Topic:
         self._next_session = first_session
         #: consumers are numbered apart from sessions, from the same number on
         self._next_consumer = ConsumerNumber(first_session)
+        #: and so are the subscriptions that are created here
+        self._next_subscription = int(first_session)
         #: the first tick at which the topic did not serve; None while it serves
         self._not_serving_since_ms: int | None = None
         #: of every phase but the ends
@@ -312,14 +315,22 @@ class Topic:
         self.phase = Phase.OPENING
         serving = self.serving = Serving(
             self._step, self.ownership, result, self.settings, self._checksum, next_ledger=takeover.next_ledger,
-            first_session=self._next_session, first_consumer=self._next_consumer, dedup_enabled=self.dedup_enabled,
-            policies=self.policies, drained=self._drained,
+            first_session=self._next_session, first_consumer=self._next_consumer, new_id=self._new_subscription_id,
+            dedup_enabled=self.dedup_enabled, policies=self.policies, drained=self._drained,
         )  # fmt: skip
         self._handlers = {**self._always, **_handlers_of(serving)}
         serving.start()
         # From here on they wait where their repeats and withdrawals find them.
         for opening in self.early.take_all():
             serving.openings.open(opening)
+
+    def _new_subscription_id(self) -> str:
+        """An id that no other subscription ever has: an owner epoch belongs to one process, which never counts from the
+        beginning again, also when it takes the topic over once more at the same epoch."""
+        record = self.ownership.record
+        identity = f"{record.topic_id}/{record.owner_epoch}/{self._next_subscription}"
+        self._next_subscription += 1
+        return blake2b(identity.encode(), digest_size=16).hexdigest()
 
     def _linked(self, serving: Serving, instead: LedgerId | None) -> None:
         if instead is not None:
