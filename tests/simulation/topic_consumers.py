@@ -28,7 +28,8 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck
 from oncelog.core.errors import CorruptEntry, NotOwner
 from oncelog.core.formats.entry import EntryKind, decode_entry
-from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.sdk.consumer.events import ConsumerSettings, OwnerReport, OwnerRequest
 from oncelog.verify.violation import Violation
 from tests.oracles.consumption import ConsumptionHistory
@@ -112,13 +113,18 @@ class ShellConsumers:
         self._shell.handle(MessagesRead(effect.number, effect.first_index, entries))
 
     def _look_for_entries(self) -> None:
-        confirmed = self._shell.confirmed
-        for ledger_id in ids_known_to(self._shell.owner.parts.store, self._shell.core.ownership.record):
+        store, confirmed = self._shell.owner.parts.store, self._shell.confirmed
+        for ledger_id in ids_known_to(store, self._shell.core.ownership.record):
             if ledger_id in self._ended or ledger_id > confirmed.ledger_id:
                 continue
+            end = confirmed.entry_id
+            if ledger_id < confirmed.ledger_id:
+                # What was added behind the end of a CLOSED ledger is no part of the log: it is in a later ledger, too.
+                data, _ = store.get(f"ledgers/{ledger_id}")
+                end = EntryId(-1) if data is None else decode_ledger(data).end
             held = self._held(ledger_id)
             number = self._looked_at.get(ledger_id, 0)
-            while number in held and Position(ledger_id, EntryId(number)) <= confirmed:
+            while number in held and number <= end:
                 entry = held[EntryId(number)]
                 if entry is not None:
                     self._entries.append(entry)
