@@ -26,7 +26,7 @@ import oncelog
 from oncelog import wire
 from oncelog.cli.app import app
 from oncelog.cli.failures import Exit
-from oncelog.core.errors import BY_CODE
+from oncelog.core.errors import BY_CODE, OncelogError
 from oncelog.metadata.app import new_app
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.problems import problem
@@ -99,11 +99,12 @@ def _comments(process: type) -> dict[str, str]:
 
 
 def errors() -> Files:
-    """Code, parents, whether to retry, and the statuses."""
+    """Code, parents, whether to retry, and the statuses. Others belong to modules that may not be loaded."""
     lines = [
         f"{code}: {' < '.join(c.__name__ for c in error.__mro__[:-2])}; retriable {error.retriable}; "
         f"REST {problem(error()).status_code}; gRPC {code_of(error()).name}"
         for code, error in sorted(BY_CODE.items())
+        if error.__module__ == OncelogError.__module__
     ]
     yield "errors.txt", "\n".join(lines)
     yield "exit_codes.txt", "\n".join(f"{each.name} {each.value}" for each in Exit)
