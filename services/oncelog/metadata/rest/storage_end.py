@@ -31,7 +31,7 @@ def routes(coordination: Coordination) -> APIRouter:
         """For a topic whose log ends with a ledger that cannot be closed, because too few of its storage nodes are
         registered, or whose owner needs entries of a closed ledger that are lost. **Messages that were acknowledged may
         be lost.** The topic goes on within seconds; its log then says what was given up, message numbers jump, and
-        every producer must be opened again. The ledger may be one of the topic's ack log: then **messages that were
+        every producer must be opened again. The ledger may be one of the ack log: then **messages that were
         acknowledged may be delivered again**.
 
         `conflict` if the ledger can still be recovered, if no entry of a closed one can be lost, and while the topic is
