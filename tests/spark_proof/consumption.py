@@ -50,7 +50,8 @@ async def _consume(client: oncelog.AsyncClient, name: str, acknowledged: Acknowl
         while not over.is_set():
             batch = await consumer.receive_batch(500, max_wait=_PAUSE_S)
             wanted = [message for message in batch if message.index % 3]
-            with contextlib.suppress(oncelog.errors.StaleSeekEpoch):  # of another partition's seek
+            # Of another partition's seek; or an owner was killed during a seek, so its outcome is unknown: seek again.
+            with contextlib.suppress(oncelog.errors.StaleSeekEpoch, oncelog.errors.DeadlineExceeded):
                 if wanted:
                     await consumer.ack(wanted)
                     acknowledged.messages += len(wanted)
