@@ -93,7 +93,7 @@ class Cluster:
 
     def _is_ready(self) -> bool:
         assert self._supervisor is not None
-        assert self._supervisor.poll() is None, self.told[-2000:]
+        assert self._supervisor.poll() is None, self.supervisor_log[-2000:]
         status = self._status()
         return status.get("pid") == self._supervisor.pid and bool(status.get("ready"))
 
@@ -146,7 +146,7 @@ class Cluster:
             return {}
 
     @property
-    def told(self) -> str:
+    def supervisor_log(self) -> str:
         """What the supervisor has written."""
         return self.log.read_text()
 
@@ -206,7 +206,7 @@ class Cluster:
         try:
             await until(whole, START_S, waiting_for="the cluster to be whole again")
         except AssertionError as error:
-            error.add_note(f"missing: {missing}; the supervisor's last words:\n{self.told[-4000:]}")
+            error.add_note(f"missing: {missing}; the supervisor's last words:\n{self.supervisor_log[-4000:]}")
             raise
 
     def run(self, *words: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":

@@ -42,7 +42,7 @@ def test_cluster_resumes_after_a_restart_and_after_a_killed_supervisor(tmp_path:
         ports = [int(address.rpartition(":")[2]) for address in addresses]
         cluster_id = cluster.serving("metadata-1", "cluster_id")
         assert cluster.stop() == 0
-    assert "SIGTERM: draining" in cluster.told
+    assert "SIGTERM: draining" in cluster.supervisor_log
     with Cluster.running(tmp_path, **ONE_OF_EACH, port=ports[0], http_port=ports[1]) as again:
         assert (again.url, again.admin_url) == addresses
         assert again.serving("metadata-1", "cluster_id") == cluster_id
@@ -158,7 +158,7 @@ def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:
             return now["state"] == "serving" and now["pid"] not in {None, pid} and now["restarts"] == 1
 
         until_sync(back, _DEADLINE_S, waiting_for=f"{name} to serve again")
-        assert f"{name} is ready again" in cluster.told
+        assert f"{name} is ready again" in cluster.supervisor_log
         published(cluster, str(number))
     assert stored(cluster) == ["one", "2", "3", "4"]
     assert cluster.url == url

@@ -12,6 +12,7 @@ A page is one frame of the node; there is no call per entry.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 
 from oncelog.core.errors import InvariantViolated, OncelogError
@@ -28,7 +29,7 @@ READ_TIMEOUT_MS = 60_000
 Frames = AsyncGenerator[ReceivedRead, None]
 
 
-class EntryReader:
+class EntryReader(ABC):
     """One read. The defaults are those of a policy that asks each member in turn, and then gives up."""
 
     def __init__(self, reading: EntryReading, *, silence_ms: int, watch: ReadWatch | None = None) -> None:
@@ -49,12 +50,12 @@ class EntryReader:
 
     # --- the policy ---------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     async def ask(self, member: Incarnation) -> Frames | None:
         """Ask a member for the entries from `reading.following` on. None: the read is over.
 
         Raises OncelogError for a member that cannot be asked.
         """
-        raise NotImplementedError
 
     def patience_s(self, _member: Incarnation) -> float:
         """How long a frame of this member is waited for."""
