@@ -24,7 +24,7 @@ from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.wire import owner_pb2
-from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
+from tests.cluster.metadata.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import Node
 from tests.contract.storage_client.ledger_world import nodes as storage_nodes

@@ -12,7 +12,7 @@ from oncelog.metadata.rest.problems import MEDIA_TYPE
 from oncelog.metadata.rest.server import RestServer
 from oncelog.metadata.service import running_tasks
 from oncelog.runtime.security import OPEN, Security
-from tests.cluster.metadata_world import FakeOwner, Replica, World
+from tests.cluster.metadata.metadata_world import FakeOwner, Replica, World
 
 FLIGHTS = "/admin/v2/persistent/public/default/flights"
 

@@ -13,7 +13,7 @@ from oncelog.cli.app import app
 from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.app import new_app
 from oncelog.runtime.security import OPEN
-from tests.cluster.metadata_world import CLUSTER_ID
+from tests.cluster.metadata.metadata_world import CLUSTER_ID
 from tests.contract.rest.admin_world import Admin, serving
 
 RETENTION = {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}

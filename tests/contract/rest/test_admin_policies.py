@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.metadata_world import CLUSTER_ID
+from tests.cluster.metadata.metadata_world import CLUSTER_ID
 from tests.contract.rest.admin_world import FLIGHTS, Admin, serving
 
 pytestmark = pytest.mark.asyncio

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from oncelog.wire.owner_pb2 import ListedTopic
-from tests.cluster.metadata_world import FakeOwner
+from tests.cluster.metadata.metadata_world import FakeOwner
 from tests.contract.rest.admin_world import Admin, serving
 
 pytestmark = pytest.mark.asyncio

@@ -9,7 +9,7 @@ from oncelog.core.names import parse_topic
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore
 from oncelog.wire import owner_pb2
-from tests.cluster.metadata_world import CLUSTER_ID, DEADLINE_S
+from tests.cluster.metadata.metadata_world import CLUSTER_ID, DEADLINE_S
 from tests.cluster.until import until
 from tests.contract.rest.admin_world import FLIGHTS, serving
 

@@ -35,7 +35,7 @@ from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber, Top
 from oncelog.core.policies.retention_rules import ClockCheck
 from oncelog.core.sdk.consumer.events import OwnerReport, OwnerRequest
 from oncelog.verify.violation import Violation
-from tests.core.subscription_fold import fold_changes
+from tests.core.acks.subscription_fold import fold_changes
 from tests.oracles.consumption import KeyOrder
 from tests.simulation.consuming.chain import DeadLetterTopic, MessageLog, ModelAckLog, TopicRecord
 from tests.simulation.consuming.expiry import Expiry

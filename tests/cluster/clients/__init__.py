@@ -1,0 +1,1 @@
+"""What clients of a running cluster see."""

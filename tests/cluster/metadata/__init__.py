@@ -1,0 +1,1 @@
+"""Metadata services, ZooKeeper, and which owner serves a topic."""

@@ -1,0 +1,37 @@
+"""A ZooKeeper that is older than the data: no ledger id is given twice, and no topic gets the data of another one."""
+
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.records.id_claim import CounterRecord
+from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from tests.cluster.storage.storage_nodes import StorageCluster, append_until_lost
+from tests.contract.storage_client.ledger_world import adds_of, writer_of
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("ledger-id-given-twice")]
+
+
+async def test_storage_node_does_not_register_in_an_older_zookeeper(
+    zookeeper_server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """The counter is below a ledger that the node holds. Nothing advises to delete the directory, and the node serves
+    again once the counter is what it was."""
+    async with StorageCluster.running(tmp_path, zookeeper_server, 3) as storage:
+        node = storage.nodes[0]
+        metadata = await storage.create_ledger(7, storage.nodes)
+        await append_until_lost(node, node.incarnation, adds_of(writer_of(metadata), 3))
+        node.kill()
+        newer = await storage.counter.read()
+        assert newer is not None
+        older = CounterRecord(5, Incarnation("t" * 32), "older")
+        written = await storage.counter.write(older, version=newer.version)
+        node.launch()
+        assert await node.ended() != 0
+        last = node.last_line()
+        assert "ZooKeeper is older than the data" in last
+        assert "keep all directories as they are" in last
+        assert "wipe" not in last
+        await storage.counter.write(newer.value, version=written.version)
+        await node.start()

@@ -1,0 +1,1 @@
+"""Standalone clusters and the starts of single processes."""

@@ -1,0 +1,1 @@
+"""Storage nodes and their disks under faults."""

@@ -1,0 +1,1 @@
+"""The ack log: changes, format, fold, ack sets."""

@@ -1,0 +1,1 @@
+"""A list of ledgers under one record: writing and ownership."""

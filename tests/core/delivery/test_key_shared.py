@@ -1,0 +1,169 @@
+"""key_shared: the messages of a key are worked on in order, by one consumer at a time (hazard key-moves-too-early)."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from oncelog.core.delivery import key_shared
+from oncelog.core.delivery.key_ranges import SLOTS, KeyRanges
+from tests.core.delivery.subscription_world import KEY_SHARED, Client, World
+
+
+def world_of(*keys: str | None) -> World:
+    """A log with one entry of these keys."""
+    world = World()
+    world.subscribe("first", KEY_SHARED)
+    world.detach(next(iter(world.clients.values())), lost=False)
+    world.store(len(keys), keys)
+    return world
+
+
+def keys_of(clients: Sequence[Client], keys: Sequence[str]) -> list[set[str]]:
+    return [{keys[index] for index in client.indexes} for client in clients]
+
+
+def test_each_key_goes_to_one_consumer_in_order() -> None:
+    keys = [f"key{number % 20}" for number in range(200)]
+    world = world_of(*keys)
+    clients = [world.subscribe(name, KEY_SHARED) for name in ("a", "b", "c")]
+    for client in clients:
+        world.flow(client, 1000)
+    got = keys_of(clients, keys)
+    assert sum(map(len, got)) == 20
+    assert sorted(index for client in clients for index in client.indexes) == list(range(200))
+    for client in clients:
+        assert client.indexes == sorted(client.indexes)
+
+
+@pytest.mark.hazard("key-moves-too-early")
+def test_message_waits_while_another_consumer_holds_an_earlier_one_of_its_key() -> None:
+    """C1 holds 0(a); C2 gets a's range; 2(a) at C2 would be out of order. Other keys go on (pulsar#21199)."""
+    world = world_of("a", "b")
+    first = world.subscribe("c0", KEY_SHARED, window=100)
+    assert first.take() == [0, 1]
+    others = [world.subscribe(f"c{number}", KEY_SHARED, window=100) for number in range(1, 30)]
+    world.store(2, ["a", "b"])
+    assert [index for other in others for index in other.take()] == []
+    world.ack(first, 1)
+    taken = [index for other in others for index in other.take()]
+    assert taken == [3]
+    world.ack(first, 0)
+    taken = [index for other in others for index in other.take()]
+    assert taken == [2]
+
+
+@pytest.mark.hazard("key-moves-too-early")
+def test_negative_acknowledgement_recalls_the_later_messages_of_its_key() -> None:
+    """C1 rejects 0 and acknowledges 2: without the recall 2 is done before 0."""
+    world = world_of("a", "b", "a", "a")
+    consumer = world.subscribe("c", KEY_SHARED, window=100)
+    assert consumer.take() == [0, 1, 2, 3]
+    world.nack(consumer, 0, delay_ms=5_000, written=False)
+    assert consumer.recalled == [2, 3]
+    world.write()
+    assert consumer.take() == []
+    world.pass_time(5_000)
+    assert consumer.got == [(0, 2), (2, 1), (3, 1)]
+
+
+@pytest.mark.hazard("key-moves-too-early")
+def test_delayed_message_keeps_the_later_ones_of_its_key_back_after_a_takeover() -> None:
+    world = world_of("a", "b", "a")
+    consumer = world.subscribe("c", KEY_SHARED, window=100)
+    world.nack(consumer, 0, delay_ms=60_000)
+    world.take_over()
+    consumer = world.subscribe("d", KEY_SHARED, window=100)
+    world.pass_time(1_000)
+    assert consumer.take() == [1]
+    world.pass_time(60_000)
+    assert consumer.take() == [0, 2]
+
+
+@pytest.mark.hazard("key-moves-too-early")
+def test_time_out_recalls_the_later_messages_of_the_key() -> None:
+    world = world_of("a")
+    consumer = world.subscribe("c", KEY_SHARED, window=100, ack_timeout_ms=10_000)
+    world.receive(consumer, 0, window=100)
+    world.pass_time(5_000)
+    world.store(1, ["a"])
+    assert consumer.take() == [0, 1]
+    world.receive(consumer, 0, 1, window=100)
+    world.pass_time(6_000)
+    assert consumer.recalled == [1]
+    world.write()
+    assert consumer.take() == [0, 1]
+
+
+def test_lost_consumer_gives_its_keys_to_others_in_order() -> None:
+    world = world_of("a", "b", "a", "b")
+    first = world.subscribe("c", KEY_SHARED, window=3)
+    assert first.take() == [0, 1, 2]
+    second = world.subscribe("d", KEY_SHARED, window=100)
+    world.detach(first)
+    assert second.take() == []
+    world.pass_time(1_000)
+    world.write()
+    got = second.take()
+    assert sorted(got) == [0, 1, 2, 3]
+    assert got.index(0) < got.index(2)
+    assert got.index(1) < got.index(3)
+
+
+@pytest.mark.hazard("delivered-while-held")
+def test_consumer_keeps_its_keys_over_a_takeover() -> None:
+    world = world_of("a", "b", "a")
+    first = world.subscribe("c", KEY_SHARED, window=2)
+    assert first.take() == [0, 1]
+    world.take_over()
+    first = world.reconnect(first, held=[0, 1], window=100)
+    assert [tuple(each) for each in first.subscribed.kept] == [(0, 1)]
+    others = [world.subscribe(f"c{number}", KEY_SHARED, window=100) for number in range(30)]
+    world.pass_time(1_000)
+    assert [index for other in others for index in other.take()] == []
+    world.ack(first, 0)
+    assert [index for other in (*others, first) for index in other.take()] == [2]
+
+
+def test_messages_without_a_key_are_shared() -> None:
+    world = world_of(None, None, None, None)
+    first = world.subscribe("c", KEY_SHARED, window=1)
+    second = world.subscribe("d", KEY_SHARED, window=2)
+    assert (first.take(), second.take()) == ([0], [1, 2])
+    world.flow(first, 1, handed_out=1)
+    assert first.take() == [3]
+
+
+def test_seek_begins_again_with_every_key() -> None:
+    world = world_of("a", "b", "a")
+    consumer = world.subscribe("c", KEY_SHARED, window=100)
+    world.ack(consumer, 0, 1)
+    world.seek(0)
+    assert consumer.take() == [0, 1, 2]
+
+
+@pytest.mark.hazard("key-moves-too-early")
+def test_blocked_key_stops_reading_at_the_look_ahead() -> None:
+    """A consumer that holds the first message of a key and never acknowledges: the log is not read to its end."""
+    world = world_of("a")
+    holder = world.subscribe("c", KEY_SHARED, window=1)
+    assert holder.take() == [0]
+    count = key_shared.LOOK_AHEAD_MESSAGES // 1000 + 5
+    for _ in range(count):
+        world.store(1000, ["a"] * 1000)
+    world.flow(holder, 0)
+    others = [world.subscribe(f"c{number}", KEY_SHARED, window=100) for number in range(30)]
+    assert [index for other in others for index in other.take()] == []
+    queued = world.subscription.attachments.keys._queued  # type: ignore[union-attr]
+    assert len(queued) <= key_shared.LOOK_AHEAD_MESSAGES + 1000
+
+
+def test_consumer_that_comes_moves_only_keys_to_itself() -> None:
+    world = World(messages=[1])
+    clients = [world.subscribe(f"c{number}", KEY_SHARED) for number in range(4)]
+    consumers = [world.subscription._consumers.by_number[client.number] for client in clients]
+    before, after = KeyRanges(), KeyRanges()
+    before.assign(consumers[:3])
+    after.assign(consumers)
+    moved = [slot for slot in range(SLOTS) if before.owner(slot) is not after.owner(slot)]
+    assert {after.owner(slot) for slot in moved} == {consumers[3]}
+    assert SLOTS // 8 < len(moved) < SLOTS // 2

@@ -1,0 +1,1 @@
+"""Bytes: batches, columns, entries, message ids."""

@@ -1,0 +1,1 @@
+"""One publish with an idempotency key."""

@@ -1,0 +1,1 @@
+"""One ledger: quorum, writer, recovery."""

@@ -1,0 +1,1 @@
+"""The storage node: fences, adds, limbo, reviews."""

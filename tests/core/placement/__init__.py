@@ -1,0 +1,1 @@
+"""The owner of a topic: placement, suspicion, balance."""

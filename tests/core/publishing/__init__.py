@@ -1,0 +1,1 @@
+"""Producers at the owner: deduplication, sessions, openings."""

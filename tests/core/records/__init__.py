@@ -1,0 +1,1 @@
+"""Records in ZooKeeper: reading, compare-and-set, blocks of ids."""

@@ -1,0 +1,1 @@
+"""Repair: what a ledger needs, the queue, one repair."""

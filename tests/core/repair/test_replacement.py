@@ -1,0 +1,94 @@
+"""Whether a storage node may be replaced or decommissioned now."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
+from oncelog.core.repair.replacement import NAMED_MAX, MayReplace, decommission_refusal, may_replace
+from tests.core.repair.repair_world import LEDGER, A, B, C, D, closed
+
+
+def healthy(*absent: Incarnation, silent: Sequence[Incarnation] = ()) -> StorageNodes:
+    views = (NodeView(node, registered=node not in absent, silent=node in silent) for node in (A, B, C, D))
+    return StorageNodes(views)
+
+
+def undamaged(_: LedgerId) -> Sequence[Incarnation]:
+    return ()
+
+
+def ask(record: LedgerMetadata, nodes: StorageNodes | None = None) -> MayReplace:
+    return may_replace(A, [record], nodes or healthy(), undamaged)
+
+
+def test_node_may_be_replaced_when_every_ledger_is_whole_without_it() -> None:
+    assert ask(closed(verified=True)) == MayReplace(A, allowed=True, blocking=0, blockers=())
+    assert ask(closed(members=(B, C, D))).allowed
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (closed(), "not all read their copies back"),
+        (closed(verified=True, frozen=True), "frozen"),
+        (closed(verified=True, members=(A,)), "no other member"),
+        (closed(state=LedgerState.OPEN, ack_quorum=1), "on this node alone"),
+    ],
+)
+def test_ledger_that_needs_the_node_is_named(record: LedgerMetadata, reason: str) -> None:
+    answer = ask(record)
+    assert not answer.allowed
+    assert answer.blockers[0].ledger_id == LEDGER
+    assert reason in answer.blockers[0].reason
+
+
+def test_open_ledger_with_two_other_copies_does_not_need_the_node() -> None:
+    assert ask(closed(state=LedgerState.OPEN)).allowed
+
+
+def test_empty_ledger_needs_no_node() -> None:
+    assert ask(closed(end=NO_ENTRY, members=(A,))).allowed
+
+
+@pytest.mark.parametrize("state", list(LedgerState))
+def test_absent_or_damaged_other_member_forbids_it(state: LedgerState) -> None:
+    """The three disks in turn: the next one waits until the copies of the one before are complete."""
+    record = closed(verified=True, state=state)
+    assert "b are not registered" in ask(record, healthy(B)).blockers[0].reason
+    answer = may_replace(A, [record], healthy(), lambda _: (C,))
+    assert "c have damaged entries" in answer.blockers[0].reason
+    assert may_replace(A, [record], healthy(), lambda _: (A,)).allowed
+
+
+@pytest.mark.parametrize("state", list(LedgerState))
+def test_other_member_that_does_not_answer_forbids_it(state: LedgerState) -> None:
+    """Its process was killed, and its session has not ended yet. Whether the node itself answers does not matter."""
+    record = closed(verified=True, state=state)
+    answer = ask(record, healthy(silent=(A, C)))
+    assert answer.blockers[0].reason == "its other members c are registered, and do not answer"
+    assert ask(record, healthy(silent=(A, D))).allowed
+
+
+def test_registration_of_a_retired_directory_does_not_count() -> None:
+    """It stays until the session of the lost node ends, and its successor has joined by then."""
+    views = [NodeView(node, retired=node == B) for node in (A, B, C, D)]
+    assert (
+        "b are not registered, or were replaced" in ask(closed(verified=True), StorageNodes(views)).blockers[0].reason
+    )
+
+
+def test_at_most_ten_ledgers_are_named() -> None:
+    answer = may_replace(A, [closed(ledger_id=LedgerId(n)) for n in range(25)], healthy(), undamaged)
+    assert (answer.blocking, len(answer.blockers)) == (25, NAMED_MAX)
+
+
+@pytest.mark.hazard("too-few-nodes")
+def test_decommission_is_refused_below_the_write_quorum() -> None:
+    assert decommission_refusal(A, healthy(), write_quorum=3) is None
+    refusal = decommission_refusal(A, healthy(B), write_quorum=3)
+    assert refusal is not None
+    assert "2 other storage nodes are left" in refusal
+    assert decommission_refusal(Incarnation("x"), healthy(), write_quorum=3) is not None

@@ -1,0 +1,1 @@
+"""Trim, TTL, quotas, and pages of ledgers."""

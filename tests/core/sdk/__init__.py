@@ -1,0 +1,1 @@
+"""The client's halves: producer and consumer sessions."""

@@ -1,0 +1,1 @@
+"""Snapshots of producers and subscriptions."""

@@ -1,0 +1,1 @@
+"""The hub of a topic: takeover, replay, serving."""
