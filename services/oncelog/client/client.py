@@ -12,7 +12,7 @@ from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_
 from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place
-from oncelog.client.producing.pending_results import OnUnverified
+from oncelog.client.producing.duplicates import DuplicateRules, OnUnverified
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.sender import ProducerOptions
 from oncelog.client.reading.log_reader import last_message_id
@@ -103,7 +103,7 @@ class AsyncClient:
         compression: Literal["zlib"] | None = None,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
-        on_unverified: Literal["accept", "raise"] = "accept",
+        on_unverified: Literal["accept", "raise"] = "raise",
         on_behalf_of: Caller | None = None,
     ) -> AsyncProducer:
         """Open a producer. It fences all older instances of the same producer name on this topic.
@@ -127,8 +127,9 @@ class AsyncClient:
             batch_bytes_max: bytes of values in one batch, 1 to 5 MiB.
             pending_bytes_max: bytes that may be given and not answered yet; `send` waits when they are reached.
             on_unverified: what happens to a message whose sequence id is older than all ids that the log remembers of
-                the producer; it is not stored now and may never have been. "accept": a result with verified=False,
-                and one warning per producer in the log of `oncelog.client.unverified`. "raise": UnverifiedSequence.
+                the producer; it is not stored now and may never have been. "raise": the send fails with
+                UnverifiedSequence. "accept": a result with verified=False, and one warning per producer in the log of
+                `oncelog.client.unverified`; for programs that send everything again from a source that keeps it.
             on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
 
         Raises:
@@ -166,7 +167,7 @@ class AsyncClient:
             choice("compression", _COMPRESSIONS, compression),
             batch_bytes_max,
             pending_bytes_max,
-            choice("on_unverified", _ON_UNVERIFIED, on_unverified),
+            DuplicateRules(choice("on_unverified", _ON_UNVERIFIED, on_unverified)),
         )
         producer = AsyncProducer(name, options, self._network)
         self._producers.add(producer)

@@ -23,7 +23,7 @@
     │   │   ├── SequenceIdRequired  explicit and automatic ids were mixed
     │   │   └── IdempotencyKeyRequired · IdempotencyKeyReused
     │   ├── StaleSequence         an id below the high-water mark that was never stored; final for this batch
-    │   ├── UnverifiedSequence    too old to know whether it is stored; only with on_unverified="raise"
+    │   ├── UnverifiedSequence    too old to know whether it is stored; not with on_unverified="accept"
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── BacklogQuotaExceeded  a subscription has not acknowledged enough; final for this producer
@@ -239,8 +239,8 @@ class StaleSequence(Fatal):
 class UnverifiedSequence(Fatal):
     """A sequence id older than all that the log remembers of its producer: not stored now, and perhaps never.
 
-    Only a producer with on_unverified="raise" raises it; otherwise the result is a success with verified=False. Its
-    `stored` is None, and sending the message again gives the same answer.
+    A producer with on_unverified="accept" gets a success with verified=False instead. The error's `stored` is None, and
+    sending the message again gives the same answer.
     """
 
 

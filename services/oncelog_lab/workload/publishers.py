@@ -136,7 +136,9 @@ class NamedPublisher(WorkloadPublisher):
         self._sessions = 0
 
     async def open_producer(self, client: AsyncClient) -> AsyncProducer:
-        producer = await client.create_producer(self.setup.topic, producer_name=f"chaos-{self.name}")
+        producer = await client.create_producer(
+            self.setup.topic, producer_name=f"chaos-{self.name}", on_unverified="accept"
+        )
         self._next = self._file.after(producer.last_sequence_id)
         return producer
 

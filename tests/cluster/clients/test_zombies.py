@@ -242,7 +242,7 @@ async def test_killed_producer_process_resumes_by_its_name(cluster: Cluster, cli
             process.send_signal(signal.SIGKILL)
             said += rest_of(process)
     acked = [int(line.split()[0]) for line in said]
-    producer = await client.create_producer(topic, producer_name="importer")
+    producer = await client.create_producer(topic, producer_name="importer", on_unverified="accept")
     last = producer.last_sequence_id
     assert last >= max(acked)
     stored = await read_all(client, topic)

@@ -81,14 +81,20 @@ async def test_stale_id_does_not_affect_other_results_of_its_batch(world: Publis
     assert wrong["stored"] is False
 
 
-async def test_unverified_success_has_a_warning(world: PublishWorld) -> None:
-    """Not only a flag, which a program may ignore."""
+async def test_message_that_may_be_lost_is_an_error_unless_accepted(world: PublishWorld) -> None:
+    """A sender looks at the status alone: a success with a flag would lose the message in silence."""
     replica = await world.replica()
     for number in range(100, 101 + RECENT_BATCHES_MAX):
         await replica.stored("v", producer_name="shop", sequence_id=number)
     fine = await replica.post("v", producer_name="shop", sequence_id=100 + RECENT_BATCHES_MAX)
     assert "warning" not in fine.json()
-    answer = (await replica.post("lost", producer_name="shop", sequence_id=7)).json()
+    problem = await replica.refused(409, "unverified_sequence", "lost", producer_name="shop", sequence_id=7)
+    assert problem["stored"] is None
+    assert "older than all ids" in problem["detail"]
+    both = await replica.refused(409, "unverified_sequence", "a", "b", producer_name="shop", sequence_ids=[7, 900])
+    assert [each["stored"] for each in both["messages"]] == [None, True]
+    accepted: dict[str, Any] = {"producer_name": "shop", "sequence_id": 7, "on_unverified": "accept"}
+    answer = (await replica.post("lost", **accepted)).json()
     assert answer["messages"] == [
         {"message_id": None, "sequence_id": 7, "duplicate": True, "resent": False, "verified": False}
     ]

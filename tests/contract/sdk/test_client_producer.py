@@ -269,7 +269,7 @@ async def test_unverified_message_is_logged_as_a_warning(
     cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ids began again from below: each message is lost, and nobody looks at the results. Said once, with the ids."""
-    producer = await client.create_producer("flights", producer_name="importer")
+    producer = await client.create_producer("flights", producer_name="importer", on_unverified="accept")
     await _many_batches(producer, range(1_000, 1_000 + RECENT_BATCHES_MAX + 1))
     assert producer.unverified_count == 0
     result = await producer.send_many([b"lost"] * 8, sequence_ids=range(8))
@@ -282,13 +282,16 @@ async def test_unverified_message_is_logged_as_a_warning(
     assert producer.unverified_count == 9
 
 
-async def test_unverified_messages_can_be_errors(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """With on_unverified="raise", only these messages fail; whether they are stored stays unknown."""
-    producer = await client.create_producer("flights", producer_name="importer", on_unverified="raise")
+async def test_unverified_message_is_an_error(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """What may be lost is an error unless the application accepts it. Only these messages fail, and the error says what
+    to do; whether they are stored stays unknown."""
+    producer = await client.create_producer("flights", producer_name="importer")
     await _many_batches(producer, range(1_000, 1_000 + RECENT_BATCHES_MAX + 1))
     with pytest.raises(UnverifiedSequence) as caught:
         await producer.send(b"lost", sequence_id=3)
     assert caught.value.stored is None
+    for word in ("begin behind last_sequence_id", "on_unverified='accept'"):
+        assert word in caught.value.message
     last = 1_000 + RECENT_BATCHES_MAX
     with pytest.raises(UnverifiedSequence, match="1 of 3 messages failed") as caught:
         await producer.send_many([b"a", b"b", b"c"], sequence_ids=[4, last, last + 1])

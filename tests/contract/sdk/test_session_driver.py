@@ -7,7 +7,7 @@ import pytest
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
-from oncelog.client.producing.pending_results import OnUnverified
+from oncelog.client.producing.duplicates import ACCEPT_ALL
 from oncelog.client.producing.producer_driver import ProducerDriver
 from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.events import AnswerSubscribe, Subscribed
@@ -57,7 +57,7 @@ class ScriptedNetwork(Network):
 
 def producer_of(network: Network) -> ProducerDriver:
     settings = ProducerSettings(name="importer")
-    return ProducerDriver(settings, TOPIC, network, on_unverified=OnUnverified.ACCEPT, changed=lambda: None)
+    return ProducerDriver(settings, TOPIC, network, rules=ACCEPT_ALL, changed=lambda: None)
 
 
 def consumer_of(network: Network) -> ConsumerDriver:

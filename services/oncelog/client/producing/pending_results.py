@@ -1,9 +1,7 @@
 """The results of batches that are not answered yet: futures of messages and of lists, and tasks that wait for a flush.
 
-A monotonic sequence id below everything that the owner remembers of its producer is answered as a success that is not
-verified. That is right for a producer that repeats what it sent long ago. For a producer whose ids started again below
-that point it means the loss of every message. Unverified messages are therefore counted, and the first ones of a
-producer are logged as a warning.
+Unverified messages (see `duplicates`) are counted. Where they are accepted, the first ones of a producer are logged as
+a warning.
 """
 
 import asyncio
@@ -11,14 +9,14 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from enum import StrEnum
 from itertools import islice
 from typing import Any, Protocol
 
 from oncelog.client.network.session_driver import SessionDriver
+from oncelog.client.producing.duplicates import DuplicateRules, OnUnverified
 from oncelog.client.producing.send_buffer import PackedBatch, fail, report
 from oncelog.client.values.results import AnsweredBatch, AnsweredRange, BatchResult, SendResult, TopicPartition
-from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
+from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.sdk.producer.events import Complete
 from oncelog.core.sdk.producer.sequence_ids import BatchIds, ids_of
@@ -26,18 +24,6 @@ from oncelog.core.sdk.producer.sequence_ids import BatchIds, ids_of
 #: Documented name: applications filter or silence the warning by it.
 logger = logging.getLogger("oncelog.client.unverified")
 _IDS_SHOWN_MAX = 5
-_UNVERIFIED = (
-    "the sequence id is older than all ids that the log remembers of this producer: the message was not stored now, it "
-    "is unknown whether it was ever stored, and sending it again gives the same answer; if the message is new, send it "
-    "with a sequence id above last_sequence_id or under another producer name"
-)
-
-
-class OnUnverified(StrEnum):
-    """ACCEPT: an unverified message is a success with verified=False. RAISE: it fails with UnverifiedSequence."""
-
-    ACCEPT = "accept"
-    RAISE = "raise"
 
 
 class PendingResult(Protocol):
@@ -164,11 +150,11 @@ class PendingListBatch:
 class PendingResults:
     """All pending results of one producer: {request: its pending result}; the requests ascend."""
 
-    def __init__(self, topic: str, on_unverified: OnUnverified) -> None:
+    def __init__(self, topic: str, rules: DuplicateRules) -> None:
         #: messages that were answered as unverified so far
         self.unverified_count = 0
         self._topic = topic
-        self._on_unverified = on_unverified
+        self._rules = rules
         self._results: dict[int, PendingResult] = {}
         self._last_request = 0
         #: (request, done when everything up to the request is answered)
@@ -187,7 +173,7 @@ class PendingResults:
             ranges = [AnsweredRange(outcome[0].count, outcome[0])]
         else:
             self._count_unverified(answer, producer_name)
-            ranges = _answered_ranges(answer, self._on_unverified)
+            ranges = self._rules.applied(_answered_ranges(answer))
         self._take(answer.request).completed(topic, answer.ids, ranges)
 
     def fail(self, request: int, error: OncelogError) -> None:
@@ -212,15 +198,14 @@ class PendingResults:
 
     def _count_unverified(self, answer: Complete, producer_name: str) -> None:
         count = sum(result.count for result in answer.outcome if result.kind is ResultKind.BELOW_MARK)
-        if count and not self.unverified_count:
+        if count and not self.unverified_count and self._rules.on_unverified is OnUnverified.ACCEPT:
             # The unverified ids are the lowest of their batch.
             ids = ids_of(answer.ids, sum(result.count for result in answer.outcome))[:count]
             logger.warning(
                 "producer %r on %s: %d messages were not stored, because their sequence ids are older than all ids "
                 "that the log remembers of this producer: %s. It is unknown whether they were ever stored; if they are "
                 "new, they are lost: send them with sequence ids above last_sequence_id or under another producer "
-                "name. This warning is logged once per producer; unverified_count has the current count, and "
-                "on_unverified='raise' makes such messages fail",
+                "name. This warning is logged once per producer; unverified_count has the current count",
                 producer_name, self._topic, count, _shown(ids),
             )  # fmt: skip
         self.unverified_count += count
@@ -231,7 +216,7 @@ def _shown(ids: Sequence[int]) -> str:
     return shown if len(ids) <= _IDS_SHOWN_MAX else f"{shown} … {ids[-1]}"
 
 
-def _answered_ranges(answer: Complete, on_unverified: OnUnverified) -> list[AnsweredRange]:
+def _answered_ranges(answer: Complete) -> list[AnsweredRange]:
     """The results of an answered batch, in order."""
     ranges: list[AnsweredRange] = []
     at = 0
@@ -243,8 +228,6 @@ def _answered_ranges(answer: Complete, on_unverified: OnUnverified) -> list[Answ
     for result in answer.outcome:
         if result.kind is ResultKind.STALE_SEQUENCE:
             ranges.append(AnsweredRange(result.count, None, error=_stale(answer)))
-        elif result.kind is ResultKind.BELOW_MARK and on_unverified is OnUnverified.RAISE:
-            ranges.append(AnsweredRange(result.count, None, error=UnverifiedSequence(_UNVERIFIED)))
         elif own_from is None or result.kind is not ResultKind.DUPLICATE:
             ranges.append(AnsweredRange(result.count, result))
         else:

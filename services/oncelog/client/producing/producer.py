@@ -155,7 +155,8 @@ class AsyncProducer:
             SequenceIdRequired: explicit and automatic sequence ids are mixed.
             SequenceGap: a contiguous producer left out an id.
             StaleSequence: the id is below the highest stored id and was never stored. Concerns this message only.
-            UnverifiedSequence: with on_unverified="raise", the result would have verified=False.
+            UnverifiedSequence: the id is older than all that the log remembers of the producer, and on_unverified is
+                "raise". Whether the message was ever stored is unknown. Concerns this message only.
             DeadlineExceeded: send_timeout passed without an answer.
             Any error that ended the producer, such as ProducerFenced.
 

@@ -8,7 +8,8 @@ from crc32c import crc32c
 from oncelog.client.network.network import Network
 from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.session_driver import SessionDriver
-from oncelog.client.producing.pending_results import OnUnverified, PendingResults
+from oncelog.client.producing.duplicates import DuplicateRules
+from oncelog.client.producing.pending_results import PendingResults
 from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.owner_attempts import FailSession, LookUp, StartSessionTimer, TimerKey, TimerKind
@@ -30,13 +31,13 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
         topic: TopicName,
         network: Network,
         *,
-        on_unverified: OnUnverified,
+        rules: DuplicateRules,
         changed: Callable[[], None],
     ) -> None:
         super().__init__(topic, network, network.publish_stream, changed=changed)
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
         self.core = ProducerSession(settings, crc32c, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
-        self.results = PendingResults(str(topic), on_unverified)
+        self.results = PendingResults(str(topic), rules)
         #: {attempt: the open id of its request on its stream}, of the latest attempt only
         self._open_ids: dict[int, int] = {}
         self._has_deadlines = settings.send_timeout_ms is not None

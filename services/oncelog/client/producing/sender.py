@@ -15,8 +15,9 @@ from types import TracebackType
 from opentelemetry.trace import get_tracer
 
 from oncelog.client.network.network import Network
+from oncelog.client.producing.duplicates import REFUSE_ALL, DuplicateRules
 from oncelog.client.producing.message_arguments import Key, check_lengths, checked_extras, pack_columns
-from oncelog.client.producing.pending_results import OnUnverified, PendingList, PendingMessages, PendingResult
+from oncelog.client.producing.pending_results import PendingList, PendingMessages, PendingResult
 from oncelog.client.producing.producer_driver import ProducerDriver
 from oncelog.client.producing.send_buffer import MESSAGE_OVERHEAD_BYTES, Packer, Properties, SendBuffer, SendReceiver
 from oncelog.client.values.results import BatchResult
@@ -51,7 +52,7 @@ class ProducerOptions:
     compression: Compression
     batch_bytes_max: int
     pending_bytes_max: int
-    on_unverified: OnUnverified = OnUnverified.ACCEPT
+    rules: DuplicateRules = REFUSE_ALL
 
 
 class FairLock:
@@ -91,7 +92,7 @@ class Sender:
     def __init__(self, topic: TopicName, options: ProducerOptions, network: Network) -> None:
         self.options = options
         self.driver = ProducerDriver(
-            options.settings, topic, network, on_unverified=options.on_unverified, changed=self._session_changed
+            options.settings, topic, network, rules=options.rules, changed=self._session_changed
         )
         self.core = self.driver.core
         #: held by each call that waits for room, so that no later call overtakes it

@@ -245,6 +245,10 @@ class BatchResult:
     def results(self) -> SendResults:
         return SendResults(self)
 
+    def with_ranges(self, change: "Callable[[list[AnsweredRange]], list[AnsweredRange]]") -> "BatchResult":
+        """The same messages with other results. change: of the ranges of one batch."""
+        return BatchResult(self._topic, [AnsweredBatch(b.size, b.ids, change(b.ranges)) for b in self._batches])
+
     def result_at(self, index: int) -> SendResult | OncelogError:
         """The result of the message at `index`, 0 to count - 1."""
         number = bisect_right(self._starts, index) - 1

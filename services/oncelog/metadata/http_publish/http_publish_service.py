@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncelog.client.client import AsyncClient
+from oncelog.client.producing.duplicates import DuplicateRules
+from oncelog.client.producing.pending_results import without_errors
 from oncelog.client.values.results import BatchResult, SendResult
 from oncelog.core.address import join_address
 from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
@@ -77,11 +79,14 @@ class HttpPublishService:
             )
             self._keyed = KeyedPublishes(keys, producers, reaching.policies, settled=lambda: self._count("settled"))
 
-    async def publish_named(self, key: NamedProducerKey, ids: Sequence[int], messages: Messages) -> PublishAnswer:
+    async def publish_named(
+        self, key: NamedProducerKey, ids: Sequence[int], messages: Messages, rules: DuplicateRules
+    ) -> PublishAnswer:
         """Raises the SDK's errors. After DeadlineExceeded, sending the same sequence ids again is safe."""
         try:
             work = self._named.publish(key, ids, messages)
             result = await self._with_timeout(work, "the same sequence ids", lambda: self._named.last_error(key))
+            result = without_errors(result.with_ranges(rules.applied))
         except OncelogError as error:
             if isinstance(error.result, BatchResult):
                 fates = _fates(ids, error.result)

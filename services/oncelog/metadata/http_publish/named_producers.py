@@ -119,6 +119,8 @@ class NamedProducers:
                         sequence_mode=key.mode,
                         batch_bytes_max=MESSAGE_BYTES_MAX,
                         on_behalf_of=key.caller,
+                        # Each request has rules of its own; see HttpPublishService.
+                        on_unverified="accept",
                     )
                 except OncelogError as error:
                     raise error.of_send(stored=False) from error

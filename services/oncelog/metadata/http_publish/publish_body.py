@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from oncelog.client.producing.duplicates import DuplicateRules, OnUnverified
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, SequenceIdRequired
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
@@ -54,6 +55,11 @@ class PublishBody(BaseModel):
     sequence_mode: Literal["monotonic", "contiguous"] = Field(
         default="monotonic",
         description="Whether ids may have gaps (`monotonic`) or not. A name keeps the mode of its first use.",
+    )
+    on_unverified: Literal["raise", "accept"] = Field(
+        default="raise",
+        description="What happens to a message whose sequence id is older than all that the log remembers of the "
+        "producer, so that it may never have been stored: an error, or a result with `verified` false.",
     )
     messages: list[PublishMessage] = Field(min_length=1, fail_fast=True)
 
@@ -164,6 +170,10 @@ def read_sequence_ids(body: PublishBody) -> Sequence[int]:
             limit=count,
         )
     return check_sequence_ids(body.sequence_ids)
+
+
+def read_rules(body: PublishBody) -> DuplicateRules:
+    return DuplicateRules(OnUnverified(body.on_unverified))
 
 
 def read_key(header: str) -> str:

@@ -17,6 +17,7 @@ from oncelog.metadata.http_publish.publish_body import (
     PublishBody,
     read_key,
     read_messages,
+    read_rules,
     read_sequence_ids,
 )
 from oncelog.metadata.rest.access import CallerOfRequest, requires
@@ -65,7 +66,7 @@ def routes(publisher: HttpPublishService | None) -> APIRouter:
             raise IdempotencyKeyRequired(message, field="Idempotency-Key")
         if idempotency_key is None:
             key = NamedProducerKey(topic, check_producer_name(body.producer_name or ""), body.sequence_mode, caller)
-            return await publisher.publish_named(key, read_sequence_ids(body), messages)
+            return await publisher.publish_named(key, read_sequence_ids(body), messages, read_rules(body))
         for name in ("producer_name", "sequence_id", "sequence_ids"):
             if getattr(body, name) is not None:
                 raise InvalidArgument(

@@ -68,7 +68,7 @@ class SinkLog:
         """A new instance, which fences older instances of the name. Raises OncelogError."""
         try:
             return self.client.create_producer(
-                topic, producer_name=name, sequence_mode=mode, send_timeout=self.timeout_s
+                topic, producer_name=name, sequence_mode=mode, send_timeout=self.timeout_s, on_unverified="accept"
             )
         except TopicNotFound as error:
             raise TopicNotFound(
