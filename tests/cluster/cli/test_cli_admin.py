@@ -2,69 +2,14 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
-
-Asked = tuple[str, str, object]
-
-
-class RecordingServer(ThreadingHTTPServer):
-    """Answers each path from `answers`: (status, body); 204 where nothing is set."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Recorder)
-        self.asked: list[Asked] = []
-        self.answers: dict[str, tuple[int, object]] = {}
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Recorder(BaseHTTPRequestHandler):
-    """One request, recorded and answered."""
-
-    server: RecordingServer
-    protocol_version: ClassVar[str] = "HTTP/1.1"  # type: ignore[misc]
-
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
-        status, answer = self.server.answers.get(self.path, (204, None))
-        data = b"" if status == 204 else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
-
-    def log_message(self, *_arguments: object) -> None:
-        """Nothing on standard error."""
-
-
-@contextmanager
-def served() -> Iterator[RecordingServer]:
-    server = RecordingServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+from tests.cluster.cli.recorded_rest import Asked, RecordingServer, served
 
 
 @pytest.fixture
@@ -91,7 +36,7 @@ NODE = "0a1b" * 8
         ("namespaces create orders", ("PUT", NAMESPACE, None)),
         ("namespaces create orders --deduplication", ("PUT", NAMESPACE, {"deduplication": True})),
         ("namespaces show public/orders", ("GET", NAMESPACE, None)),
-        ("namespaces delete orders", ("DELETE", NAMESPACE, None)),
+        ("namespaces delete orders --yes", ("DELETE", NAMESPACE, None)),
         ("namespaces set-deduplication orders --enable", ("POST", f"{NAMESPACE}/deduplication", True)),
         ("namespaces set-deduplication orders --disable", ("POST", f"{NAMESPACE}/deduplication", False)),
         ("namespaces get-deduplication orders", ("GET", f"{NAMESPACE}/deduplication", None)),
@@ -102,15 +47,15 @@ NODE = "0a1b" * 8
         ("topics list --state held", ("GET", "/admin/v2/topics?state=held&limit=20", None)),
         ("topics list orders --top 5", ("GET", "/admin/v2/topics/public/orders?limit=5", None)),
         ("topics create new", ("PUT", TOPIC, None)),
-        ("topics delete new", ("DELETE", TOPIC, None)),
+        ("topics delete new --yes", ("DELETE", TOPIC, None)),
         ("topics create-partitioned-topic new -p 4", ("PUT", f"{TOPIC}/partitions", 4)),
         ("topics update-partitioned-topic new -p 8 --yes", ("POST", f"{TOPIC}/partitions", 8)),
         ("topics get-partitioned-topic-metadata new", ("GET", f"{TOPIC}/partitions", None)),
         ("topics list-partitioned-topics orders", ("GET", "/admin/v2/persistent/public/orders/partitioned", None)),
-        ("topics delete-partitioned-topic new", ("DELETE", f"{TOPIC}/partitions", None)),
+        ("topics delete-partitioned-topic new --yes", ("DELETE", f"{TOPIC}/partitions", None)),
         ("topics stats new", ("GET", f"{TOPIC}/stats", None)),
         ("topics stats-internal persistent://public/default/new", ("GET", f"{TOPIC}/internalStats", None)),
-        ("topics truncate new", ("DELETE", f"{TOPIC}/truncate", None)),
+        ("topics truncate new --yes", ("DELETE", f"{TOPIC}/truncate", None)),
         ("topics unload new", ("PUT", f"{TOPIC}/unload", None)),
         ("topics lookup new", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
         ("topics set-deduplication new --enable", ("POST", f"{TOPIC}/deduplicationEnabled", True)),

@@ -87,13 +87,13 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     assert admin("peek", "moved", "billing")["value"] == "line 3"
     assert admin("stats", "moved", "billing")["public/default/moved"]["msg_backlog"] == 7
     assert consumed(cluster, "moved", "--count", "2") == lines(3, 4)
-    admin("seek", "moved", "billing", "--to-index", "1")
+    admin("seek", "moved", "billing", "--to-index", "1", "--yes")
     assert consumed(cluster, "moved", "--count", "2") == lines(1, 2)
-    admin("clear", "moved", "billing", "--yes")
-    admin("delete", "moved", "billing")
-    assert admin("list", "moved") == []
     refused = cluster.run("admin", "subscriptions", "clear", "moved", "billing")
-    assert b"--yes" in refused.stderr
+    assert b"would acknowledge the whole backlog of billing, 7 messages" in refused.stderr
+    admin("clear", "moved", "billing", "--yes")
+    admin("delete", "moved", "billing", "--yes")
+    assert admin("list", "moved") == []
     table = cluster.run("admin", "topics", "stats", "moved").stdout.decode()
     assert max(map(len, table.splitlines())) <= 80
 

@@ -110,7 +110,7 @@ async def test_program_without_a_terminal_must_give_yes(path: Path) -> None:
         code, _, errors = await apply(admin, path, {"tenants": ["shop"]})
         assert code == 1
         assert "+ tenant shop" in errors
-        assert "1 change not made: give --yes" in errors
+        assert "nothing was done: this would make 1 change; give --yes" in errors
         assert await admin.get("/admin/v2/tenants") == ["public"]
 
 

@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
+from oncelog.cli.admin import losses
 from oncelog.cli.admin.apply import add_apply
 from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.ledger import ledger
 from oncelog.cli.admin.partitions import add_partitions
@@ -142,8 +144,13 @@ def show_namespace(api: AdminApi, namespace: NamespaceArgument) -> Answer:
 
 
 @admin_command(namespaces, "delete")
-def delete_namespace(api: AdminApi, namespace: NamespaceArgument) -> Answer:
-    """Delete an empty namespace."""
+def delete_namespace(api: AdminApi, namespace: NamespaceArgument, yes: YesOption = False) -> Answer:
+    """Delete an empty namespace, with its policies and rights. Asks first."""
+
+    def loss() -> str:
+        return f"delete namespace {namespace} with its policies and {losses.of_namespace(api, namespace)}"
+
+    confirm(yes, loss, typed=namespace)
     api.delete(namespace_path(namespace))
     return f"deleted namespace {namespace}"
 
@@ -181,8 +188,12 @@ def create_topic(api: AdminApi, topic: TopicArgument) -> Answer:
 
 
 @admin_command(topics, "delete", line="Delete a topic for ever.")
-def delete_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Permanently delete a topic with all its messages. Its producers and readers end with an error."""
+def delete_topic(api: AdminApi, topic: TopicArgument, yes: YesOption = False) -> Answer:
+    """Permanently delete a topic with all its messages. Says what is lost, and asks first.
+
+    Its producers and readers end with an error. The log forgets the sequence ids of its producers, too.
+    """
+    confirm(yes, lambda: f"delete topic {topic} for ever, with {losses.of_topic(api, topic)}", typed=topic)
     api.delete(topic_path(topic))
     return f"deleted topic {topic}"
 
@@ -219,8 +230,12 @@ def unload_topic(api: AdminApi, topic: TopicArgument) -> Answer:
 
 
 @admin_command(topics, "truncate", line="Delete all messages.")
-def truncate_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Delete all messages of a topic, acknowledged or not. The topic, its producers and subscriptions stay."""
+def truncate_topic(api: AdminApi, topic: TopicArgument, yes: YesOption = False) -> Answer:
+    """Delete all messages of a topic, acknowledged or not. Says what is lost, and asks first.
+
+    The topic, its producers and subscriptions stay.
+    """
+    confirm(yes, lambda: f"delete all messages of topic {topic}: {losses.of_topic(api, topic)}", typed=topic)
     api.delete(f"{topic_path(topic)}/truncate")
     return f"truncated topic {topic}"
 

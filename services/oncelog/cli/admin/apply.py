@@ -10,7 +10,6 @@ Rules
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import Report, admin_command
+from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.provisioning_file import POLICIES, FilePosition, Wanted, WantedNamespace, WantedTopic, read_file
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.rest_paths import ROOT, namespace_path, permissions_path, tenant_path, topic_path
 from oncelog.cli.admin.switches import cluster_place
 from oncelog.cli.admin.waiting import progress, waited
-from oncelog.core.errors import InvalidArgument, NotFound, OncelogError
+from oncelog.core.errors import NotFound, OncelogError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def add_apply(app: typer.Typer) -> None:
             Path, typer.Option("--file", "-f", exists=True, dir_okay=False, help="YAML or JSON; see docs/operating.md.")
         ],
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes, and make none.")] = False,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the changes without asking.")] = False,
+        yes: YesOption = False,
         wait_seconds: Annotated[
             int, typer.Option("--wait-seconds", min=0, help="How long to wait for a cluster that does not answer.")
         ] = 0,
@@ -90,16 +90,9 @@ def add_apply(app: typer.Typer) -> None:
         if dry_run:
             return _report(f"{lines}\n{_counted(changes)}; none made", changes, made=0, dry_run=True)
         progress(lines)
-        if not yes:
-            _ask(changes)
+        confirm(yes, lambda: f"make {_counted(changes)}", typed="yes")
         _make(api, changes)
         return _report(f"{_counted(changes)} made", changes, made=len(changes), dry_run=False)
-
-
-def _ask(changes: list[Change]) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidArgument(f"{_counted(changes)} not made: give --yes to make them without a question", field="yes")
-    typer.confirm(f"Make {_counted(changes)}?", abort=True, err=True)
 
 
 def _make(api: AdminApi, changes: list[Change]) -> None:

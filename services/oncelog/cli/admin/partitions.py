@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
+from oncelog.cli.admin import losses
 from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.rest_paths import topic_path, topics_path
-from oncelog.core.errors import InvalidArgument
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace: tenant/namespace.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it: a number of partitions is never lowered again.")]
 CountOption = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")]
 
 
@@ -33,13 +33,15 @@ def add_partitions(app: typer.Typer) -> None:
         New messages of a key may go to another partition than before, without any order between the two. Producer names
         that exist keep the former number for messages with sequence ids of their own; new names use all partitions.
         """
-        if not yes:
-            raise InvalidArgument(
-                f"{topic} would have {partitions} partitions for ever. New messages of a key may go to another "
-                "partition than before, without any order between the two. Producer names that exist keep the former "
-                "number for messages with sequence ids of their own. Give --yes to do it",
-                field="yes",
-            )
+        confirm(
+            yes,
+            lambda: (
+                f"give {topic} {partitions} partitions for ever: new messages of a key may go to another partition "
+                "than before, without any order between the two, and producer names that exist keep the former number "
+                "for messages with sequence ids of their own"
+            ),
+            typed=topic,
+        )
         api.post(_path(topic), partitions)
         return f"topic {topic} has {partitions} partitions"
 
@@ -54,8 +56,13 @@ def add_partitions(app: typer.Typer) -> None:
         return api.get(f"{topics_path(namespace)}/partitioned")
 
     @admin_command(app, "delete-partitioned-topic", panel="Partitioned topics", line="Delete one for ever.")
-    def delete_partitioned_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-        """Permanently delete a topic with all its partitions and their messages."""
+    def delete_partitioned_topic(api: AdminApi, topic: TopicArgument, yes: YesOption = False) -> Answer:
+        """Permanently delete a topic with all its partitions and their messages. Says what is lost, and asks first."""
+        confirm(
+            yes,
+            lambda: f"delete topic {topic} for ever, all partitions, with {losses.of_topic(api, topic)}",
+            typed=topic,
+        )
         api.delete(_path(topic))
         return f"deleted topic {topic} with all its partitions"
 

@@ -96,6 +96,16 @@ class AdminApi:
         self.close()
 
 
+def objects(value: object) -> list[dict[str, object]]:
+    """The objects of a list in a response; [] if it is none."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def number(value: object) -> int:
+    """A whole number of a response; 0 if it is none."""
+    return value if isinstance(value, int) else 0
+
+
 def _shown(query: Mapping[str, bool | int | str | None]) -> dict[str, str]:
     given = {name: value for name, value in query.items() if value is not None}
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, admin_command
-from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
 from oncelog.cli.admin.rest_paths import ROOT, storage_node
 from oncelog.cli.admin.waiting import progress, waited
 from oncelog.core.errors import NotFound
@@ -114,9 +114,9 @@ def verify(api: AdminApi, ledger: LedgerArgument) -> Answer:
         total = page if total is None else _added(total, page)
         if page["done"]:
             break
-        first = _number(page["next_entry"])
-        progress(f"ledger {ledger}: {first} of {_number(page['last_entry']) + 1} entries verified")
-    if total["differing_entry"] is not None or not all(map(_is_complete, _objects(total["copies"]))):
+        first = number(page["next_entry"])
+        progress(f"ledger {ledger}: {first} of {number(page['last_entry']) + 1} entries verified")
+    if total["differing_entry"] is not None or not all(map(_is_complete, objects(total["copies"]))):
         raise NegativeAnswer(total)
     return total
 
@@ -175,7 +175,7 @@ def _nodes_at(api: AdminApi, typed: str) -> list[str]:
     if _INCARNATION_PREFIX.fullmatch(typed):
         return [storage_node(api, typed)]
     check_part(typed, field="node")
-    listed = _objects(api.get(f"{_ROOT}/nodes"))
+    listed = objects(api.get(f"{_ROOT}/nodes"))
     here = [each for each in listed if str(each["address"]).rpartition(":")[0].strip("[]") == typed]
     found = [str(each["incarnation"]) for each in here if each["state"] not in ("retired", "removed")]
     if not found:
@@ -193,10 +193,10 @@ def _ledgers(api: AdminApi, limit: int, **query: str | None) -> Answer:
     while len(found) < limit:
         page = api.get(f"{_ROOT}/ledgers", after=after, limit=min(PAGE, limit - len(found)), **query)
         assert isinstance(page, dict)
-        found += _objects(page["ledgers"])
+        found += objects(page["ledgers"])
         if page["next_after"] is None:
             break
-        after = _number(page["next_after"])
+        after = number(page["next_after"])
     return found
 
 
@@ -206,16 +206,16 @@ def _ledger_progress(api: AdminApi, ledger: int) -> tuple[bool, str, Answer]:
     progress = f"ledger {ledger}: {answer['health']}"
     repair = api.get(f"{_ROOT}/repair")
     assert isinstance(repair, dict)
-    for running in _objects(repair["running"]):
+    for running in objects(repair["running"]):
         if running.get("ledger_id") == ledger:
             progress += f", {running['step']}, {running['entries_done']} of {running['entries_total']} entries"
     return answer["whole"] is True and answer["health"] == "ok", progress, answer
 
 
 def _drain_progress(api: AdminApi, nodes: Sequence[str]) -> tuple[bool, str, Answer]:
-    listed = [each for each in _objects(api.get(f"{_ROOT}/nodes")) if each["incarnation"] in nodes]
+    listed = [each for each in objects(api.get(f"{_ROOT}/nodes")) if each["incarnation"] in nodes]
     left = [each for each in listed if each["state"] != "removed"]
-    ledgers = sum(_number(each["ledgers"]) for each in left)
+    ledgers = sum(number(each["ledgers"]) for each in left)
     answer: list[object] = list(listed)
     return not left, f"{len(left)} of {len(nodes)} storage nodes draining, {ledgers} copies of ledgers to move", answer
 
@@ -223,20 +223,20 @@ def _drain_progress(api: AdminApi, nodes: Sequence[str]) -> tuple[bool, str, Ans
 def _repair_progress(api: AdminApi) -> tuple[bool, str, Answer]:
     answer = api.get(f"{_ROOT}/repair")
     assert isinstance(answer, dict)
-    left = _number(answer["under_replicated_ledgers"])
-    running = len(_objects(answer["running"]))
+    left = number(answer["under_replicated_ledgers"])
+    running = len(objects(answer["running"]))
     progress = f"{left} ledgers under-replicated, {running} being repaired, {answer['repaired_ledgers']} repaired"
     return left == 0 and answer["status"] == "idle", progress, answer
 
 
 def _added(total: Mapping[str, object], page: Mapping[str, object]) -> dict[str, object]:
     """The sums of two adjacent parts of a verification."""
-    parts = {str(copy["incarnation"]): dict(copy) for copy in _objects(total["copies"])}
-    for copy in _objects(page["copies"]):
+    parts = {str(copy["incarnation"]): dict(copy) for copy in objects(total["copies"])}
+    for copy in objects(page["copies"]):
         former = parts.get(str(copy["incarnation"]), {})
         parts[str(copy["incarnation"])] = {
             **copy,
-            **{name: _number(former.get(name)) + _number(copy[name]) for name in ("sound", "missing", "unreadable")},
+            **{name: number(former.get(name)) + number(copy[name]) for name in ("sound", "missing", "unreadable")},
             "answered": former.get("answered", True) is True and copy["answered"] is True,
             "erased": former.get("erased", False) is True or copy["erased"] is True,
         }
@@ -251,11 +251,3 @@ def _added(total: Mapping[str, object], page: Mapping[str, object]) -> dict[str,
 
 def _is_complete(copy: Mapping[str, object]) -> bool:
     return copy["answered"] is True and not copy["erased"] and not copy["missing"] and not copy["unreadable"]
-
-
-def _objects(value: object) -> list[dict[str, object]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -5,7 +5,9 @@ from urllib.parse import quote
 
 import typer
 
+from oncelog.cli.admin import losses
 from oncelog.cli.admin.commands import Report, admin_command
+from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.cli.read.start import parse_start
@@ -21,8 +23,8 @@ _HELP = """Show and change the subscriptions of topics.
 
     oncelog admin subscriptions seek orders billing --to 2026-01-31T12:00:00+01:00
 
-What is done to a partitioned topic is done to all its partitions. The rights `admin` and `consume` allow all
-commands."""
+Commands after which messages are not delivered, or delivered again, say so and ask first; --yes agrees beforehand. What
+is done to a partitioned topic is done to all its partitions. The rights `admin` and `consume` allow all commands."""
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 NameArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
@@ -30,7 +32,9 @@ PLACE_HELP = (
     "earliest, latest, a message id (begins after it), or an ISO time (the first message stored at or after it)."
 )
 PropertyOption = Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given several times.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it: what is skipped is not delivered any more.")]
+
+#: What happens to a message that is acknowledged for a subscription.
+_NEVER = "they are not delivered any more"
 
 subscriptions = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -85,11 +89,26 @@ def seek(
     subscription: NameArgument,
     to: Annotated[str | None, typer.Option("--to", help=PLACE_HELP)] = None,
     index: Annotated[int | None, typer.Option("--to-index", min=0, help="Begin with this message.")] = None,
+    yes: YesOption = False,
 ) -> Answer:
-    """Begin again at a place. Connected consumers go on there; what was acknowledged behind it is delivered again."""
+    """Begin again at a place. Connected consumers go on there. Says what is lost, and asks first.
+
+    What was acknowledged behind the place is delivered again, and what was not acknowledged before it is skipped.
+    """
     if (to is None) == (index is None):
         raise InvalidArgument("give one of --to and --to-index", field="to")
-    api.post(f"{_path(topic, subscription)}/resetcursor", _place(to or "", index))
+    place = _place(to or "", index)
+    where = f"index {index}" if to is None else to
+
+    def loss() -> str:
+        backlog = losses.of_subscription(api, _path(topic, subscription))
+        return (
+            f"let subscription {subscription} of {topic} begin again at {where}: all messages from there on are "
+            f"delivered again, and those of its backlog ({backlog}) that are before it are not delivered any more"
+        )
+
+    confirm(yes, loss, typed=subscription)
+    api.post(f"{_path(topic, subscription)}/resetcursor", place)
     return f"subscription {subscription} of {topic} begins again"
 
 
@@ -101,16 +120,26 @@ def skip_messages(
     count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="Number of messages.")],
     yes: YesOption = False,
 ) -> Answer:
-    """Acknowledge the oldest messages of the backlog."""
-    _confirm(yes, f"{count} messages of {subscription} would not be delivered")
+    """Acknowledge the oldest messages of the backlog. Says what is lost, and asks first."""
+
+    def loss() -> str:
+        backlog = losses.of_subscription(api, _path(topic, subscription))
+        return f"acknowledge the oldest {count} of {backlog} in the backlog of {subscription}: {_NEVER}"
+
+    confirm(yes, loss, typed=subscription)
     api.post(f"{_path(topic, subscription)}/skip/{count}")
     return f"skipped {count} messages of subscription {subscription}"
 
 
 @admin_command(subscriptions, "clear")
 def clear_backlog(api: AdminApi, topic: TopicArgument, subscription: NameArgument, yes: YesOption = False) -> Answer:
-    """Acknowledge everything that is stored now."""
-    _confirm(yes, f"the whole backlog of {subscription} would not be delivered")
+    """Acknowledge everything that is stored now. Says what is lost, and asks first."""
+
+    def loss() -> str:
+        backlog = losses.of_subscription(api, _path(topic, subscription))
+        return f"acknowledge the whole backlog of {subscription}, {backlog}: {_NEVER}"
+
+    confirm(yes, loss, typed=subscription)
     api.post(f"{_path(topic, subscription)}/skip_all")
     return f"cleared the backlog of subscription {subscription}"
 
@@ -125,8 +154,16 @@ def expire_messages(
     seconds: Annotated[int, typer.Option("--older-than", min=1, help="Age in seconds.")] = 604_800,
     yes: YesOption = False,
 ) -> Answer:
-    """Acknowledge messages that were stored longer ago than --older-than."""
-    _confirm(yes, f"messages older than {seconds} s would not be delivered")
+    """Acknowledge messages that were stored longer ago than --older-than. Says what is lost, and asks first."""
+
+    def loss() -> str:
+        if subscription is None:
+            backlog, whose = losses.of_topic(api, topic), f"all subscriptions of {topic}"
+        else:
+            backlog, whose = losses.of_subscription(api, _path(topic, subscription)), f"subscription {subscription}"
+        return f"acknowledge what is older than {seconds} s for {whose} ({backlog}): {_NEVER}"
+
+    confirm(yes, loss, typed=subscription or topic)
     if subscription is None:
         api.post(f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
         return f"expired messages of all subscriptions of {topic}"
@@ -140,8 +177,15 @@ def delete_subscription(
     topic: TopicArgument,
     subscription: NameArgument,
     force: Annotated[bool, typer.Option("--force", help="Also with connected consumers, which end.")] = False,
+    yes: YesOption = False,
 ) -> Answer:
-    """Delete a subscription. Its position is lost."""
+    """Delete a subscription. Its position is lost. Says what is lost, and asks first."""
+
+    def loss() -> str:
+        backlog = losses.of_subscription(api, _path(topic, subscription))
+        return f"delete subscription {subscription} of {topic} with its position and its backlog of {backlog}"
+
+    confirm(yes, loss, typed=subscription)
     api.delete(_path(topic, subscription) + ("?force=true" if force else ""))
     return f"deleted subscription {subscription} of {topic}"
 
@@ -181,8 +225,3 @@ def _properties(given: list[str]) -> dict[str, object]:
     if wrong:
         raise InvalidArgument(f"--property is NAME=VALUE, not {wrong[0]!r}", field="property")
     return {name: value for name, _, value in pairs}
-
-
-def _confirm(yes: bool, what: str) -> None:
-    if not yes:
-        raise InvalidArgument(f"{what} any more: give --yes to do it", field="yes")

@@ -1,0 +1,60 @@
+"""A REST interface that records requests and answers what a test has set, for tests of `oncelog admin`."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+Asked = tuple[str, str, object]
+
+
+class RecordingServer(ThreadingHTTPServer):
+    """Answers each path from `answers`: (status, body); 204 where nothing is set."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Recorder)
+        self.asked: list[Asked] = []
+        self.answers: dict[str, tuple[int, object]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """One request, recorded and answered."""
+
+    server: RecordingServer
+    protocol_version: ClassVar[str] = "HTTP/1.1"  # type: ignore[misc]
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+        status, answer = self.server.answers.get(self.path, (204, None))
+        data = b"" if status == 204 else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
+
+    def log_message(self, *_arguments: object) -> None:
+        """Nothing on standard error."""
+
+
+@contextmanager
+def served() -> Iterator[RecordingServer]:
+    server = RecordingServer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
