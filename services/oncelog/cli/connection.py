@@ -7,10 +7,10 @@ def check(topic: ..., *, connection: Connection, timeout: TimeoutOption = 30.0) 
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from oncelog.cli.options import DEFAULT_URL, PlaintextTokenOption, TlsCaFileOption, TokenFileOption, UrlOption
 
@@ -51,31 +51,35 @@ class Connection:
 
 def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
     """In the command's signature, its parameter `connection` becomes the options of a Connection."""
-    names = [field.name for field in fields(Connection)]
+    annotations = get_type_hints(Connection, include_extras=True)
+    parameters = [option_parameter(field.name, annotations[field.name], field.default) for field in fields(Connection)]
+    return spread_parameter(command, "connection", parameters, lambda given: Connection(**given))
+
+
+def option_parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:
+    """As typer reads it. Without a default the option is required."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def spread_parameter(
+    command: Callable[..., None],
+    name: str,
+    parameters: Sequence[inspect.Parameter],
+    gather: Callable[[dict[str, Any]], object],
+) -> Callable[..., None]:
+    """The command with other parameters in the place of `name`, which gets what `gather` makes of their values. Typer
+    reads annotations, so they are resolved here, in the command's own module."""
 
     @functools.wraps(command)
-    def run(**arguments: object) -> None:
-        given = {name: arguments.pop(name) for name in names}
-        command(**arguments, connection=Connection(**given))  # type: ignore[arg-type]  # checked by typer
+    def run(**arguments: Any) -> None:
+        given = {parameter.name: arguments.pop(parameter.name) for parameter in parameters}
+        command(**arguments, **{name: gather(given)})
 
-    signature = spread_parameter(command, "connection", Connection)
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    hints = get_type_hints(command, include_extras=True)
+    spread: list[inspect.Parameter] = []
+    for own in inspect.signature(command).parameters.values():
+        kept = own.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints.get(own.name))
+        spread += parameters if own.name == name else [kept]
+    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
     return run
-
-
-def spread_parameter(command: Callable[..., object], name: str, options: type) -> inspect.Signature:
-    """The command's signature with the parameter `name` replaced by the fields of the dataclass `options`. Typer reads
-    annotations, so they are resolved here, in the command's own module."""
-    keyword_only = inspect.Parameter.KEYWORD_ONLY
-    hints, own = (get_type_hints(each, include_extras=True) for each in (command, options))
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name == name:
-            parameters += [
-                inspect.Parameter(field.name, keyword_only, default=field.default, annotation=own[field.name])
-                for field in fields(options)
-            ]
-        else:
-            parameters.append(parameter.replace(kind=keyword_only, annotation=hints[parameter.name]))
-    return inspect.Signature(parameters)

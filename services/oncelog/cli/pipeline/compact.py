@@ -1,23 +1,16 @@
 """`oncelog pipeline compact`: publish the last message of each key to a new topic."""
 
-import os
-import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from oncelog.cli.connection import Connection, takes_connection
-from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import Output, OutputOption
-from oncelog.cli.pipeline.options import ConfOption, MasterOption, given
-from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
-from oncelog.cli.pipeline.running import run_job
+from oncelog.cli.failures import EXIT_CODES
+from oncelog.cli.pipeline.output import print_progress
+from oncelog.cli.pipeline.running import job_command
+from oncelog.pipeline.compaction.options import CompactOptions, compact_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from oncelog.pipeline.compaction.job import CompactionResult
-    from oncelog.pipeline.compaction.options import CompactOptions
 
 _HELP = f"""Publish the last message of each key to a new topic, each once, however often the command is run or killed.
 
@@ -39,69 +32,13 @@ topic is deleted at the end.
 {EXIT_CODES}"""
 
 
-@takes_connection
-def compact(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to compact, with all its partitions.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The new topic to publish to.")],
-    without_key: Annotated[
-        str | None, typer.Option(help="What to do with messages without a key: error or drop [error].")
-    ] = None,
-    empty_value: Annotated[
-        str | None, typer.Option(help="What an empty value does: delete its key, or keep the message [delete].")
-    ] = None,
-    allow_data_loss: Annotated[
-        bool, typer.Option("--allow-data-loss", help="Compact a topic of which an operator has given up a ledger.")
-    ] = False,
-    closed_ledgers: Annotated[
-        str | None,
-        typer.Option(
-            help="Read closed ledgers from storage, or from owner if executors cannot reach storage nodes [storage]."
-        ),
-    ] = None,
-    send_timeout: Annotated[str | None, typer.Option(help="Timeout of each step, in seconds [120].")] = None,
-    admin_url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCELOG_ADMIN_URL", help="REST address, to delete the staging topic; without it the topic stays."
-        ),
-    ] = None,
-    *,
-    connection: Connection,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    link = given(**connection.as_job_options())
-    own = given(
-        topic=topic,
-        target=to,
-        withoutKey=without_key,
-        emptyValue=empty_value,
-        allowDataLoss=allow_data_loss or None,
-        closedLedgers=closed_ledgers,
-        sendTimeoutSeconds=send_timeout,
-        adminUrl=admin_url,
-    )
-    options = checked(lambda: _options(own | link))
-    raise typer.Exit(run_job("oncelog compact", master, conf, lambda spark: _compact(spark, options, output)))
-
-
-compact.__doc__ = _HELP
-
-
-def _options(own: dict[str, str]) -> "CompactOptions":
-    from oncelog.pipeline.compaction.options import compact_options
-
-    return compact_options(own, os.environ)
-
-
-def _compact(spark: "SparkSession", options: "CompactOptions", output: Output) -> Exit:
+def _compact(spark: "SparkSession", options: CompactOptions) -> dict[str, object]:
     from oncelog.pipeline.compaction.job import compact_topic
 
-    began_s = time.monotonic()
-    result = result_of(compact_topic(spark, options, print_progress), options.target)
-    print_result(timed(result, began_s), output)
-    return Exit.OK
+    return result_of(compact_topic(spark, options, print_progress), options.target)
+
+
+compact = job_command("oncelog compact", _HELP, CompactOptions, compact_options, _compact)
 
 
 def result_of(found: "CompactionResult", target: str) -> dict[str, object]:

@@ -9,17 +9,17 @@ import typer
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
 from oncelog.cli.options import Output, OutputOption
-from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument, given
-from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
-from oncelog.cli.pipeline.running import run_job
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument, given, takes_options
+from oncelog.cli.pipeline.output import checked, print_progress, print_result
+from oncelog.cli.pipeline.running import print_timed, run_job
 from oncelog.core.errors import InvalidArgument
+from oncelog.pipeline.export.options import ExportLocation, ExportOptions, export_location, export_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from oncelog.pipeline.export.clean import Leftover
     from oncelog.pipeline.export.job import ExportResult
-    from oncelog.pipeline.export.options import ExportLocation, ExportOptions
     from oncelog.pipeline.export.reading import VerifiedExport
 
 _HELP = f"""Write the new messages of topics to Parquet files, each message to exactly one file of the export.
@@ -53,6 +53,7 @@ run= but do not belong to this export; they are kept).
 
 
 @takes_connection
+@takes_options(ExportOptions)
 def export(
     topics: TopicsArgument = None,
     to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="The directory of the export.")] = None,
@@ -63,19 +64,8 @@ def export(
     clean: Annotated[
         bool, typer.Option("--clean", help="Delete runs that no manifest names. Exports that run now will fail.")
     ] = False,
-    rows_per_file: Annotated[
-        str | None, typer.Option(help="Maximum number of messages in a file and task [1000000].")
-    ] = None,
-    allow_data_loss: Annotated[
-        bool, typer.Option("--allow-data-loss", help="Continue where messages are gone; the manifest lists them.")
-    ] = False,
-    closed_ledgers: Annotated[
-        str | None,
-        typer.Option(
-            help="Read closed ledgers from storage, or from owner if executors cannot reach storage nodes [storage]."
-        ),
-    ] = None,
     *,
+    own: dict[str, str],
     connection: Connection,
     master: MasterOption = None,
     conf: ConfOption = None,
@@ -83,51 +73,34 @@ def export(
 ) -> None:
     if verify and clean:
         raise typer.BadParameter("--verify and --clean cannot be combined: first clean, then verify")
-    own = given(
-        topics=",".join(topics or ()),
-        topicsPattern=pattern,
-        rowsPerFile=rows_per_file,
-        allowDataLoss=allow_data_loss or None,
-        closedLedgers=closed_ledgers,
-    )
+    own = given(topics=",".join(topics or ()), topicsPattern=pattern) | own
     place = checked(lambda: _place(to, verify=verify, clean=clean, own=own))
     if verify:
         raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _verify(spark, place, output)))
     if clean:
         raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _clean(spark, place, output)))
     link = given(**connection.as_job_options())
-    options = checked(lambda: _options(own | link | given(directory=to)))
-    raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _export(spark, options, output)))
+    options = checked(lambda: export_options(own | link | given(directory=to), os.environ))
+
+    def work(spark: "SparkSession") -> Exit:
+        from oncelog.pipeline.export.job import export_topics
+
+        return print_timed(lambda: result_of(export_topics(spark, options, _now_ms(), print_progress)), output)
+
+    raise typer.Exit(run_job("oncelog export", master, conf, work))
 
 
 export.__doc__ = _HELP
 
 
-def _place(to: str | None, *, verify: bool, clean: bool, own: dict[str, str]) -> "ExportLocation":
-    from oncelog.pipeline.export.options import export_location
-
+def _place(to: str | None, *, verify: bool, clean: bool, own: dict[str, str]) -> ExportLocation:
     if own and (verify or clean):
         message = f"--verify and --clean apply to the whole directory: leave out {', '.join(own)}"
         raise InvalidArgument(message, field=next(iter(own)))
     return export_location(to)
 
 
-def _options(own: dict[str, str]) -> "ExportOptions":
-    from oncelog.pipeline.export.options import export_options
-
-    return export_options(own, os.environ)
-
-
-def _export(spark: "SparkSession", options: "ExportOptions", output: Output) -> Exit:
-    from oncelog.pipeline.export.job import export_topics
-
-    began_s = time.monotonic()
-    outcome = export_topics(spark, options, _now_ms(), print_progress)
-    print_result(timed(result_of(outcome), began_s), output)
-    return Exit.OK
-
-
-def _clean(spark: "SparkSession", place: "ExportLocation", output: Output) -> Exit:
+def _clean(spark: "SparkSession", place: ExportLocation, output: Output) -> Exit:
     from oncelog.pipeline.export.clean import clean
     from oncelog.pipeline.export.job import new_token
     from oncelog.pipeline.export.store import ExportStore, store_of
@@ -143,7 +116,7 @@ def _clean(spark: "SparkSession", place: "ExportLocation", output: Output) -> Ex
     return Exit.OK
 
 
-def _verify(spark: "SparkSession", place: "ExportLocation", output: Output) -> Exit:
+def _verify(spark: "SparkSession", place: ExportLocation, output: Output) -> Exit:
     from oncelog.pipeline.export.reading import verify_export
 
     found = verify_export(spark, place.uri)

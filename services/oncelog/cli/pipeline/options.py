@@ -3,14 +3,17 @@
 Under spark-submit (`cli/pipeline/__main__.py`) --master and --conf are refused: spark-submit sets them.
 """
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from oncelog.cli.connection import option_parameter, spread_parameter
 from oncelog.core.errors import InvalidArgument
+from oncelog.pipeline.options import Option, as_text, options_in, switch
 
 MasterOption = Annotated[
     str | None,
@@ -54,15 +57,34 @@ def spark_options(master: str | None, conf: Iterable[str] | None) -> SparkOption
 
 
 def given(**options: str | int | Path | bool | None) -> dict[str, str]:
-    """Options of a job, by name, as strings. None and "": not set. Paths are made absolute, because executors may have
-    another working directory."""
-    return {name: _text(value) for name, value in options.items() if value not in (None, "")}
+    """Options of a job, by name, as strings. None and "": not set."""
+    return {name: as_text(value) for name, value in options.items() if value not in (None, "")}
 
 
-def _text(value: str | int | Path | None) -> str:
-    if isinstance(value, Path):
-        return str(value.absolute())
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def takes_options(table: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """In the command's signature, its parameter `own` becomes the options of a job's dataclass. The command gets
+    {name: text} of those that are set."""
+    shown = {option.name: option for option in options_in(table) if option.flag is not None}
+
+    def gather(values: dict[str, Any]) -> dict[str, str]:
+        texts = {name: ",".join(value) if isinstance(value, list) else value for name, value in values.items()}
+        return given(**{name: None if value is False else value for name, value in texts.items()})
+
+    return lambda command: spread_parameter(command, "own", list(map(_parameter, shown.values())), gather)
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    flag, _, metavar = (option.flag or "").partition(" ")
+    if not flag.startswith("-"):
+        return option_parameter(option.name, Annotated[str, typer.Argument(metavar=flag, help=option.help)])
+    variable = option.variable if option.variable_shown else None
+    shown = typer.Option(flag, metavar=metavar or None, help=option.help, envvar=variable)
+    if option.parse is switch:
+        return option_parameter(option.name, Annotated[bool, shown], False)
+    kind = list[str] if option.repeated else str
+    if option.required is not None:
+        return option_parameter(option.name, Annotated[kind, shown])
+    return option_parameter(option.name, Annotated[kind | None, shown], None)
 
 
 def topics_given(topics: list[str] | None, pattern: str | None) -> dict[str, str]:

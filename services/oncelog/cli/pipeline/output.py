@@ -35,11 +35,6 @@ def print_result(result: dict[str, object], output: Output) -> None:
         show(result, table_console(_TABLE_WIDTH))
 
 
-def timed(result: dict[str, object], began_s: float) -> dict[str, object]:
-    """`result`, with the seconds since `began_s` of the monotonic clock."""
-    return result | {"seconds": round(time.monotonic() - began_s, 3)}
-
-
 def table_console(width: int) -> Console:
     """For a table on standard output. width: used where standard output is a file or a pipe."""
     console = Console(highlight=False)

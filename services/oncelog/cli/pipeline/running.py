@@ -7,21 +7,64 @@ PySpark is imported when a command runs, not before: --help is quick, and works 
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import typer
 from rich.console import Console
 
+from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.extras import check_installed
 from oncelog.cli.failures import Exit, explain
-from oncelog.cli.pipeline.options import spark_options
+from oncelog.cli.options import Output, OutputOption
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, given, spark_options, takes_options
+from oncelog.cli.pipeline.output import checked, print_result
 from oncelog.core.errors import InvalidArgument, OncelogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+OptionsT = TypeVar("OptionsT")
+
+
+def job_command(
+    name: str,
+    description: str,
+    table: type,
+    read: Callable[[Mapping[str, str], Mapping[str, str]], OptionsT],
+    work: "Callable[[SparkSession, OptionsT], dict[str, object]]",
+) -> Callable[..., None]:
+    """A command that runs one job, and prints its result with the seconds that it took.
+
+    table: the dataclass with the job's options. read: makes them of their texts and the environment.
+    """
+
+    @takes_connection
+    @takes_options(table)
+    def command(
+        *,
+        own: dict[str, str],
+        connection: Connection,
+        master: MasterOption = None,
+        conf: ConfOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        options = checked(lambda: read(own | given(**connection.as_job_options()), os.environ))
+        raise typer.Exit(run_job(name, master, conf, lambda spark: print_timed(lambda: work(spark, options), output)))
+
+    command.__doc__ = description
+    return command
+
+
+def print_timed(work: Callable[[], dict[str, object]], output: Output) -> Exit:
+    """Print a job's result with the seconds that it took."""
+    began_s = time.monotonic()
+    print_result(work() | {"seconds": round(time.monotonic() - began_s, 3)}, output)
+    return Exit.OK
 
 
 def run_job(

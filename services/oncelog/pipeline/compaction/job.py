@@ -31,6 +31,7 @@ from oncelog.pipeline.sink.journal_records import RangeBatch
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.sink.options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREFIX, SEND_TIMEOUT, TOPIC, Mode
 from oncelog.pipeline.source.offsets import Span, TopicState, kept_of
+from oncelog.pipeline.source.options import OWNER, STORAGE
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 _PARTITION = "if(partition < 0, topic, concat(topic, '-partition-', partition))"
@@ -120,7 +121,7 @@ def _write(
         "startingPosition": json.dumps({name: state.earliest for name, state in full.items()}),
         "endingPosition": json.dumps({name: state.next for name, state in full.items()}),
         "failOnDataLoss": str(not options.loss_allowed).lower(),
-        "closedLedgers": options.closed_ledgers,
+        "closedLedgers": STORAGE if options.closed_from_storage else OWNER,
     }
     writing = link | {
         TOPIC: options.target,

@@ -4,34 +4,30 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_topic
-from oncelog.pipeline import options as connection
 from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
-from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
-from oncelog.pipeline.sink.options import (
-    ADMIN_URL,
-    ADMIN_URL_VARIABLE,
-    SEND_TIMEOUT,
-    SEND_TIMEOUT_S,
-    SEND_TIMEOUT_S_MAX,
-    TOPIC,
-    Mode,
-    SinkOptions,
+from oncelog.pipeline.options import (
+    ConnectionOptions,
+    GivenOptions,
+    Option,
+    checked,
+    either,
+    names_of,
+    switch,
 )
+from oncelog.pipeline.sink.options import SEND_TIMEOUT_S, TOPIC, AdminUrl, Mode, SendTimeout, SinkOptions
 from oncelog.pipeline.source.offsets import TopicState
-from oncelog.pipeline.source.options import CLOSED_LEDGERS, OWNER, STORAGE, source_options
+from oncelog.pipeline.source.options import ClosedFromStorage
 from oncelog.pipeline.source.positions import topic_of
 
 TARGET = "target"
-WITHOUT_KEY = "withoutKey"
-EMPTY_VALUE = "emptyValue"
-ERROR, DROP, DELETE, KEEP = "error", "drop", "delete", "keep"
-NAMES = (
-    *connection.NAMES, TOPIC, TARGET, WITHOUT_KEY, EMPTY_VALUE, ALLOW_DATA_LOSS, CLOSED_LEDGERS, ADMIN_URL,
-    SEND_TIMEOUT,
-)  # fmt: skip
+_NAME = checked(parse_topic)
+_WITHOUT_KEY_HELP = "What to do with messages without a key: error or drop [error]."
+_EMPTY_HELP = "What an empty value does: delete its key, or keep the message [delete]."
+_LOSS_HELP = "Compact a topic of which an operator has given up a ledger."
 #: The prefix of the producer names of compactions.
 PREFIX = "compact"
 _ID_CHARACTERS = 24
@@ -44,14 +40,23 @@ class CompactOptions:
     given up a ledger, although the last message of a key may have been in it."""
 
     connection: ConnectionOptions
-    source: str
-    target: str
-    keyless_dropped: bool = False
-    empty_deletes: bool = True
-    closed_ledgers: str = STORAGE
-    admin_url: str | None = None
-    send_timeout_s: int = SEND_TIMEOUT_S
-    loss_allowed: bool = False
+    source: Annotated[
+        str,
+        Option(
+            TOPIC, _NAME, "TOPIC", "The topic to compact, with all its partitions.", required="the topic to compact"
+        ),
+    ]
+    target: Annotated[str, Option(TARGET, _NAME, "--to TOPIC", "The new topic to publish to.", required="a new topic")]
+    keyless_dropped: Annotated[
+        bool, Option("withoutKey", either("error", "drop", true="drop"), "--without-key", _WITHOUT_KEY_HELP)
+    ] = False
+    empty_deletes: Annotated[
+        bool, Option("emptyValue", either("delete", "keep", true="delete"), "--empty-value", _EMPTY_HELP)
+    ] = True
+    loss_allowed: Annotated[bool, Option(ALLOW_DATA_LOSS, switch, "--allow-data-loss", _LOSS_HELP)] = False
+    closed_from_storage: ClosedFromStorage = True
+    send_timeout_s: SendTimeout = SEND_TIMEOUT_S
+    admin_url: AdminUrl = None
 
     def job_id(self, states: Iterable[TopicState]) -> str:
         """Identifies a repeated job: the same topic, by its ids, and the same options. The end of the topic is not part
@@ -79,32 +84,11 @@ class CompactOptions:
 
 def compact_options(given: Mapping[str, str], environment: Mapping[str, str]) -> CompactOptions:
     """Parse all options of a compaction. Raises InvalidArgument, which names the option."""
-    options = GivenOptions(given, NAMES)
-    source, target = _topic(options, TOPIC, "the topic to compact"), _topic(options, TARGET, "a new topic")
+    options = GivenOptions(given, names_of(CompactOptions))
+    found = CompactOptions(**options.values_of(CompactOptions, environment))
+    source, target = found.source, found.target
     if target in {source, topic_of(source)} or topic_of(target) == source:
         raise InvalidArgument(
             f"option {TARGET}: {target} is the source of the compaction: name a new topic", field=TARGET
         )
-    reading = {name: value for name in (TOPIC, CLOSED_LEDGERS) if (value := options.text(name)) is not None}
-    closed = source_options(reading, environment, streaming=False).closed_from_storage
-    return CompactOptions(
-        connection=connection_options(options, environment),
-        source=source,
-        target=target,
-        keyless_dropped=options.choice(WITHOUT_KEY, (ERROR, DROP), default=ERROR) == DROP,
-        empty_deletes=options.choice(EMPTY_VALUE, (DELETE, KEEP), default=DELETE) == DELETE,
-        closed_ledgers=STORAGE if closed else OWNER,
-        admin_url=options.text(ADMIN_URL) or environment.get(ADMIN_URL_VARIABLE) or None,
-        send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
-        loss_allowed=options.switch(ALLOW_DATA_LOSS, default=False),
-    )
-
-
-def _topic(options: GivenOptions, name: str, what: str) -> str:
-    text = options.text(name)
-    if text is None:
-        raise InvalidArgument(f"option {name} is required: {what}", field=name)
-    try:
-        return str(parse_topic(text.strip()))
-    except OncelogError as error:
-        raise InvalidArgument(f"option {name}: {error.message}", field=name) from error
+    return found

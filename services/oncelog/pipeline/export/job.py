@@ -35,7 +35,7 @@ from oncelog.pipeline.export.run import VerifiedFile, came_first, run_export
 from oncelog.pipeline.export.store import ExportStore, store_of
 from oncelog.pipeline.job_progress import Report, counted, report_progress
 from oncelog.pipeline.source.offsets import Span, TaskRange, TopicState
-from oncelog.pipeline.source.options import STORAGE, SourceOptions, TopicPattern
+from oncelog.pipeline.source.options import SourceOptions, TopicPattern
 from oncelog.pipeline.source.pushed_filters import EVERYTHING
 from oncelog.pipeline.source.reader import SCHEMA, planned, read_ranges
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
@@ -155,7 +155,7 @@ def _rows(
         tuple(each.topic for each in ranges),
         rows_per_partition=options.rows_per_file,
         fail_on_data_loss=not options.loss_allowed,
-        closed_from_storage=options.closed_ledgers == STORAGE,
+        closed_from_storage=options.closed_from_storage,
     )
     spans = [Span(each.topic, each.topic_id, each.kept, each.end) for each in ranges]
     tasks = planned(spans, states, source, EVERYTHING)

@@ -2,39 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_topic
-from oncelog.pipeline import options as connection
 from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
 from oncelog.pipeline.locations import LOCAL, file_location
-from oncelog.pipeline.options import ConnectionOptions, GivenOptions
-from oncelog.pipeline.source.options import (
-    CLOSED_LEDGERS,
-    OWNER,
-    STORAGE,
-    TOPIC,
-    TOPICS,
-    TOPICS_PATTERN,
-    TopicPattern,
-    source_options,
-)
+from oncelog.pipeline.options import ConnectionOptions, GivenOptions, Option, integer, names_of, switch
+from oncelog.pipeline.source.options import TOPIC, TOPICS, TOPICS_PATTERN, ClosedFromStorage, TopicPattern, topics_of
 from oncelog.pipeline.source.positions import topic_of
 
 DIRECTORY = "directory"
-ROWS_PER_FILE = "rowsPerFile"
-NAMES = (
-    *connection.NAMES,
-    TOPIC,
-    TOPICS,
-    TOPICS_PATTERN,
-    CLOSED_LEDGERS,
-    DIRECTORY,
-    ROWS_PER_FILE,
-    ALLOW_DATA_LOSS,
-)
-ROWS_PER_FILE_DEFAULT = 1_000_000
-ROWS_PER_FILE_MAX = 100_000_000
+_ROWS_HELP = "Maximum number of messages in a file and task [1000000]."
+_LOSS_HELP = "Continue where messages are gone; the manifest lists them."
 #: Characters that make a path a pattern for Spark.
 _PATTERN_CHARACTERS = "*?[]{}\\"
 #: Besides local directories, the only supported store: a file can be created atomically, under a free name. See
@@ -58,9 +38,11 @@ class ExportOptions:
     connection: ConnectionOptions
     directory: ExportLocation
     topics: tuple[str, ...] | TopicPattern
-    rows_per_file: int = ROWS_PER_FILE_DEFAULT
-    loss_allowed: bool = False
-    closed_ledgers: str = STORAGE
+    rows_per_file: Annotated[int, Option("rowsPerFile", integer(1, 100_000_000), "--rows-per-file", _ROWS_HELP)] = (
+        1_000_000
+    )
+    loss_allowed: Annotated[bool, Option(ALLOW_DATA_LOSS, switch, "--allow-data-loss", _LOSS_HELP)] = False
+    closed_from_storage: ClosedFromStorage = True
 
     def covers(self, name: str) -> bool:
         """Whether a topic, or partition, of this full name is exported."""
@@ -72,15 +54,12 @@ class ExportOptions:
 
 def export_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ExportOptions:
     """Read all options of an export. Raises InvalidArgument, which names the option."""
-    options = GivenOptions(given, NAMES)
-    source = source_options(_for_source(given), environment, streaming=False)
+    known = (TOPIC, TOPICS, TOPICS_PATTERN, DIRECTORY, *names_of(ExportOptions))
+    options = GivenOptions(given, known)
     return ExportOptions(
-        connection=source.connection,
         directory=export_location(options.text(DIRECTORY)),
-        topics=source.topics,
-        rows_per_file=options.integer(ROWS_PER_FILE, least=1, most=ROWS_PER_FILE_MAX) or ROWS_PER_FILE_DEFAULT,
-        loss_allowed=options.switch(ALLOW_DATA_LOSS, default=False),
-        closed_ledgers=STORAGE if source.closed_from_storage else OWNER,
+        topics=topics_of(options),
+        **options.values_of(ExportOptions, environment),
     )
 
 
@@ -101,8 +80,3 @@ def export_location(text: str | None) -> ExportLocation:
         "atomically, and only under a free name; other stores cannot do that, or not by default",
         field=DIRECTORY,
     )
-
-
-def _for_source(given: Mapping[str, str]) -> dict[str, str]:
-    own = {name.lower() for name in (DIRECTORY, ROWS_PER_FILE, ALLOW_DATA_LOSS)}
-    return {name: value for name, value in given.items() if name.lower() not in own}

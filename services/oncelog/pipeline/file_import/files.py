@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import csv, fs, parquet
 
 from oncelog.core.errors import Fatal, InvalidArgument, NotFound
-from oncelog.pipeline.file_import.options import SOURCE, ColumnMapping, FileFormat
+from oncelog.pipeline.file_import.options import ColumnMapping, FileFormat
 from oncelog.pipeline.file_import.records import SourceFile
 
 _PIECE_BYTES = 1024 * 1024
@@ -36,10 +36,10 @@ def open_source(uri: str) -> FileSource:
     try:
         files, path = (fs.LocalFileSystem(), uri) if uri.startswith("/") else fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidArgument(f"option {SOURCE}: cannot read {uri:.80}: {error}", field=SOURCE) from error
+        raise InvalidArgument(f"option source: cannot read {uri:.80}: {error}", field="source") from error
     info = files.get_file_info(path)
     if info.type == fs.FileType.NotFound:
-        raise NotFound(f"option {SOURCE}: {uri} does not exist", field=SOURCE)
+        raise NotFound(f"option source: {uri} does not exist", field="source")
     path = path.rstrip("/")
     return FileSource(files, path if info.type == fs.FileType.Directory else path.rpartition("/")[0])
 

@@ -1,52 +1,34 @@
 """The options of an import. Pure: wrong options are refused before anything is read or written."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.names import check_producer_name, parse_topic
-from oncelog.pipeline import options as connection
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import parse_topic
 from oncelog.pipeline.locations import LOCAL, file_location
-from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
-from oncelog.pipeline.sink.options import (
-    PREFIX_CHARACTERS_MAX,
-    SEND_TIMEOUT,
-    SEND_TIMEOUT_S,
-    SEND_TIMEOUT_S_MAX,
-    TOPIC,
-    Mode,
-    SinkOptions,
+from oncelog.pipeline.options import (
+    ConnectionOptions,
+    Given,
+    GivenOptions,
+    Option,
+    checked,
+    choice,
+    names_of,
+    plain,
+    switch,
 )
+from oncelog.pipeline.sink.options import NAME, SEND_TIMEOUT_S, TOPIC, Mode, SendTimeout, SinkOptions
 
-SOURCE = "source"
-NAME = "name"
-FORMAT = "format"
-GLOB = "glob"
-VALUE = "value"
-KEY = "key"
-EVENT_TIME = "eventTime"
-PROPERTIES = "properties"
 DELIMITER = "delimiter"
 COLUMNS = "columns"
-CHECKSUM = "checksum"
-NAMES = (
-    *connection.NAMES,
-    TOPIC,
-    SEND_TIMEOUT,
-    SOURCE,
-    NAME,
-    FORMAT,
-    GLOB,
-    VALUE,
-    KEY,
-    EVENT_TIME,
-    PROPERTIES,
-    DELIMITER,
-    COLUMNS,
-    CHECKSUM,
-)
+_SOURCE_HELP = "A directory, or one file; all executors must be able to read it."
+_NAME_HELP = "Stable name of this import. Use the same name on every run."
+_NAME_REQUIRED = "a stable name of this import, the prefix of its producers' names"
+_PROPERTY_HELP = "Column to use as a property of the same name; may be repeated."
+_CHECKSUM_HELP = "Read known files again, to find changed content with the same size and time."
 _TAB = {"\\t": "\t", "tab": "\t"}
 
 
@@ -57,18 +39,56 @@ class FileFormat(StrEnum):
     CSV = "csv"
 
 
+def _source(given: Given) -> str:
+    """A path made absolute; a URI as it is."""
+    location = file_location(given.name, given.text.strip())
+    if location.scheme == LOCAL:
+        return location.path
+    if location.path == "/":
+        raise InvalidArgument(f"{given.label}: {given.text:.80} is not a directory or file", field=given.name)
+    return location.text
+
+
+def _list(given: Given) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in given.text.split(",") if each.strip())
+    if len(set(names)) != len(names):
+        raise InvalidArgument(f"{given.label} names a column twice: {', '.join(names)}", field=given.name)
+    return names
+
+
+def _delimiter(given: Given) -> str:
+    found = _TAB.get(given.text, given.text)
+    if len(found) != 1 or not found.isascii() or found in '"\r\n':
+        message = f"{given.label} must be one character, or \\t, not {given.text!r}"
+        raise InvalidArgument(message, field=given.name, limit=1)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
     """Which columns make a message. value None: all columns, as a JSON object. names: the columns of CSV files without
     a header; (): the first row is the header. delimiter: of CSV."""
 
-    format: FileFormat
-    value: str | None = None
-    key: str | None = None
-    event_time: str | None = None
-    properties: tuple[str, ...] = ()
-    delimiter: str = ","
-    names: tuple[str, ...] = ()
+    format: Annotated[
+        FileFormat, Option("format", choice(*FileFormat), "--format", "Format of the files: parquet or csv [parquet].")
+    ] = FileFormat.PARQUET
+    value: Annotated[
+        str | None, Option("value", plain, "--value COLUMN", "Column of the value [all columns, as JSON].")
+    ] = None
+    key: Annotated[str | None, Option("key", plain, "--key COLUMN", "Column of the key [none].")] = None
+    event_time: Annotated[
+        str | None, Option("eventTime", plain, "--event-time COLUMN", "Column of the event time [none].")
+    ] = None
+    properties: Annotated[
+        tuple[str, ...], Option("properties", _list, "--property COLUMN", _PROPERTY_HELP, repeated=True)
+    ] = ()
+    delimiter: Annotated[
+        str, Option(DELIMITER, _delimiter, "--delimiter", "Delimiter of CSV files: one character, or \\t [,].")
+    ] = ","
+    names: Annotated[
+        tuple[str, ...],
+        Option(COLUMNS, _list, "--columns NAME,NAME…", "Names of the columns of CSV files without a header."),
+    ] = ()
 
     @property
     def text(self) -> str:
@@ -79,16 +99,21 @@ class ColumnMapping:
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """Plain values: they are sent to executors. source: a path or URI. glob: of paths below it; None: by the format."""
+    """Plain values: they are sent to executors. source: a path or URI. glob: of paths below it."""
 
     connection: ConnectionOptions
-    topic: str
-    name: str
-    source: str
-    mapped: ColumnMapping
-    glob: str
-    checksum: bool = False
-    send_timeout_s: int = SEND_TIMEOUT_S
+    source: Annotated[str, Option("source", _source, "SOURCE", _SOURCE_HELP, required="a directory or file")]
+    topic: Annotated[
+        str,
+        Option(TOPIC, checked(parse_topic), "--topic", "The topic to publish to.", required="the topic to write to"),
+    ]
+    name: Annotated[str, Option("name", NAME, "--name", _NAME_HELP, required=_NAME_REQUIRED)]
+    mapped: ColumnMapping = ColumnMapping()
+    glob: Annotated[
+        str, Option("glob", plain, "--glob", "Pattern of paths below SOURCE; * also matches / [*.FORMAT].")
+    ] = "*.parquet"
+    checksum: Annotated[bool, Option("checksum", switch, "--checksum", _CHECKSUM_HELP)] = False
+    send_timeout_s: SendTimeout = SEND_TIMEOUT_S
 
     @property
     def sink(self) -> SinkOptions:
@@ -98,81 +123,12 @@ class ImportOptions:
 
 def import_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ImportOptions:
     """Parse all options of an import. Raises InvalidArgument, which names the option."""
-    options = GivenOptions(given, NAMES)
-    mapped = _mapped(options)
-    return ImportOptions(
-        connection=connection_options(options, environment),
-        topic=_named(TOPIC, _needed(options, TOPIC, "the topic to write to"), parse_topic),
-        name=_name(_needed(options, NAME, "a stable name of this import, the prefix of its producers' names")),
-        source=source_uri(_needed(options, SOURCE, "a directory or file")),
-        mapped=mapped,
-        glob=options.text(GLOB) or f"*.{mapped.format}",
-        checksum=options.switch(CHECKSUM, default=False),
-        send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
-    )
-
-
-def source_uri(text: str) -> str:
-    """A path made absolute; a URI as it is. Raises InvalidArgument."""
-    location = file_location(SOURCE, text)
-    if location.scheme == LOCAL:
-        return location.path
-    if location.path == "/":
-        raise InvalidArgument(f"option {SOURCE}: {text:.80} is not a directory or file", field=SOURCE)
-    return location.text
-
-
-def _mapped(options: GivenOptions) -> ColumnMapping:
-    kind = FileFormat(options.choice(FORMAT, list(FileFormat), default=FileFormat.PARQUET))
+    options = GivenOptions(given, names_of(ImportOptions))
+    values = options.values_of(ImportOptions, environment)
+    kind = values["mapped"].format
     for name in (DELIMITER, COLUMNS):
         if kind is not FileFormat.CSV and options.text(name) is not None:
             raise InvalidArgument(
-                f"option {name} is for {FORMAT}={FileFormat.CSV} only: Parquet files contain it", field=name
+                f"option {name} is for format={FileFormat.CSV} only: Parquet files contain it", field=name
             )
-    return ColumnMapping(
-        kind,
-        value=options.text(VALUE),
-        key=options.text(KEY),
-        event_time=options.text(EVENT_TIME),
-        properties=_list(options, PROPERTIES),
-        delimiter=_delimiter(options),
-        names=_list(options, COLUMNS),
-    )
-
-
-def _list(options: GivenOptions, name: str) -> tuple[str, ...]:
-    given = tuple(each.strip() for each in (options.text(name) or "").split(",") if each.strip())
-    if len(set(given)) != len(given):
-        raise InvalidArgument(f"option {name} names a column twice: {', '.join(given)}", field=name)
-    return given
-
-
-def _delimiter(options: GivenOptions) -> str:
-    given = options.text(DELIMITER) or ","
-    found = _TAB.get(given, given)
-    if len(found) != 1 or not found.isascii() or found in '"\r\n':
-        raise InvalidArgument(
-            f"option {DELIMITER} must be one character, or \\t, not {given!r}", field=DELIMITER, limit=1
-        )
-    return found
-
-
-def _needed(options: GivenOptions, name: str, what: str) -> str:
-    value = options.text(name)
-    if value is None:
-        raise InvalidArgument(f"option {name} is required: {what}", field=name)
-    return value.strip()
-
-
-def _name(text: str) -> str:
-    if len(text) > PREFIX_CHARACTERS_MAX:
-        message = f"option {NAME} has {len(text)} characters, more than the limit of {PREFIX_CHARACTERS_MAX}"
-        raise InvalidArgument(message, field=NAME, limit=PREFIX_CHARACTERS_MAX)
-    return _named(NAME, text, check_producer_name)
-
-
-def _named(option: str, text: str, check: Callable[[str], object]) -> str:
-    try:
-        return str(check(text))
-    except OncelogError as error:
-        raise InvalidArgument(f"option {option}: {error.message}", field=option) from error
+    return ImportOptions(**{"glob": f"*.{kind}"} | values)

@@ -9,11 +9,21 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import check_producer_name, parse_namespace, parse_topic
-from oncelog.pipeline import options as connection
-from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
+from oncelog.pipeline.options import (
+    ConnectionOptions,
+    GivenOptions,
+    Option,
+    checked,
+    choice,
+    either,
+    integer,
+    names_of,
+    plain,
+)
 from oncelog.pipeline.sink.names import HIDDEN
 
 TOPIC = "topic"
@@ -21,34 +31,14 @@ PRODUCER_PREFIX = "producerPrefix"
 MODE = "mode"
 JOB_ID = "jobId"
 ON_NEW_CHECKPOINT = "onNewCheckpoint"
-ON_CHANGED_REPLAY = "onChangedReplay"
-DESTINATION = "destination"
 STATE_NAMESPACE = "stateNamespace"
 ADMIN_URL = "adminUrl"
 SEND_TIMEOUT = "sendTimeoutSeconds"
-ROWS_PER_CLAIM = "rowsPerClaim"
-NAMES = (
-    *connection.NAMES,
-    TOPIC,
-    PRODUCER_PREFIX,
-    MODE,
-    JOB_ID,
-    ON_NEW_CHECKPOINT,
-    ON_CHANGED_REPLAY,
-    DESTINATION,
-    STATE_NAMESPACE,
-    ADMIN_URL,
-    SEND_TIMEOUT,
-    ROWS_PER_CLAIM,
-)
 #: Spark's own options, which it passes on.
 CHECKPOINT = "checkpointLocation"
 SPARK_NAMES = (CHECKPOINT, "queryName")
-ADMIN_URL_VARIABLE = "ONCELOG_ADMIN_URL"
 SEND_TIMEOUT_S = 120
-SEND_TIMEOUT_S_MAX = 86_400
 ROWS_CLAIMED = 10_000
-ROWS_CLAIMED_MAX = 100_000
 DEFAULT_NAMESPACE = "public/default"
 #: Leaves room in a producer's name for the source's name behind the prefix.
 PREFIX_CHARACTERS_MAX = 100
@@ -61,6 +51,16 @@ class Mode(StrEnum):
     BATCH = "batch"
 
 
+NAME = checked(check_producer_name, PREFIX_CHARACTERS_MAX)
+_ADMIN_HELP = "REST address, to delete the staging topic; without it the topic stays."
+AdminUrl = Annotated[
+    str | None, Option(ADMIN_URL, plain, "--admin-url", _ADMIN_HELP, variable="ONCELOG_ADMIN_URL", variable_shown=True)
+]
+SendTimeout = Annotated[
+    int, Option(SEND_TIMEOUT, integer(1, 86_400), "--send-timeout", "Timeout of each step, in seconds [120].")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Plain values: they are sent to executors. job_id: None for a stream. continues: onNewCheckpoint=continue.
@@ -70,17 +70,17 @@ class SinkOptions:
 
     connection: ConnectionOptions
     topic: str
-    prefix: str
-    mode: Mode
-    by_columns: bool = False
+    prefix: Annotated[str, Option(PRODUCER_PREFIX, NAME, required="a stable name of this query or family of jobs")]
+    mode: Annotated[Mode, Option(MODE, choice(*Mode))] = Mode.POSITION
+    by_columns: Annotated[bool, Option("destination", either("option", "columns", true="columns"))] = False
     by_row: bool = False
-    job_id: str | None = None
-    continues: bool = False
-    keeps_stored: bool = False
+    job_id: Annotated[str | None, Option(JOB_ID, NAME)] = None
+    continues: Annotated[bool, Option(ON_NEW_CHECKPOINT, either("error", "continue", true="continue"))] = False
+    keeps_stored: Annotated[bool, Option("onChangedReplay", either("error", "keep", true="keep"))] = False
     checkpoint: str | None = None
-    admin_url: str | None = None
-    send_timeout_s: int = SEND_TIMEOUT_S
-    rows_per_claim: int = ROWS_CLAIMED
+    admin_url: AdminUrl = None
+    send_timeout_s: SendTimeout = SEND_TIMEOUT_S
+    rows_per_claim: Annotated[int, Option("rowsPerClaim", integer(1, 100_000))] = ROWS_CLAIMED
 
     @property
     def target(self) -> str | None:
@@ -93,37 +93,34 @@ class SinkOptions:
         return self.prefix if self.job_id is None else f"{self.prefix}/{self.job_id}"
 
 
+_TOPIC = Option(TOPIC, checked(parse_topic), required="the topic to write to")
+NAMES = (TOPIC, STATE_NAMESPACE, *names_of(SinkOptions))
+
+
 def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Read all options of a write. Raises InvalidArgument, which names the option."""
     own = {name: value for name, value in given.items() if name.lower() not in map(str.lower, SPARK_NAMES)}
     options = GivenOptions(own, NAMES)
-    job_id = options.text(JOB_ID)
-    if streaming and job_id is not None:
+    values = options.values_of(SinkOptions, environment)
+    if streaming and "job_id" in values:
         raise InvalidArgument(
             f"option {JOB_ID} is for batch writes only: the checkpoint identifies a stream", field=JOB_ID
         )
     if not streaming and options.text(ON_NEW_CHECKPOINT) is not None:
         message = f"option {ON_NEW_CHECKPOINT} is for streams only: the option {JOB_ID} identifies a batch write"
         raise InvalidArgument(message, field=ON_NEW_CHECKPOINT)
-    by_columns = options.choice(DESTINATION, ("option", "columns"), default="option") == "columns"
-    by_row = by_columns and options.text(TOPIC) is None
+    if not streaming and "job_id" not in values:
+        what = "the name that identifies this write when it is repeated, as a date or the id of a run"
+        raise InvalidArgument(f"option {JOB_ID} is required: {what}", field=JOB_ID)
+    by_row = values.get("by_columns", False) and options.text(TOPIC) is None
     if not by_row and options.text(STATE_NAMESPACE) is not None:
         message = f"option {STATE_NAMESPACE} is for rows that name their topics: here hidden topics lie beside {TOPIC}"
         raise InvalidArgument(message, field=STATE_NAMESPACE)
     return SinkOptions(
-        connection=connection_options(options, environment),
-        topic=_state_topic(options) if by_row else _topic(_needed(options, TOPIC, "the topic to write to")),
-        by_columns=by_columns,
+        topic=_state_topic(options) if by_row else options.value(_TOPIC, environment),
         by_row=by_row,
-        prefix=_prefix(options),
-        mode=Mode(options.choice(MODE, list(Mode), default=Mode.POSITION)),
-        job_id=None if streaming else _job_id(options),
-        continues=options.choice(ON_NEW_CHECKPOINT, ("error", "continue"), default="error") == "continue",
-        keeps_stored=options.choice(ON_CHANGED_REPLAY, ("error", "keep"), default="error") == "keep",
         checkpoint=_checkpoint(given) if streaming else None,
-        admin_url=options.text(ADMIN_URL) or environment.get(ADMIN_URL_VARIABLE) or None,
-        send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
-        rows_per_claim=options.integer(ROWS_PER_CLAIM, least=1, most=ROWS_CLAIMED_MAX) or ROWS_CLAIMED,
+        **values,
     )
 
 
@@ -132,47 +129,10 @@ def _checkpoint(given: Mapping[str, str]) -> str | None:
     return next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
 
 
-def _needed(options: GivenOptions, name: str, what: str) -> str:
-    value = options.text(name)
-    if value is None:
-        raise InvalidArgument(f"option {name} is required: {what}", field=name)
-    return value.strip()
-
-
-def _topic(text: str) -> str:
-    try:
-        return str(parse_topic(text))
-    except OncelogError as error:
-        raise InvalidArgument(f"option {TOPIC}: {error.message}", field=TOPIC) from error
-
-
 def _state_topic(options: GivenOptions) -> str:
     """The name after which hidden topics are named where each row names its topic; no message is published there."""
-    try:
-        namespace = parse_namespace(options.text(STATE_NAMESPACE) or DEFAULT_NAMESPACE)
-    except OncelogError as error:
-        raise InvalidArgument(f"option {STATE_NAMESPACE}: {error.message}", field=STATE_NAMESPACE) from error
+    namespace = options.value(Option(STATE_NAMESPACE, checked(parse_namespace)), {}) or DEFAULT_NAMESPACE
     return f"{namespace}/{HIDDEN}by-row"
-
-
-def _prefix(options: GivenOptions) -> str:
-    what = "a stable name of this query or family of jobs"
-    return _name_part(PRODUCER_PREFIX, _needed(options, PRODUCER_PREFIX, what))
-
-
-def _job_id(options: GivenOptions) -> str:
-    what = "the name that identifies this write when it is repeated, as a date or the id of a run"
-    return _name_part(JOB_ID, _needed(options, JOB_ID, what))
-
-
-def _name_part(option: str, text: str) -> str:
-    if len(text) > PREFIX_CHARACTERS_MAX:
-        message = f"option {option} has {len(text)} characters, more than the limit of {PREFIX_CHARACTERS_MAX}"
-        raise InvalidArgument(message, field=option, limit=PREFIX_CHARACTERS_MAX)
-    try:
-        return check_producer_name(text)
-    except OncelogError as error:
-        raise InvalidArgument(f"option {option}: {error.message}", field=option) from error
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------

@@ -3,11 +3,20 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
-from oncelog.pipeline import options as connection
-from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
+from oncelog.pipeline.options import (
+    ConnectionOptions,
+    Given,
+    GivenOptions,
+    Option,
+    either,
+    integer,
+    names_of,
+    switch,
+)
 from oncelog.pipeline.sink.names import HIDDEN
 from oncelog.pipeline.source.positions import Edge, PositionOption, parse_position, topic_of
 
@@ -18,26 +27,8 @@ STARTING = "startingPosition"
 ENDING = "endingPosition"
 ROWS_MAX = "maxRowsPerBatch"
 BYTES_MAX = "maxBytesPerBatch"
-ROWS_PER_PARTITION = "rowsPerPartition"
 COLUMNS = "columns"
-FAIL_ON_DATA_LOSS = "failOnDataLoss"
 ON_CORRUPT = "onCorrupt"
-CLOSED_LEDGERS = "closedLedgers"
-NAMES = (
-    *connection.NAMES,
-    TOPIC,
-    TOPICS,
-    TOPICS_PATTERN,
-    STARTING,
-    ENDING,
-    ROWS_MAX,
-    BYTES_MAX,
-    COLUMNS,
-    ROWS_PER_PARTITION,
-    FAIL_ON_DATA_LOSS,
-    ON_CORRUPT,
-    CLOSED_LEDGERS,
-)
 #: The columns of a row, in order.
 COLUMN_NAMES = (
     "key",
@@ -57,9 +48,6 @@ COLUMN_NAMES = (
 )
 #: Where closed ledgers are read from.
 STORAGE, OWNER = "storage", "owner"
-#: What a task does with an entry that cannot be read.
-RAISE, SKIP = "raise", "skip"
-CLOSED_LEDGERS_VARIABLE = "ONCELOG_CLOSED_LEDGERS"
 DEFAULT_NAMESPACE = "public/default"
 ROWS_LIMIT = 2**62
 PATTERN_CHARACTERS_MAX = 1000
@@ -83,6 +71,18 @@ class TopicPattern:
         return re.fullmatch(self.expression, name) is not None
 
 
+def _position(given: Given) -> PositionOption:
+    return parse_position(given.name, given.text)
+
+
+_COUNT = integer(1, ROWS_LIMIT)
+_LEDGERS_HELP = "Read closed ledgers from storage, or from owner if executors cannot reach storage nodes [storage]."
+_LEDGERS = either(STORAGE, OWNER, true=STORAGE)
+ClosedFromStorage = Annotated[
+    bool, Option("closedLedgers", _LEDGERS, "--closed-ledgers", _LEDGERS_HELP, variable="ONCELOG_CLOSED_LEDGERS")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """topics: full names, or a pattern. rows_max, bytes_max: of one batch of a stream; rows_per_partition: of one task;
@@ -90,15 +90,18 @@ class SourceOptions:
 
     connection: ConnectionOptions
     topics: tuple[str, ...] | TopicPattern
-    starting: PositionOption = Edge.EARLIEST
-    ending: PositionOption = Edge.LATEST
-    rows_max: int | None = None
-    bytes_max: int | None = None
-    rows_per_partition: int | None = None
+    starting: Annotated[PositionOption, Option(STARTING, _position)] = Edge.EARLIEST
+    ending: Annotated[PositionOption, Option(ENDING, _position)] = Edge.LATEST
+    rows_max: Annotated[int | None, Option(ROWS_MAX, _COUNT)] = None
+    bytes_max: Annotated[int | None, Option(BYTES_MAX, _COUNT)] = None
     columns: tuple[str, ...] | None = None
-    fail_on_data_loss: bool = True
-    closed_from_storage: bool = True
-    skip_corrupt: bool = False
+    rows_per_partition: Annotated[int | None, Option("rowsPerPartition", _COUNT)] = None
+    fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", switch)] = True
+    skip_corrupt: Annotated[bool, Option(ON_CORRUPT, either("raise", "skip", true="skip"))] = False
+    closed_from_storage: ClosedFromStorage = True
+
+
+NAMES = (TOPIC, TOPICS, TOPICS_PATTERN, COLUMNS, *names_of(SourceOptions))
 
 
 def follows(topics: tuple[str, ...] | TopicPattern, topic: str) -> bool:
@@ -111,24 +114,11 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, 
     """Read all options of a query. Raises InvalidArgument, which names the option."""
     options = GivenOptions(given, NAMES)
     _refuse_foreign(options, streaming=streaming)
-    topics = _topics(options)
-    starting = parse_position(STARTING, options.text(STARTING) or Edge.EARLIEST)
-    ending = parse_position(ENDING, options.text(ENDING) or Edge.LATEST)
-    if ending is Edge.EARLIEST:
+    topics = topics_of(options)
+    values = options.values_of(SourceOptions, environment)
+    if values.get("ending") is Edge.EARLIEST:
         raise InvalidArgument(f"option {ENDING} cannot be earliest: there is no message before it", field=ENDING)
-    return SourceOptions(
-        connection=connection_options(options, environment),
-        topics=topics,
-        starting=starting,
-        ending=ending,
-        rows_max=options.integer(ROWS_MAX, least=1, most=ROWS_LIMIT),
-        bytes_max=options.integer(BYTES_MAX, least=1, most=ROWS_LIMIT),
-        columns=columns_of(given),
-        rows_per_partition=options.integer(ROWS_PER_PARTITION, least=1, most=ROWS_LIMIT),
-        fail_on_data_loss=options.switch(FAIL_ON_DATA_LOSS, default=True),
-        skip_corrupt=options.choice(ON_CORRUPT, (RAISE, SKIP), default=RAISE) == SKIP,
-        closed_from_storage=_closed_ledgers(options, environment) == STORAGE,
-    )
+    return SourceOptions(topics=topics, columns=columns_of(given), **values)
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -151,15 +141,6 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     return names
 
 
-def _closed_ledgers(options: GivenOptions, environment: Mapping[str, str]) -> str:
-    known = (STORAGE, OWNER)
-    default = environment.get(CLOSED_LEDGERS_VARIABLE) or STORAGE
-    if default not in known:
-        message = f"the variable {CLOSED_LEDGERS_VARIABLE} must be one of {', '.join(known)}, not {default!r}"
-        raise InvalidArgument(message, field=CLOSED_LEDGERS_VARIABLE)
-    return options.choice(CLOSED_LEDGERS, known, default=default)
-
-
 def _refuse_foreign(options: GivenOptions, *, streaming: bool) -> None:
     if streaming and options.text(ENDING) is not None:
         raise InvalidArgument(f"option {ENDING} is for batch reads only: a stream has no end", field=ENDING)
@@ -168,7 +149,8 @@ def _refuse_foreign(options: GivenOptions, *, streaming: bool) -> None:
             raise InvalidArgument(f"option {name} is for streams only: a batch read is one batch", field=name)
 
 
-def _topics(options: GivenOptions) -> tuple[str, ...] | TopicPattern:
+def topics_of(options: GivenOptions) -> tuple[str, ...] | TopicPattern:
+    """Full names, or the pattern. Raises InvalidArgument unless exactly one of three options is set."""
     given = [name for name in (TOPIC, TOPICS, TOPICS_PATTERN) if options.text(name) is not None]
     if len(given) != 1:
         found = "none is set" if not given else f"{' and '.join(given)} are set"
