@@ -1,6 +1,5 @@
 """The examples of docs/spark.md run, and a stream reports its lag and keeps its limits."""
 
-import re
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -10,16 +9,15 @@ from oncelog.pipeline.copy_job import lag_of
 from tests.cluster.cluster_fixture import Cluster
 from tests.pipeline.test_sink_stream import messages
 from tests.pipeline.test_source import publish, run
+from tests.tidy.documents import fenced, text_of
 
-GUIDE = Path(__file__).parents[2] / "docs/spark.md"
 LINES_MAX = 10
 ROWS = 50
 
 
 def blocks() -> list[str]:
     """The blocks of Python in docs/spark.md that read or write."""
-    found = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    return [block for block in found if 'format("oncelog")' in block]
+    return [block for block in fenced(text_of("docs/spark.md"), "python") if 'format("oncelog")' in block]
 
 
 def test_examples_of_the_spark_guide_run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:

@@ -23,11 +23,12 @@ from oncelog.pipeline.sink import options as sink_options
 from oncelog.pipeline.source import options as source_options
 from oncelog.runtime import settings
 from oncelog.runtime.telemetry import SpanName
+from tests.tidy.documents import fenced, rows, section, text_of
 from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
 CHART_README = "deploy/helm/oncelog/README.md"
-GUIDES = ("README.md", "docs/sdk.md", "docs/spark.md")
+GUIDES = ("README.md", "docs/recipes.md", "docs/sdk.md", "docs/spark.md")
 DOCUMENTS = (
     *(page.relative_to(ROOT).as_posix() for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])),
     CHART_README, "docker/README.md",
@@ -42,29 +43,6 @@ _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(/|\.py|\.md|\.txt|\.toml|\.lock)(::\w+)?")
 _MODULE = re.compile(rf"(?<![\w/<`.])(?:{'|'.join(ROOMS)})/[\w/]*\w(?!\.py)\b")
 _INSTRUMENTS = {"observe_count", "observe_level", "latency"}
-
-
-@cache
-def text_of(name: str) -> str:
-    return (ROOT / name).read_text()
-
-
-def fenced(text: str, language: str = "") -> list[str]:
-    """The code blocks between fences of one language; without one, the pictures."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [block for tag, block in blocks if tag == language]
-
-
-def section(document: str, title: str) -> str:
-    """What stands under one heading of a document, up to the next heading of that level."""
-    parts = re.split(r"^## (?:\d+\. )?(.*)\n", text_of(document), flags=re.MULTILINE)
-    return parts[parts.index(title) + 1]
-
-
-def rows(text: str) -> list[list[str]]:
-    """The cells of every table row, heads and rules left out."""
-    lines = [line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|- ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def problems_of(reference: str) -> Iterator[str]:

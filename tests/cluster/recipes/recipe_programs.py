@@ -1,0 +1,128 @@
+"""Runs the programs of docs/recipes.md as a user does, and kills them."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import oncelog
+from oncelog.runtime.orphan_guard import guarded
+from tests.cluster.commands import environment
+from tests.cluster.until import until
+from tests.tidy.documents import programs
+
+PAGE = "docs/recipes.md"
+DEADLINE_S = 60.0
+KILLS = 3
+
+
+class Programs:
+    """The programs of the page as files of one directory, in which they run."""
+
+    def __init__(self, directory: Path, url: str, **variables: str) -> None:
+        self.directory = directory
+        self._environment = environment() | {"ONCELOG_URL": url, "PYTHONUNBUFFERED": "1"} | variables
+        self._random = random.Random(str(directory.name))
+        for name, text in programs(PAGE).items():
+            (directory / name).write_text(text)
+
+    def command(self, name: str, *arguments: str) -> list[str]:
+        return guarded([sys.executable, name, *arguments])
+
+    def start(self, name: str, *arguments: str) -> "Running":
+        return self.start_command(name, self.command(name, *arguments))
+
+    def start_command(self, name: str, command: list[str]) -> "Running":
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command, cwd=self.directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=output, start_new_session=True,
+            )  # fmt: skip
+        return Running(process, log)
+
+    async def killed_often(self, start: Callable[[], "Running"], progress: Callable[[], int], total: int) -> None:
+        """Start the program, kill -9 it at a random moment of its work, and again; it never comes to its end.
+
+        progress: how much is done, of `total`. Each run gets on by at most a third of the rest.
+        """
+        for _ in range(KILLS):
+            done = progress()
+            wanted = done + self._random.randint(1, (total - done) // 3)
+            running = start()
+            await running.reaches(partial(_is_reached, progress, wanted), f"{wanted} of {total}")
+            running.kill()
+            assert progress() < total, "the program was at its end before it was killed"
+
+
+def _is_reached(progress: Callable[[], int], wanted: int) -> bool:
+    return progress() >= wanted
+
+
+class Running:
+    """One run of a program."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    async def reaches(self, condition: Callable[[], object], waiting_for: str) -> None:
+        """Return once it is so; the program must not end before."""
+
+        def reached() -> object:
+            assert self.process.poll() is None or condition(), self.log.read_text()[-3000:]
+            return condition()
+
+        try:
+            await until(reached, DEADLINE_S, every_s=0.01, waiting_for=waiting_for)
+        finally:
+            if sys.exc_info()[0] is not None:
+                self.kill()
+
+    async def ends(self, code: int = 0) -> str:
+        """Return what it has written once it has ended with this exit code."""
+        await until(lambda: self.process.poll() is not None, DEADLINE_S, waiting_for=f"the end of {self.log.stem}")
+        written = self.log.read_text()
+        assert self.process.returncode == code, written[-3000:]
+        return written
+
+    def kill(self) -> None:
+        """kill -9 of the program with all of its processes."""
+        try:
+            os.killpg(self.process.pid, 9)
+        except ProcessLookupError:
+            pass  # it has ended
+        self.process.wait()
+
+
+@asynccontextmanager
+async def running(process: Running) -> AsyncIterator[Running]:
+    """Inside the block; then it is killed."""
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+class Watched:
+    """What a topic has, read by the test while the programs run."""
+
+    def __init__(self, reader: oncelog.AsyncReader) -> None:
+        self.messages: list[oncelog.Message] = []
+        self._reader = reader
+
+    async def follow(self) -> None:
+        async for message in self._reader:
+            self.messages.append(message)
+
+    @property
+    def count(self) -> int:
+        return len(self.messages)
+
+    @property
+    def values(self) -> list[bytes]:
+        return [bytes(message.value) for message in self.messages]
