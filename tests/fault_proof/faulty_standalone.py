@@ -20,12 +20,11 @@ def tell(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-def _storage_and_owners(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
-    storage = [
+def _processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
+    return [
         replace(child, command=tuple(_INTERPOSED if word == _PRODUCT else word for word in child.command))
-        for child in plans.storage_processes(plan, zookeeper)
+        for child in plans.service_processes(plan, zookeeper)
     ]
-    return [*storage, *plans.owner_processes(plan, zookeeper)]
 
 
 def main() -> int:
@@ -42,7 +41,7 @@ def main() -> int:
 
     async def serve(shutdown: Shutdown) -> None:
         await earlier_gone(plan.status_path, tell)
-        async with Supervisor(plan, tell).running(roles=(plans.metadata_processes, _storage_and_owners)):
+        async with Supervisor(plan, tell).running(processes=_processes):
             await shutdown.wait()
 
     with locked(plan.data):

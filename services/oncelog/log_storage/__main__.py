@@ -1,15 +1,13 @@
 """`python -m oncelog.log_storage`: one storage node."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.storage_process import StorageProcess
-from oncelog.runtime.logs import set_up_logs
-from oncelog.runtime.process import run
-from oncelog.runtime.settings import LogStorageSettings, load
+from oncelog.runtime.process import load_settings, run
+from oncelog.runtime.settings import LogStorageSettings
 
 
 def main(disk: DiskCalls | None = None) -> int:
@@ -24,8 +22,7 @@ def main(disk: DiskCalls | None = None) -> int:
     parser.add_argument("--advertised-port", type=int, help="gRPC port that others connect to; 0: the listening port")
     parser.add_argument("--segment-bytes", type=int, help="size in bytes of the segment files")
     arguments = vars(parser.parse_args())
-    settings = load(LogStorageSettings, os.environ, **arguments)
-    set_up_logs(settings.log_level)
+    settings = load_settings(LogStorageSettings, arguments)
     return run(StorageProcess(settings, disk).run, drain_timeout_ms=settings.drain_timeout_ms)
 
 

@@ -2,16 +2,14 @@
 
 import argparse
 import json
-import os
 import sys
 from functools import partial
 
 from oncelog.metadata.new_cluster import creator
 from oncelog.metadata.service import MetadataService
 from oncelog.metadata_store.joining.joining import join_cluster
-from oncelog.runtime.logs import set_up_logs
-from oncelog.runtime.process import Shutdown, run
-from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.runtime.process import Shutdown, load_settings, run
+from oncelog.runtime.settings import MetadataSettings
 
 
 async def create_cluster(settings: MetadataSettings, shutdown: Shutdown) -> None:
@@ -46,8 +44,7 @@ def main() -> int:
     )
     arguments = vars(parser.parse_args())
     creates = arguments.pop("create_cluster")
-    settings = load(MetadataSettings, os.environ, **arguments)
-    set_up_logs(settings.log_level)
+    settings = load_settings(MetadataSettings, arguments)
     if creates:
         return run(partial(create_cluster, settings), drain_timeout_ms=settings.drain_timeout_ms)
     return run(MetadataService(settings).run, drain_timeout_ms=settings.drain_timeout_ms)

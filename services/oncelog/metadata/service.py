@@ -14,7 +14,7 @@ from oncelog.metadata.coordination.owners import Start
 from oncelog.metadata.dead_letters import DeadLetterService
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
-from oncelog.metadata.http_publish.http_publish_service import Reaching, key_server, new_publisher, own_client
+from oncelog.metadata.http_publish.http_publish_service import Reaching, new_publisher, own_client
 from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
@@ -23,6 +23,7 @@ from oncelog.metadata.rest.server import RestServer
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import until_answered
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore
+from oncelog.metadata_store.keys.key_server import key_server
 from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.metadata_store.records.registry import LiveMetadata
 from oncelog.metadata_store.session.ephemerals import Registration

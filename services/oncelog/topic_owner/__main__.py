@@ -1,12 +1,10 @@
 """`python -m oncelog.topic_owner`: one topic owner."""
 
 import argparse
-import os
 import sys
 
-from oncelog.runtime.logs import set_up_logs
-from oncelog.runtime.process import run
-from oncelog.runtime.settings import TopicOwnerSettings, load
+from oncelog.runtime.process import load_settings, run
+from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.topic_owner.owner import Owner
 
 
@@ -21,8 +19,7 @@ def main() -> int:
     parser.add_argument("--internal-host", help="host name that only services connect to, at the listen port")
     parser.add_argument("--write-quorum", type=int, help="copies of each entry")
     parser.add_argument("--ack-quorum", type=int, help="synced copies before an acknowledgement")
-    settings = load(TopicOwnerSettings, os.environ, **vars(parser.parse_args()))
-    set_up_logs(settings.log_level)
+    settings = load_settings(TopicOwnerSettings, vars(parser.parse_args()))
     return run(Owner(settings).run, drain_timeout_ms=settings.stability_timeout_ms + settings.drain_timeout_ms)
 
 

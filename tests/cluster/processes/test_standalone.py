@@ -1,6 +1,5 @@
 """The standalone cluster as users run it: real processes, real ZooKeeper, real signals."""
 
-import json
 import os
 import signal
 import subprocess
@@ -129,19 +128,38 @@ def test_second_cluster_on_a_directory_is_refused(cluster: Cluster) -> None:
     assert cluster.supervisor_id == supervisor
 
 
-def test_failed_start_reports_the_reason(cluster: Cluster, tmp_path: Path) -> None:
-    """A port in use: the error names the process and quotes its output, and no process is left running."""
+@pytest.mark.parametrize(
+    ("option", "variable", "sentence"),
+    [
+        ("--port", {}, "error: port {taken} of 127.0.0.1 cannot be used, because another program listens on it: name"),
+        ("--http-port", {"ONCELOG_SEGMENT_BYTE": "1"}, "error: unknown setting ONCELOG_SEGMENT_BYTE; the nearest"),
+    ],
+)
+def test_mistake_is_told_before_anything_starts(
+    cluster: Cluster, tmp_path: Path, option: str, variable: dict[str, str], sentence: str
+) -> None:
+    """A port in use, a wrong setting: one sentence, and no process has run."""
     taken = cluster.url.rpartition(":")[2]
-    other = tmp_path / "other"
-    words = ("standalone", *SMALL, "--port", taken, "--http-port", "0", "--data", str(other))
-    done = subprocess.run(
-        command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
+    ports = {"--port": "0", "--http-port": "0"} | {option: taken}
+    words = (
+        "standalone",
+        *SMALL,
+        *(word for pair in ports.items() for word in pair),
+        "--data",
+        str(tmp_path / "other"),
     )
-    assert done.returncode == 1
-    assert "metadata-1 does not start" in done.stderr
-    assert taken in done.stderr
-    left = json.loads((other / "standalone.json").read_text())
-    assert all(process["pid"] is None or not alive(process["pid"]) for process in left["processes"])
+    done = subprocess.run(
+        command(*words),
+        capture_output=True,
+        env=environment() | variable,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith(sentence.format(taken=taken))
+    assert len(done.stderr.splitlines()) <= 2
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["lock"]
 
 
 def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:

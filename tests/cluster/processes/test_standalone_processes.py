@@ -86,7 +86,7 @@ async def test_process_that_never_becomes_ready_restarts_with_backoff(tmp_path: 
         assert own.said[:3] == [
             f"owner-1 exited with code 7; restarting it in {wait} s" for wait in ("0.1", "0.2", "0.4")
         ]
-        assert "no such thing" in own.child.log_tail()
+        assert "no such thing" in own.child.last_words()
 
 
 @pytest.mark.asyncio

@@ -7,16 +7,12 @@ Rules
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 HOST = "127.0.0.1"
-#: Variables of the command line. They are removed because services reject unknown ONCELOG_ variables.
-CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
-
-
 #: An owner that stops need not wait for stability, because there are no rolling upgrades here. Then its drain timeout.
 STABILITY_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1, 10_000
 
@@ -48,6 +44,11 @@ class ClusterPlan:
         return self.data / "zookeeper"
 
     @property
+    def storage_paths(self) -> list[Path]:
+        """The directories of the storage nodes to be started."""
+        return [self.data / f"{Role.STORAGE}-{number}" for number in range(1, self.storage_node_count + 1)]
+
+    @property
     def storage_directories(self) -> list[Path]:
         """Those that a storage node has written to, also in an earlier run with more nodes."""
         return [path for path in sorted(self.data.glob(f"{Role.STORAGE}-*")) if path.is_dir() and any(path.iterdir())]
@@ -55,6 +56,11 @@ class ClusterPlan:
     @property
     def status_path(self) -> Path:
         return self.data / "standalone.json"
+
+    @property
+    def nodes_path(self) -> Path:
+        """The health addresses of the storage nodes, for the creation of the cluster."""
+        return self.data / "storage_nodes"
 
     def log_path(self, name: str) -> Path:
         return self.data / "logs" / f"{name}.log"
@@ -76,9 +82,22 @@ def quorums(storage_node_count: int) -> tuple[int, int]:
     return storage_node_count, storage_node_count
 
 
-def creation(zookeeper: str) -> tuple[str, ...]:
-    """The command that creates the cluster in ZooKeeper, unless it exists."""
-    return (sys.executable, "-m", "oncelog.metadata", "--zookeeper", zookeeper, "--create-cluster")
+def service_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
+    """All but ZooKeeper."""
+    return [
+        *metadata_processes(plan, zookeeper),
+        *storage_processes(plan, zookeeper),
+        *owner_processes(plan, zookeeper),
+    ]
+
+
+def health_addresses(processes: Sequence[ProcessPlan]) -> list[str]:
+    """host:port at which each storage node tells whether its directory is empty."""
+    return [
+        f"{HOST}:{child.command[child.command.index('--health-port') + 1]}"
+        for child in processes
+        if child.role is Role.STORAGE
+    ]
 
 
 def metadata_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
@@ -102,9 +121,9 @@ def storage_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
             number,
             "oncelog.log_storage",
             zookeeper,
-            more=("--data", str(plan.data / f"{Role.STORAGE}-{number}")),
+            more=("--data", str(path)),
         )
-        for number in range(1, plan.storage_node_count + 1)
+        for number, path in enumerate(plan.storage_paths, start=1)
     ]
 
 
@@ -122,7 +141,6 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[
 
     Their drain timeout is shorter than the supervisor's, so that each can exit by itself.
     """
-    shared = {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
     given = {"ONCELOG_REDIS_URL": redis_url} if redis_url else {}
     bounds = {
         "ONCELOG_STABILITY_TIMEOUT_MS": str(STABILITY_TIMEOUT_MS),
@@ -130,21 +148,23 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[
         # All processes are on one machine, so clients reach the storage nodes.
         "ONCELOG_STORAGE_READS": "true",
     }
-    return bounds | shared | given
+    return bounds | dict(own) | given
 
 
-def with_ports(child: ProcessPlan, take: Callable[[], int]) -> ProcessPlan:
-    """The same, with a port from `take` in place of 0, so that a restart keeps the ports.
+def with_ports(child: ProcessPlan, take: Callable[[int], int]) -> ProcessPlan:
+    """The same, with a reserved port in place of 0, so that a restart keeps the ports.
+
+    take: reserves that port, or a free one for 0, and returns it.
 
     Clients know those of metadata services. A storage node whose directory was deleted replaces its former self because
     it has the same address.
     """
     command = list(child.command)
-    for option in ("--port", "--http-port"):
+    for option in ("--port", "--http-port", "--health-port"):
         if option not in command:
             continue
         at = command.index(option) + 1
-        command[at] = command[at] if int(command[at]) else str(take())
+        command[at] = str(take(int(command[at])))
     return replace(child, command=tuple(command))
 
 

@@ -1,6 +1,7 @@
 """`oncelog standalone`: starts a cluster, prints its addresses, and runs it until Ctrl-C or SIGTERM."""
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from oncelog.cli.failures import explain
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.standalone.cluster_plan import ClusterPlan
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
+from oncelog.cli.standalone.start_checks import check_start
 from oncelog.cli.standalone.status import ClusterStatus
 from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, Supervisor
 from oncelog.core.errors import InvalidArgument, OncelogError
@@ -75,6 +77,8 @@ def standalone(
     try:
         if data is not None:
             _create(data)
+        else:
+            _check_temporary()
     except (InvalidArgument, OSError) as error:
         raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
     with _directory(data) as directory:
@@ -91,11 +95,13 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
         errors.print(sentence, markup=False, soft_wrap=True)
 
     async def main(shutdown: Shutdown) -> None:
-        if output is Output.TABLE:
-            tell("starting ...")
         try:
             await earlier_gone(plan.status_path, tell)
-            async with Supervisor(plan, tell).running() as status:
+            supervisor = Supervisor(plan, tell)
+            await check_start(plan, os.environ, supervisor.environment, tell)
+            if output is Output.TABLE:
+                tell("starting ...")
+            async with supervisor.running() as status:
                 _announce(status, plan, output, temporary=temporary)
                 await shutdown.wait()
                 tell(f"{shutdown.reason}: draining ...")
@@ -105,7 +111,7 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
     try:
         with locked(plan.data):
             code = run(main, drain_timeout_ms=_DRAIN_TIMEOUT_MS)
-    except DirectoryInUse as error:
+    except (DirectoryInUse, InvalidArgument) as error:
         return explain(error, errors)
     return failed[0] if failed and code is ExitCode.OK else code
 
@@ -138,6 +144,14 @@ def _create(data: Path) -> None:
         raise InvalidArgument(
             f"{data} cannot be a directory, because a file is in its place: name another one with --data", field="data"
         ) from error
+
+
+def _check_temporary() -> None:
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        message = "no temporary directory can be written: correct TMPDIR, or name a directory with --data"
+        raise InvalidArgument(message, field="data") from error
 
 
 @contextmanager

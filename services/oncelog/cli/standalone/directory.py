@@ -8,13 +8,14 @@ import asyncio
 import fcntl
 import json
 import os
+import pwd
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from oncelog.cli.standalone.status import read_status
-from oncelog.core.errors import Fatal
+from oncelog.core.errors import Fatal, InvalidArgument
 
 EARLIER_DEADLINE_S = 40.0
 _LOOK_EVERY_S = 0.1
@@ -26,8 +27,11 @@ class DirectoryInUse(Fatal):
 
 @contextmanager
 def locked(data: Path) -> Iterator[None]:
-    """Lock the directory. Raises DirectoryInUse."""
-    lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Lock the directory. Raises DirectoryInUse, and InvalidArgument if this user cannot write there."""
+    try:
+        lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise not_writable(data) from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,6 +51,24 @@ async def earlier_gone(status_path: Path, tell: Callable[[str], None]) -> None:
             tell(f"waiting for the processes of an earlier run to end: {', '.join(map(str, left))}")
             reported = True
         await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def not_writable(path: Path) -> InvalidArgument:
+    """The error about a directory that this user cannot write to."""
+    owner = path.stat().st_uid
+    whose = "" if owner == os.geteuid() else f", because it belongs to {_user(owner)}"
+    return InvalidArgument(
+        f"{_user(os.geteuid())} cannot write to {path}{whose}: correct its permissions, or name another directory "
+        "with --data",
+        field="data",
+    )
+
+
+def _user(number: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"user {number}"
 
 
 def _left(status_path: Path) -> list[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from oncelog.cli.standalone.cluster_plan import ProcessPlan
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.process import ENDS_BECAUSE
 
 #: Pause before a restart: first and maximum.
 BACKOFF_FIRST_S = 0.1
@@ -100,13 +101,16 @@ class SupervisedProcess:
             process.kill()
             await process.wait()
 
-    def log_tail(self) -> str:
-        """The last lines of its log."""
+    def last_words(self) -> str:
+        """The sentence with which the process ended itself; without one, the last lines of its log."""
         try:
             lines = self._log_path.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return ""
-        return "\n".join(lines[-_LAST_LINES:])
+        sentences = [message for line in lines[-1:] if (message := _logged(line)).startswith(ENDS_BECAUSE)]
+        if sentences:
+            return sentences[0].removeprefix(ENDS_BECAUSE)
+        return "\n".join(["end of its log:", *lines[-_LAST_LINES:]])
 
     async def _run_once(self) -> int:
         """Run the process once; returns the exit code, negative for a signal."""
@@ -146,6 +150,15 @@ class SupervisedProcess:
     def _change(self, state: ProcessState, sentence: str) -> None:
         self.state = state
         self._watch(self, sentence)
+
+
+def _logged(line: str) -> str:
+    """The message of a line of a log; "" for another line."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return ""
+    return str(found.get("msg", "")) if isinstance(found, dict) else ""
 
 
 def _ending(code: int) -> str:

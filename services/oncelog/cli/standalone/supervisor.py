@@ -1,24 +1,24 @@
 """Starts, supervises and drains all processes of a standalone cluster.
 
-Start order: ZooKeeper; a command that creates the cluster, only if the directory has no data of any storage node; the
-metadata services; then storage nodes and owners together. Stop order: owners first, because closing a topic needs
-storage nodes and ZooKeeper; then metadata services, storage nodes and ZooKeeper. Each step has a deadline. If the
-supervisor is killed, its processes stop, too (`orphan_guard`).
+All processes start together, because each waits for what it needs: ZooKeeper, the cluster's record, storage nodes.
+Their ports are reserved before. The metadata services create the cluster in ZooKeeper as everywhere else, once every
+storage node has answered that its directory is empty; only if the directory has no data of any storage node. Stop
+order: owners first, because closing a topic needs storage nodes and ZooKeeper; then metadata services, storage nodes
+and ZooKeeper. Each step has a deadline. If the supervisor is killed, its processes stop, too (`orphan_guard`).
 """
 
 import asyncio
 import contextlib
+import errno
 import os
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from oncelog.cli.standalone import cluster_plan as plans
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, ProcessPlan, Role
 from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_status
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from oncelog.cli.standalone.zookeeper_process import ZooKeeperProcess
-from oncelog.core.errors import Fatal
-from oncelog.runtime.orphan_guard import guarded
+from oncelog.core.errors import Fatal, InvalidArgument
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
 
@@ -47,57 +47,53 @@ class Supervisor:
         self._ready = False
         #: claims of the ports that processes keep over restarts
         self._claims = contextlib.ExitStack()
-        self._environment = plans.process_environment(os.environ, redis_url=plan.redis_url)
+        self._claimed: set[int] = set()
+        self.environment: Mapping[str, str] = plans.process_environment(os.environ, redis_url=plan.redis_url)
 
     @contextlib.asynccontextmanager
     async def running(
-        self, *, roles: "Sequence[Callable[[ClusterPlan, str], list[ProcessPlan]]] | None" = None
+        self, *, processes: Callable[[ClusterPlan, str], list[ProcessPlan]] = plans.service_processes
     ) -> AsyncIterator[ClusterStatus]:
         """Start all processes, yield the status when all are ready, and drain at the end of the block.
 
-        roles: what to start, each item after the previous one is ready; by default the whole cluster.
-        Raises StandaloneFailed, EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed.
+        processes: returns the services, for the plan and ZooKeeper's address.
+        Raises InvalidArgument for a port that cannot be used, StandaloneFailed, EmbeddedZooKeeperMissing,
+        EmbeddedZooKeeperFailed.
         """
-        steps = (plans.metadata_processes, _storage_and_owners) if roles is None else roles
         used = self.plan.storage_directories
         if used and not self._zookeeper.has_data:
             raise StandaloneFailed(
                 f"{used[0]} has data of a cluster, but {self.plan.zookeeper_data} has none: ZooKeeper's data was lost. "
                 f"No cluster is created: keep {self.plan.data}, and restore {self.plan.zookeeper_data}"
             )
-        await self._zookeeper.start()
-        try:
+        with self._claims:
+            self._zookeeper.port = self._take_port(0)
+            children = self._children(processes(self.plan, self._zookeeper.address))
             if not used:
-                await self._create_cluster()
-            async with asyncio.TaskGroup() as tasks:
-                keeper = tasks.create_task(self._zookeeper.keep())
-                try:
-                    for step in steps:
-                        await self._start(step(self.plan, self._zookeeper.address), tasks)
-                    self._ready = True
-                    self._write()
-                    yield self.status()
-                finally:
-                    await self._drain()
-                    keeper.cancel()
-        finally:
-            self._claims.close()
-            await self._zookeeper.stop()
+                self._allow_creation(children)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    keeper = tasks.create_task(self._zookeeper.keep(), name=self._zookeeper.name)
+                    try:
+                        await self._start(children, tasks)
+                        self._ready = True
+                        self._write()
+                        yield self.status()
+                    finally:
+                        await self._drain()
+                        keeper.cancel()
+            finally:
+                await self._zookeeper.stop()
 
-    async def _create_cluster(self) -> None:
-        """Raises StandaloneFailed."""
-        command = plans.creation(self._zookeeper.address)
-        creating = await asyncio.create_subprocess_exec(
-            *guarded(command), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=self._environment, start_new_session=True
-        )
-        try:
-            _, log = await creating.communicate()
-        except BaseException:
-            creating.kill()
-            await creating.wait()
-            raise
-        if creating.returncode != 0:
-            raise StandaloneFailed(f"the cluster could not be created: {log.decode(errors='replace')}")
+    def _children(self, wanted: Sequence[ProcessPlan]) -> list[ProcessPlan]:
+        """The same, with reserved ports where a process keeps them. Raises InvalidArgument."""
+        lasting = {Role.METADATA, Role.STORAGE}
+        return [plans.with_ports(child, self._take_port) if child.role in lasting else child for child in wanted]
+
+    def _allow_creation(self, children: Sequence[ProcessPlan]) -> None:
+        """Let the metadata services create the cluster once all storage nodes prove that it is new."""
+        self.plan.nodes_path.write_text("".join(f"{node}\n" for node in plans.health_addresses(children)))
+        self.environment = {**self.environment, variable("new_cluster_nodes_file"): str(self.plan.nodes_path)}
 
     def status(self) -> ClusterStatus:
         server = self._zookeeper
@@ -108,18 +104,15 @@ class Supervisor:
                 for child in self._processes
             ),
         ]
-        tls = bool(self._environment.get(variable("tls_certificate_file")))
+        tls = bool(self.environment.get(variable("tls_certificate_file")))
         return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls)
 
     async def _start(self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup) -> None:
-        """Start the processes, and return when all are ready."""
-        lasting = {Role.METADATA, Role.STORAGE}
-        kept = [plans.with_ports(child, self._take_port) if child.role in lasting else child for child in wanted]
-        children = [
-            SupervisedProcess(child, self.plan.log_path(child.name), self._environment, self._process_changed)
-            for child in kept
+        """Start the processes, and return when all and ZooKeeper are ready. Raises StandaloneFailed."""
+        self._processes = children = [
+            SupervisedProcess(child, self.plan.log_path(child.name), self.environment, self._process_changed)
+            for child in wanted
         ]
-        self._processes += children
         for child in children:
             tasks.create_task(child.keep(), name=child.name)
         try:
@@ -127,17 +120,30 @@ class Supervisor:
                 while waited := [child for child in children if child.state is not ProcessState.SERVING]:
                     for child in waited:
                         if child.failures >= EARLY_EXITS_MAX:
-                            raise StandaloneFailed(f"{child.name} does not start; end of its log:\n{child.log_tail()}")
+                            raise StandaloneFailed(f"{child.name} does not start: {child.last_words()}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError as error:
-            tails = "\n".join(
-                f"{child.name}: {child.log_tail()}" for child in children if child.state is not ProcessState.SERVING
+            reasons = "\n".join(
+                f"{child.name}: {child.last_words()}" for child in children if child.state is not ProcessState.SERVING
             )
-            raise StandaloneFailed(f"not ready after {START_DEADLINE_S:.0f} s:\n{tails}") from error
+            raise StandaloneFailed(f"not ready after {START_DEADLINE_S:.0f} s:\n{reasons}") from error
 
-    def _take_port(self) -> int:
-        claim = claim_port(plans.HOST)
+    def _take_port(self, port: int) -> int:
+        """Reserve the port, or a free one for 0. Raises InvalidArgument."""
+        try:
+            if port in self._claimed:
+                raise OSError(errno.EADDRINUSE, "another process of this cluster needs it, too")
+            claim = claim_port(plans.HOST, port)
+        except (OSError, OverflowError) as error:
+            reason = "it is above 65535" if isinstance(error, OverflowError) else _port_fault(error)
+            raise InvalidArgument(
+                f"port {port} of {plans.HOST} cannot be used, {reason}: name another one with --port (gRPC) or "
+                "--http-port (REST), or 0 for any free port",
+                field="port",
+                port=port,
+            ) from error
         self._claims.callback(claim.close)
+        self._claimed.add(port_of(claim))
         return port_of(claim)
 
     async def _drain(self) -> None:
@@ -158,5 +164,6 @@ class Supervisor:
         write_status(self.plan.status_path, self.status())
 
 
-def _storage_and_owners(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
-    return [*plans.storage_processes(plan, zookeeper), *plans.owner_processes(plan, zookeeper)]
+def _port_fault(error: OSError) -> str:
+    in_use = error.errno == errno.EADDRINUSE and error.strerror == os.strerror(errno.EADDRINUSE)
+    return "because another program listens on it" if in_use else f"because {error.strerror}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oncelog.cli.standalone.cluster_plan import Role
 from oncelog.cli.standalone.supervised_process import Addresses, ProcessState
-from oncelog.runtime.zookeeper_server import EmbeddedZooKeeperFailed, ZooKeeperServer
+from oncelog.runtime.zookeeper_server import HOST, EmbeddedZooKeeperFailed, ZooKeeperServer
 
 _LOOK_EVERY_S = 0.2
 _RETRY_S = 0.5
@@ -27,11 +27,13 @@ class ZooKeeperProcess:
         self._data = data
         self._watch = watch
         self._server: ZooKeeperServer | None = None
+        #: reserved by the supervisor, which sets it before the start
+        self.port = 0
 
     @property
     def address(self) -> str:
-        assert self._server is not None, "`start` was called before"
-        return self._server.address
+        assert self.port, "the port is set before"
+        return f"{HOST}:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -39,30 +41,20 @@ class ZooKeeperProcess:
 
     @property
     def serving(self) -> Addresses:
-        return {} if self._server is None else {"address": self._server.address}
+        return {"address": self.address} if self.state is ProcessState.SERVING else {}
 
     @property
     def has_data(self) -> bool:
         """Whether an earlier server has stored anything."""
         return any((self._data / "state").glob("version-2/*"))
 
-    async def start(self) -> None:
-        """Return when the server is ready. Raises EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed."""
-        ends_at = time.monotonic() + PREDECESSOR_GONE_S
-        while True:
-            try:
-                self._server = await ZooKeeperServer.start(self._data)
-                break
-            except EmbeddedZooKeeperFailed:
-                # The server of a killed run may still use the directory.
-                if time.monotonic() > ends_at:
-                    raise
-                await asyncio.sleep(_RETRY_S)
-        self.state = ProcessState.SERVING
-
     async def keep(self) -> None:
-        """Restart the server whenever it exits, until cancelled."""
-        assert self._server is not None, "`start` was called before"
+        """Start the server, and restart it whenever it exits, until cancelled.
+
+        Raises EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed if the first start fails.
+        """
+        self._server = await self._first_start()
+        self.state = ProcessState.SERVING
         while True:
             if self._server.alive:
                 await asyncio.sleep(_LOOK_EVERY_S)
@@ -72,7 +64,7 @@ class ZooKeeperProcess:
             self._watch("zookeeper exited; restarting it")
             dead = self._server
             try:
-                self._server = await ZooKeeperServer.start(self._data, dead.port)
+                self._server = await ZooKeeperServer.start(self._data, self.port)
             except EmbeddedZooKeeperFailed as error:
                 self._watch(f"zookeeper does not start: {error}")
                 await asyncio.sleep(_RETRY_S)
@@ -80,6 +72,17 @@ class ZooKeeperProcess:
             await dead.stop()
             self.state = ProcessState.SERVING
             self._watch("zookeeper is ready again")
+
+    async def _first_start(self) -> ZooKeeperServer:
+        ends_at = time.monotonic() + PREDECESSOR_GONE_S
+        while True:
+            try:
+                return await ZooKeeperServer.start(self._data, self.port)
+            except EmbeddedZooKeeperFailed:
+                # The server of a killed run may still use the directory.
+                if time.monotonic() > ends_at:
+                    raise
+                await asyncio.sleep(_RETRY_S)
 
     async def stop(self) -> None:
         self.state = ProcessState.STOPPED

@@ -82,6 +82,16 @@ def cluster_of(path: Path) -> str:
         raise StorageDirectoryRefused(f"{path}: {error}; check the path, its permissions and the disk") from error
 
 
+def format_bytes(path: Path, *, segment_bytes: int) -> int:
+    """Bytes that the next start takes, to format the directory if it is absent or empty."""
+    return 0 if (path / IDENTITY).exists() else segment_bytes
+
+
+def roll_bytes(path: Path, *, segment_bytes: int) -> int:
+    """Bytes that the next roll takes at once: a segment, and the spare space if it is not there."""
+    return segment_bytes * (1 if (path / SEGMENTS / SPARE).exists() else 2)
+
+
 class StorageDirectory:
     """An open, locked directory. Open it, exhaust `scan()`, enter limbo if it has new holes, give it to a journal."""
 
@@ -189,7 +199,7 @@ class StorageDirectory:
 
     def roll_bytes(self) -> int:
         """Bytes that the next roll takes at once: a segment, and the spare space if it is not there."""
-        return self.segment_bytes * (1 if (self.path / SEGMENTS / SPARE).exists() else 2)
+        return roll_bytes(self.path, segment_bytes=self.segment_bytes)
 
     def close(self) -> None:
         """Release the lock. Close the journal first."""

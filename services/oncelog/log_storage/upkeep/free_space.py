@@ -1,9 +1,5 @@
-"""Free disk space: below a limit ordinary adds are refused, so that recoveries and fences still find space.
-
-Counted is what would be left after the next roll, which takes a segment and missing spare space at once: looked at
-afterwards, the limit would be passed by two segments.
-Repair adds are refused at a higher limit: otherwise copies for other nodes would make this node read-only (hazard
-reserve-used-by-repair).
+"""Free disk space: below a limit ordinary adds are refused, so that recoveries and fences still find space. The rule is
+`core.node.disk_space`.
 """
 
 import asyncio
@@ -11,16 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from oncelog.core.node.disk_space import refuses_adds, refuses_repairs
 from oncelog.log_storage.serve.node_runner import NodeRunner
 
 logger = logging.getLogger(__name__)
 
 WATCH_INTERVAL_S = 5.0
-#: Writable again only above this multiple of the limit: each change makes owners roll their ledgers.
-WRITABLE_FACTOR = 1.25
-#: Repair adds are refused below this multiple of the limit. It is above WRITABLE_FACTOR, so a repair cannot end in a
-#: node that becomes read-only and writable in turn.
-REPAIR_FACTOR = 1.5
 
 
 class UpdateRegistration(Protocol):
@@ -50,8 +42,8 @@ class FreeSpace:
         self.free_bytes = self._free_bytes()
         left = self.free_bytes - self._roll_bytes()
         was, repairs_were_refused = self._runner.read_only, self._runner.repairs_refused
-        repairs_refused = left < self._free_bytes_min * REPAIR_FACTOR
-        read_only = left < self._free_bytes_min * (WRITABLE_FACTOR if was else 1.0)
+        repairs_refused = refuses_repairs(left, free_bytes_min=self._free_bytes_min)
+        read_only = refuses_adds(left, free_bytes_min=self._free_bytes_min, refused=was)
         if read_only != was:
             fields = {
                 "free_bytes": self.free_bytes,
