@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 
-from oncelog.metadata.app import new_app
 from oncelog.metadata.rest.problems import MEDIA_TYPE
 from oncelog.metadata.rest.server import RestServer
 from oncelog.metadata.service import running_tasks
 from oncelog.runtime.security import OPEN, Security
 from tests.cluster.metadata.metadata_world import FakeOwner, Replica, World
+from tests.contract.rest.lent_apps import lent_app
 
 FLIGHTS = "/admin/v2/persistent/public/default/flights"
 
@@ -57,10 +57,11 @@ class Admin:
 async def serving(security: Security = OPEN) -> AsyncIterator[Admin]:
     async with World.running() as world, running_tasks() as start:
         replica = await world.replica()
-        server = RestServer(new_app(replica.coordination, security), stop_timeout_s=1)
-        port = server.start(host="127.0.0.1", port=0)
-        running = start(server.run())
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-            yield Admin(world, replica, http, port)
-        server.stop()
-        await running
+        with lent_app(replica.coordination, security) as app:
+            server = RestServer(app, stop_timeout_s=1)
+            port = server.start(host="127.0.0.1", port=0)
+            running = start(server.run())
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+                yield Admin(world, replica, http, port)
+            server.stop()
+            await running

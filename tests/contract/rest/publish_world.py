@@ -10,7 +10,6 @@ import httpx
 from oncelog.client.client import AsyncClient, connect
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.names import TopicName
-from oncelog.metadata.app import new_app
 from oncelog.metadata.coordination.topic_lookup import Located, TopicLookup
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching
 from oncelog.metadata.replica import Coordination
@@ -20,6 +19,7 @@ from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import NameRecord
 from oncelog.runtime.settings import MetadataSettings
+from tests.contract.rest.lent_apps import lent_app
 from tests.contract.sdk.fake_cluster import FakeCluster
 from tests.contract.sdk.fake_topic import FakeTopic
 from tests.contract.stores.memory_key_server import MemoryKeyServer
@@ -109,7 +109,7 @@ class PublishWorld:
         publisher = HttpPublishService(reaching, given, store)
         self._stack.push_async_callback(publisher.close)
         start(publisher.run())
-        app = new_app(cast("Coordination", None), publisher=publisher)
+        app = self._stack.enter_context(lent_app(cast("Coordination", None), publisher=publisher))
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         http = httpx.AsyncClient(transport=transport, base_url="http://replica", timeout=30)
         return Replica(await self._stack.enter_async_context(http), publisher, client)
