@@ -14,18 +14,20 @@ CHAOS ?=
 PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# The default suite in parts, three of which run at once: the first two compute, the others mostly wait.
+# The default suite in parts, some of which run at once: the first two compute, the others mostly wait.
 SIMULATION := tests/simulation
-COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof tests/fault_proof
+COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/pipeline tests/spark_proof \
+	tests/jobs_proof tests/fault_proof
 CONTRACT := tests/contract tests/lab
-CLUSTER := tests/cluster
+CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/recipes
+SERVICES := tests/cluster/metadata tests/cluster/processes tests/cluster/storage tests/cluster/test_until.py
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -57,13 +59,16 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff check --fix .
 
 test: tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-cluster test-computing lint test-contract test-simulation
+	@$(BIN)/python -m tests.suite test-services test-clients test-computing lint test-contract test-simulation
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core
 
-test-cluster: $(STAMP)
-	$(BIN)/pytest $(CLUSTER)
+test-services: $(STAMP)
+	$(BIN)/pytest $(SERVICES)
+
+test-clients: $(STAMP)
+	$(BIN)/pytest $(CLIENTS)
 
 test-contract: $(STAMP)
 	$(BIN)/pytest $(CONTRACT)

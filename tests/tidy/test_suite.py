@@ -1,11 +1,15 @@
-"""What `make test` shows while it runs and at the end."""
+"""What `make test` runs, and what it shows while it runs and at the end."""
 
+import re
+import subprocess
 import sys
+from pathlib import Path
 from threading import Event
 
 import pytest
 
 from tests.suite import Target, run_all
+from tests.tidy.source import ROOT
 
 TESTS = """
 import pytest
@@ -62,3 +66,19 @@ def test_progress_is_printed_while_targets_run(capfd: pytest.CaptureFixture[str]
     """Without a terminal, too."""
     assert run_all([UntilReported("slow", [])], every_s=0.01) == []
     assert "0:00  slow\n" in capfd.readouterr().out
+
+
+def test_each_default_test_is_run_once() -> None:
+    """Nobody would run the tests of a folder that no target names. The smoke tests need a kube context."""
+    command = ["make", "--dry-run", "--always-make", "test-core"]
+    (suite,) = re.findall(r"-m tests\.suite (.+)", (ROOT / "Makefile").read_text())
+    command[-1:] = [target for target in suite.split() if target != "lint"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    named = [Path(path) for line in re.findall(r"/pytest (.*)", printed) for path in line.split()]
+    files = [path.relative_to(ROOT) for path in ROOT.glob("tests/**/test_*.py")]
+    assert len(files) > 300
+    for file in files:
+        count = sum(file.is_relative_to(path) for path in named)
+        assert count == (0 if file.parts[1].startswith("smoke") else 1), (
+            f"{count} targets run {file}: see the lists of folders in the Makefile"
+        )
