@@ -33,7 +33,7 @@ class Exit(IntEnum):
 #: {error: what to do}, for errors whose message does not say it.
 _ADVICE: dict[type[errors.OncelogError], str] = {
     errors.ProducerFenced: "another instance uses this producer name: stop it, or use another --producer-name",
-    errors.TopicNotFound: "create it: oncelog admin topics create TOPIC",
+    errors.TopicNotFound: "check the name: oncelog admin topics list; or create it: oncelog admin topics create TOPIC",
     errors.NamespaceNotFound: "create it: oncelog admin namespaces create NAMESPACE",
     errors.ModeMismatch: "this producer name was first used with the other sequence mode: use another --producer-name",
     errors.StaleSequence: "the file is not the one that this producer name has published: use another --producer-name",

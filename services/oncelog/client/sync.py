@@ -251,6 +251,11 @@ class Consumer(_Wrapper[AsyncConsumer]):
         return self._inner.consumer_name
 
     @property
+    def created(self) -> bool:
+        """See AsyncConsumer.created."""
+        return self._inner.created
+
+    @property
     def active(self) -> bool:
         """See AsyncConsumer.active."""
         return self._inner.active

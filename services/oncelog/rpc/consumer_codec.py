@@ -400,7 +400,7 @@ def _attachment_to_wire(report: AnswerSubscribe, out: pb.ConsumerEvent) -> None:
     wire = out.subscribed
     wire.call, wire.consumer, wire.subscription_number = report.call, answer.consumer, answer.number
     wire.subscription_id, wire.seek_epoch = answer.subscription_id, answer.seek_epoch
-    wire.generation = answer.generation
+    wire.generation, wire.created = answer.generation, answer.created
     wire.kept.extend(pack_ranges(answer.kept))
 
 
@@ -426,6 +426,7 @@ def _report_from_wire(event: pb.ConsumerEvent, blobs: Iterator[memoryview]) -> C
                 SeekEpoch(wire.seek_epoch),
                 Generation(wire.generation),
                 unpack_ranges(wire.kept, field="kept"),
+                wire.created,
             )
             return AnswerSubscribe(wire.call, answer)
         case "refused":

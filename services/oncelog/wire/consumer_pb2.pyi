@@ -569,6 +569,7 @@ class Subscribed(_message.Message):
     SEEK_EPOCH_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     consumer: _builtins.int
     subscription_number: _builtins.int
@@ -576,6 +577,8 @@ class Subscribed(_message.Message):
     seek_epoch: _builtins.int
     generation: _builtins.int
     """Of the grant if this consumer is the active one, else 0."""
+    created: _builtins.bool
+    """The subscription was created for this request. False from an older owner, which does not say."""
     @_builtins.property
     def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of the presented ranges, those that stay with the consumer."""
@@ -590,10 +593,11 @@ class Subscribed(_message.Message):
         seek_epoch: _builtins.int = ...,
         generation: _builtins.int = ...,
         kept: _abc.Iterable[_builtins.int] | None = ...,
+        created: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "consumer", b"consumer", "generation", b"generation", "kept", b"kept", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id", "subscription_number", b"subscription_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "consumer", b"consumer", "created", b"created", "generation", b"generation", "kept", b"kept", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id", "subscription_number", b"subscription_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

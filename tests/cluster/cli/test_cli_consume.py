@@ -1,6 +1,8 @@
 """`oncelog consume` against a real cluster: positions survive the command, its output's reader, and SIGKILL."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 from pathlib import Path
@@ -113,3 +115,36 @@ def test_bad_options_are_named(cluster: Cluster, options: list[str], sentence: s
     done = cluster.run("consume", "bad", "-s", "billing", "--idle", "0.5", *options)
     assert done.returncode not in (0, 130)
     assert sentence in done.stderr.decode()
+
+
+def test_what_a_command_waits_for_is_told_on_standard_error(cluster: Cluster) -> None:
+    """A mistyped topic, and a new subscription that skips what is stored, look like a cluster without messages.
+    Standard output stays free of it."""
+    told = cluster.run("consume", "mistyped", "-s", "billing", "--idle", "0.2", "-o", "json")
+    assert (told.returncode, told.stdout) == (0, b"")
+    assert told.stderr.startswith(b"topic mistyped did not exist and was created: check the name")
+    new = cluster.run("consume", "mistyped", "-s", "audit", "--idle", "0.2")
+    assert new.stderr.startswith(b"subscription audit is new and begins at the latest message")
+    assert b"oncelog admin subscriptions seek mistyped audit --to earliest" in new.stderr
+    for options in (["-s", "audit"], ["-s", "whole", "--from", "earliest"]):
+        known = cluster.run("consume", "mistyped", *options, "--idle", "0.2")
+        assert (known.returncode, known.stderr) == (0, b"")
+    missing = cluster.run("read", "unknown")
+    assert (missing.returncode, missing.stdout) == (1, b"")
+    assert b"topic public/default/unknown does not exist [topic_not_found]\n  check the name: " in missing.stderr
+
+
+@pytest.mark.parametrize("words", [["consume", "quiet", "-s", "billing"], ["read", "quiet", "--follow"]])
+def test_waiting_command_shows_on_a_terminal_that_it_waits(cluster: Cluster, words: list[str]) -> None:
+    """Once, after a second of silence, and only there."""
+    shown, terminal = pty.openpty()
+    with subprocess.Popen(
+        command(*words, "--url", cluster.url), stdout=subprocess.PIPE, stderr=terminal, env=environment()
+    ) as process:
+        os.close(terminal)
+        text = b""
+        while b"waiting for messages of quiet; Ctrl-C ends" not in text:
+            text += os.read(shown, 1_024)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=_DEADLINE_S)[0] == b""
+    os.close(shown)

@@ -101,6 +101,7 @@ DELIVERY = DeliverMessages(
 )
 REPORTS: tuple[ConsumerReport, ...] = (
     AnswerSubscribe(0, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, RANGES)),
+    AnswerSubscribe(1, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, (), created=True)),
     AnswerSubscribe(1, SubscriptionGone("deleted")),
     DELIVERY,
     AnswerAck(C, 0),

@@ -84,10 +84,12 @@ async def test_subscription_begins_at_its_start(client: oncelog.AsyncClient) -> 
     at = await client.subscribe("flights", subscription="at", start=message_id, inclusive=True)
     assert ((await behind.receive()).index, (await at.receive()).index) == (9, 8)
     latest = await client.subscribe("flights", subscription="latest")
+    assert latest.created
     await fill(client, 1)
     assert (await latest.receive(timeout=DEADLINE_S)).index == 10
     await latest.close()
     again = await client.subscribe("flights", subscription="latest", start=oncelog.EARLIEST)
+    assert not again.created
     assert (await again.receive(timeout=DEADLINE_S)).index == 10
 
 

@@ -38,6 +38,7 @@ def test_requests_for_a_new_subscription_wait_for_its_creation() -> None:
     assert world.clients == {}
     world.write()
     assert first.subscribed.subscription_id == second.subscribed.subscription_id
+    assert (first.subscribed.created, second.subscribed.created) == (True, False)
 
 
 def test_creation_that_was_not_written_is_answered_and_gives_its_number_again() -> None:

@@ -16,6 +16,7 @@ from oncelog.cli.read.command import CorruptChoice, Form
 from oncelog.cli.running import Interrupt, run_command
 
 if TYPE_CHECKING:
+    from oncelog.cli.read.told import WaitingHint
     from oncelog.client.consuming.consumer import AsyncConsumer
     from oncelog.client.values.messages import ConsumerBatch
 
@@ -33,7 +34,8 @@ class TypeChoice(StrEnum):
 _HELP = f"""Print the messages of a subscription, and acknowledge them.
 
 The cluster keeps the position of a subscription: run the command again, and it goes on behind the last acknowledged
-message. A missing subscription is created and begins at --from. Messages are acknowledged after they were printed and
+message. A missing subscription is created and begins at --from; the command says so if that is the latest message. It
+also says if it has created the topic. Messages are acknowledged after they were printed and
 the output was flushed, so a message can be printed twice, if the command is killed in between, and is never left out.
 With --no-ack nothing is acknowledged: the messages are delivered again when the command ends.
 
@@ -103,10 +105,12 @@ def consume(
 
     async def run(interrupt: Interrupt) -> Exit:
         from oncelog.cli.read.start import parse_start
-        from oncelog.core.formats.message_id import Index
+        from oncelog.cli.read.told import WaitingHint, is_missing, say, tell_created
+        from oncelog.core.formats.message_id import LATEST, Index
 
         begin = parse_start(start) if from_index is None else Index(from_index)
         async with await connection.connect(timeout) as client:
+            missing = await is_missing(client, topic)
             consumer = await client.subscribe(
                 topic,
                 subscription=subscription,
@@ -119,7 +123,15 @@ def consume(
                 on_corrupt=on_corrupt.value,
                 receive_window=min(10_000, count or 10_000),
             )
-            printing = _Printing(consumer, form, acknowledge=acknowledge)
+            if missing:
+                tell_created(errors, topic)
+            elif consumer.created and begin == LATEST:
+                say(
+                    errors,
+                    f"subscription {subscription} is new and begins at the latest message, so earlier messages are not "
+                    f"delivered; to get them: oncelog admin subscriptions seek {topic} {subscription} --to earliest",
+                )
+            printing = _Printing(consumer, form, WaitingHint(errors, topic), acknowledge=acknowledge)
             return await printing.run(interrupt, count, idle)
 
     raise typer.Exit(run_command(run, errors))
@@ -131,9 +143,10 @@ consume.__doc__ = _HELP
 class _Printing:
     """Prints batches, and acknowledges each when it was printed."""
 
-    def __init__(self, consumer: "AsyncConsumer", form: Form, *, acknowledge: bool) -> None:
+    def __init__(self, consumer: "AsyncConsumer", form: Form, waiting: "WaitingHint", *, acknowledge: bool) -> None:
         self._consumer = consumer
         self._form = form
+        self._waiting = waiting
         self._acknowledge = acknowledge
 
     async def run(self, interrupt: Interrupt, count: int | None, idle: float | None) -> Exit:
@@ -146,7 +159,9 @@ class _Printing:
             while left is None or left > 0:
                 wanted = _BATCH_MESSAGES if left is None else min(left, _BATCH_MESSAGES)
                 receiving = asyncio.ensure_future(self._consumer.receive_batch(wanted))
+                self._waiting.begins()
                 await asyncio.wait((receiving, stopping), timeout=idle, return_when=asyncio.FIRST_COMPLETED)
+                self._waiting.ends()
                 if not receiving.done():
                     receiving.cancel()
                     break

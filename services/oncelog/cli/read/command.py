@@ -16,6 +16,7 @@ from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
     from oncelog.cli.read.skips import GapReport, SkipReport
+    from oncelog.cli.read.told import WaitingHint
     from oncelog.client.reading.reader import AsyncReader
     from oncelog.client.values.messages import MessageBatch
     from oncelog.core.errors import LedgerUnavailable
@@ -91,16 +92,22 @@ def read(
     async def run() -> Exit:
         from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport
         from oncelog.cli.read.start import parse_start
+        from oncelog.cli.read.told import WaitingHint, is_missing, tell_created
+        from oncelog.core.errors import TopicNotFound
         from oncelog.core.formats.message_id import Index
+        from oncelog.core.names import parse_topic
 
         begin = parse_start(start) if from_index is None else Index(from_index)
         async with await connection.connect(timeout) as client:
-            if not follow:
-                await client.last_message_id(topic)  # raises TopicNotFound for a missing topic
+            missing = await is_missing(client, topic)
+            if missing and not follow:
+                raise TopicNotFound(f"topic {parse_topic(topic)} does not exist")
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)
+            if missing:
+                tell_created(errors, topic)
             waiting = WaitingReport(errors)
             if follow:
-                batches = _batches(reader, waiting.tell)
+                batches = _batches(reader, waiting.tell, WaitingHint(errors, topic))
             else:
                 from oncelog.cli.read.whole import batches_up_to_now
 
@@ -114,15 +121,20 @@ read.__doc__ = _HELP
 
 
 async def _batches(
-    reader: "AsyncReader", unavailable: "Callable[[LedgerUnavailable], None]"
+    reader: "AsyncReader", unavailable: "Callable[[LedgerUnavailable], None]", waiting: "WaitingHint"
 ) -> "AsyncIterator[MessageBatch]":
     from oncelog.core import errors
 
     while True:
+        waiting.begins()
         try:
-            yield await reader.read_batch()
+            batch = await reader.read_batch()
         except errors.LedgerUnavailable as error:
             unavailable(error)
+            continue
+        finally:
+            waiting.ends()
+        yield batch
 
 
 async def _print(

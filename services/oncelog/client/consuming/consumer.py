@@ -397,6 +397,12 @@ class AsyncConsumer:
             await self._change()
 
     @property
+    def created(self) -> bool:
+        """Whether the subscription was created for this consumer, in at least one partition. False if that is unknown:
+        the answer was lost and the request repeated, or the topic owner is of an older version."""
+        return any(driver.core.created for driver in self._drivers)
+
+    @property
     def active(self) -> bool:
         """Whether messages are delivered to this consumer: of an exclusive or failover subscription, whether it is the
         active consumer of at least one partition. Always true for shared and key_shared while the consumer is open."""

@@ -226,7 +226,7 @@ class Attachments:
         consumer.answered = True
         subscribed = Subscribed(
             consumer.number, state.number, state.subscription_id, state.seek_epoch, consumer.generation,
-            tuple(ranges_of(consumer.kept)),
+            tuple(ranges_of(consumer.kept)), consumer.opening.is_creator,
         )  # fmt: skip
         self._step.emit(AnswerSubscribe(consumer.opening.call, subscribed))
 

@@ -56,7 +56,8 @@ class ConsumerOpening:
     connected consumer replaces its former stream. first_index: where the subscription begins if it is created; None: it
     must exist. resume: only for a reconnection, which never creates (hazard recreated-subscription: SubscriptionGone).
     priority: failover, lower values are active first. max_deliveries: 0: no limit. ack_timeout_ms: 0: none. role: of
-    the caller; empty without authentication. outbox: of the stream on which the messages go.
+    the caller; empty without authentication. outbox: of the stream on which the messages go. is_creator: the
+    subscription was created for this request.
     """
 
     call: int
@@ -74,6 +75,7 @@ class ConsumerOpening:
     role: str = ""
     properties: tuple[tuple[str, str], ...] = ()
     outbox: Outbox = field(default=NO_LIMIT, compare=False, repr=False)
+    is_creator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +270,8 @@ def cost_bytes(entry: StoredEntry) -> int:
 @dataclass(frozen=True, slots=True)
 class Subscribed:
     """A consumer is attached. seek_epoch: acknowledgements must carry it. generation: of the grant if this consumer is
-    the active one, else 0. kept: of the presented ranges, those that stay with the consumer."""
+    the active one, else 0. kept: of the presented ranges, those that stay with the consumer. created: the subscription
+    was created for this request."""
 
     consumer: ConsumerNumber
     number: SubscriptionNumber
@@ -276,6 +279,7 @@ class Subscribed:
     seek_epoch: SeekEpoch
     generation: Generation
     kept: tuple[IndexRange, ...] = ()
+    created: bool = False
 
 
 @dataclass(frozen=True, slots=True)

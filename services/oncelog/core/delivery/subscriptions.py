@@ -14,6 +14,7 @@ begins above it.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.acks.changes import (
@@ -346,8 +347,8 @@ class Subscriptions:
             self._add(token.change.number, taken_over=False)
         if token.call is not None:
             self._step.emit(AnswerAdmin(token.call))
-        for opening in token.openings:
-            self._open(opening)
+        for number, opening in enumerate(token.openings):
+            self._open(replace(opening, is_creator=number == 0 and token.call is None))
 
     def _deleted(self, token: DeleteToken) -> None:
         del self._deleting[token.number]

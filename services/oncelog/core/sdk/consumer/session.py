@@ -111,6 +111,8 @@ class ConsumerSession:
         self.requests = PendingRequests(settings.requests_max)
         #: None until the first attachment
         self.attachment: Attachment | None = None
+        #: the subscription was created for this consumer
+        self.created = False
         self._progress = AnswerProgress(settings.answer_timeout_ms)
 
     def handle(self, event: ConsumerEvent) -> list[ConsumerEffect]:
@@ -201,6 +203,7 @@ class ConsumerSession:
 
     def _attached(self, answer: Subscribed) -> list[ConsumerEffect]:
         former, settled = self.attachment, list[AckEnded]()
+        self.created = self.created or answer.created
         if former is not None and former.subscription_id != answer.subscription_id:
             return self._fail(errors.SubscriptionGone("the subscription was deleted and created again"))
         floor = answer.generation
