@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from oncelog import errors
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
+from oncelog.runtime import forks as _forks  # noqa: F401  # before gRPC is loaded
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient, connect

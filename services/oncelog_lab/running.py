@@ -12,9 +12,8 @@ T = TypeVar("T")
 
 
 def quiet_grpc() -> None:
-    """Call it before gRPC is imported: by default it reports every connection that ends, and every fork."""
+    """Call it before gRPC is imported: by default it reports every connection that ends."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def run_lab(main: Callable[[], Coroutine[None, None, T]]) -> T:

@@ -312,7 +312,11 @@ class AsyncClient:
         answered. If some are not answered by then, the client closes all the same and raises DeadlineExceeded, which
         states the number of bytes. With flush=False it closes at once: pending messages fail with ProducerClosed, whose
         `stored` is None for those that may be in the log. Raises no error of a single send.
+
+        In a forked child it does nothing: the client belongs to the parent.
         """
+        if self._network.inherited is not None:
+            return
         late = None
         try:
             if flush:

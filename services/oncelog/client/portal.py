@@ -13,6 +13,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from oncelog.client.values.process import used_after_fork
 from oncelog.core.errors import ClientClosed
 
 ResultT = TypeVar("ResultT")
@@ -31,6 +32,7 @@ class Portal:
         #: held while work is submitted, and while the portal is stopped
         self._lock = threading.Lock()
         self._stopped = False
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="oncelog client", daemon=True)
         self._thread.start()
 
@@ -43,13 +45,14 @@ class Portal:
             _idle.setdefault(os.getpid(), []).append(self._loop)
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> "concurrent.futures.Future[ResultT]":
-        """Start a coroutine on the loop; those of one thread start in order. Raises ClientClosed, also after a fork."""
-        if self.alive:
+        """Start a coroutine on the loop; those of one thread start in order. Raises ClientClosed and ClientForked."""
+        if not self.inherited:
             with self._lock:
                 if not self._stopped:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
-        raise ClientClosed("the client was closed, or created before this process was forked: create a new one")
+        self.check_process()
+        raise ClientClosed("the client was closed: create a new one")
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it."""
@@ -61,12 +64,24 @@ class Portal:
             raise
 
     @property
+    def inherited(self) -> bool:
+        """Whether this process was forked since: threads are not copied, and submitted work would wait for ever."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raises ClientForked in a forked child. To be called before a lock that another thread may have held."""
+        if self.inherited:
+            raise used_after_fork()
+
+    @property
     def alive(self) -> bool:
-        """False in a forked child: threads are not copied, and submitted work would wait for ever."""
-        return self._thread.is_alive()
+        """Whether it runs, in this process."""
+        return self._thread.is_alive() and not self.inherited
 
     def stop(self) -> None:
-        """End the thread and cancel unfinished work. May be called twice."""
+        """End the thread and cancel unfinished work. May be called twice. In a forked child it does nothing."""
+        if self.inherited:
+            return
         with self._lock:
             stopped, self._stopped = self._stopped, True
         if not stopped:

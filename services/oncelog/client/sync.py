@@ -48,7 +48,8 @@ class _Wrapper(Generic[InnerT]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close it; wait for what is pending unless the block was left by an exception."""
-        self._portal.run(self._inner.__aexit__(kind, error, traceback))
+        if not self._portal.inherited:
+            self._portal.run(self._inner.__aexit__(kind, error, traceback))
 
 
 def _waiting(
@@ -59,6 +60,19 @@ def _waiting(
     @wraps(method)
     def wait(self: _Wrapper[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
         return self._portal.run(method(self._inner, *args, **kwargs))
+
+    return wait
+
+
+def _closing(
+    method: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[_Wrapper[InnerT], P], None]:
+    """The method as a blocking call that does nothing in a forked child."""
+
+    @wraps(method)
+    def wait(self: _Wrapper[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if not self._portal.inherited:
+            self._portal.run(method(self._inner, *args, **kwargs))
 
     return wait
 
@@ -85,7 +99,7 @@ class Producer(_Wrapper[AsyncProducer]):
     send = _waiting(AsyncProducer.send)
     send_many = _waiting(AsyncProducer.send_many)
     flush = _waiting(AsyncProducer.flush)
-    close = _waiting(AsyncProducer.close)
+    close = _closing(AsyncProducer.close)
 
     def send_nowait(self, *args: Any, **kwargs: Any) -> "concurrent.futures.Future[SendResult]":
         """Start a `send` and return a future of its result. Messages of one thread are stored in their order.
@@ -139,7 +153,7 @@ class Reader(_Wrapper[AsyncReader]):
     at a time, so reading single messages is as fast as iterating.
     """
 
-    close = _waiting(AsyncReader.close)
+    close = _closing(AsyncReader.close)
 
     def __init__(self, inner: AsyncReader, portal: Portal) -> None:
         super().__init__(inner, portal)
@@ -189,12 +203,14 @@ class Reader(_Wrapper[AsyncReader]):
 
     def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
         """See AsyncReader.seek."""
+        self._portal.check_process()
         with self._lock:
             self._portal.run(self._inner.seek(start, inclusive=inclusive))
             self._batch, self._at = None, 0
 
     def has_message_available(self) -> bool:
         """See AsyncReader.has_message_available."""
+        self._portal.check_process()
         with self._lock:
             return self._has_rest or self._portal.run(self._inner.has_message_available())
 
@@ -206,6 +222,7 @@ class Reader(_Wrapper[AsyncReader]):
 
     def _acquire(self, timeout: float | None) -> None:
         check_seconds("timeout", timeout, zero_allowed=True)
+        self._portal.check_process()
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
             raise DeadlineExceeded(f"another thread has been reading {self.topic} for {timeout} s")
 
@@ -232,7 +249,7 @@ class Consumer(_Wrapper[AsyncConsumer]):
     ack_cumulative = _waiting(AsyncConsumer.ack_cumulative)
     nack = _waiting(AsyncConsumer.nack)
     seek = _waiting(AsyncConsumer.seek)
-    close = _waiting(AsyncConsumer.close)
+    close = _closing(AsyncConsumer.close)
 
     def ack_nowait(self, messages: Any) -> "concurrent.futures.Future[AckResult]":
         """Start an `ack` and return a future of its result; see AsyncConsumer.ack_nowait."""
@@ -290,8 +307,8 @@ class Client(_Wrapper[AsyncClient]):
             producer = client.create_producer("flights", producer_name="importer")
 
     The arguments are those of `oncelog.connect`; the methods are those of AsyncClient, without `await`. The client runs
-    a thread with an event loop, which `close` ends. It may be used from several threads, but not in a child process
-    that was forked after it was created.
+    a thread with an event loop, which `close` ends. It may be used from several threads. In a child process that is
+    forked after it was created, it and what it has opened raise ClientForked; `close` does nothing there.
     """
 
     create_producer = _opening(AsyncClient.create_producer, Producer)

@@ -30,6 +30,7 @@
     │   ├── LimitReached          there are as many as a limit allows; names the field and the limit
     │   ├── ModeMismatch          the name is bound to the other sequence mode
     │   ├── ProducerClosed · ReaderClosed · ConsumerClosed · ClientClosed
+    │   │   └── ClientForked      the client belongs to the parent process
     │   ├── ConsumerFenced        another consumer is active since; final for a cumulative acknowledgement
     │   ├── SubscriptionGone      the subscription was deleted; final for this consumer
     │   ├── SubscriptionTypeMismatch  the subscription has another type while it has consumers
@@ -58,15 +59,15 @@ from typing import Any, ClassVar, Self
 
 #: What applications may catch: `oncelog.errors` exports these names.
 __all__ = [
-    "BacklogQuotaExceeded", "ClientClosed", "Conflict", "ConsumerBusy", "ConsumerClosed", "ConsumerFenced",
-    "CorruptEntry", "DeadlineExceeded", "EntriesLost", "Fatal", "IdempotencyKeyRequired", "IdempotencyKeyReused",
-    "IdempotencyUnavailable", "IdsExhausted", "InvalidArgument", "InvalidBatch", "InvalidName", "InvalidSequenceId",
-    "InvariantViolated", "JournalFailed", "LedgerFenced", "LedgerNotFound", "LedgerUnavailable", "LimitReached",
-    "LogHole", "MessageTooLarge", "ModeMismatch", "NamespaceNotFound", "NotEnoughStorageNodes", "NotFound",
-    "NotOwner", "OncelogError", "PermissionDenied", "PreconditionFailed", "ProducerBusy", "ProducerClosed",
-    "ProducerExpired", "ProducerFenced", "PublishInProgress", "ReaderClosed", "Retriable", "SequenceGap",
-    "SequenceIdRequired", "ServiceUnavailable", "SessionEnded", "StaleSeekEpoch", "StaleSequence",
-    "StorageDirectoryRefused", "StoreUnavailable", "SubscriptionGone", "SubscriptionNotFound",
+    "BacklogQuotaExceeded", "ClientClosed", "ClientForked", "Conflict", "ConsumerBusy", "ConsumerClosed",
+    "ConsumerFenced", "CorruptEntry", "DeadlineExceeded", "EntriesLost", "Fatal", "IdempotencyKeyRequired",
+    "IdempotencyKeyReused", "IdempotencyUnavailable", "IdsExhausted", "InvalidArgument", "InvalidBatch",
+    "InvalidName", "InvalidSequenceId", "InvariantViolated", "JournalFailed", "LedgerFenced", "LedgerNotFound",
+    "LedgerUnavailable", "LimitReached", "LogHole", "MessageTooLarge", "ModeMismatch", "NamespaceNotFound",
+    "NotEnoughStorageNodes", "NotFound", "NotOwner", "OncelogError", "PermissionDenied", "PreconditionFailed",
+    "ProducerBusy", "ProducerClosed", "ProducerExpired", "ProducerFenced", "PublishInProgress", "ReaderClosed",
+    "Retriable", "SequenceGap", "SequenceIdRequired", "ServiceUnavailable", "SessionEnded", "StaleSeekEpoch",
+    "StaleSequence", "StorageDirectoryRefused", "StoreUnavailable", "SubscriptionGone", "SubscriptionNotFound",
     "SubscriptionTypeMismatch", "TooManyRequests", "TopicLoading", "TopicNotFound", "Unauthenticated",
     "UnknownProducer", "UnreadableEntry", "UnverifiedSequence", "WrongCluster",
 ]  # fmt: skip
@@ -301,6 +302,10 @@ class ClientClosed(Fatal):
 
     #: see Unauthenticated
     stored: bool | None = False
+
+
+class ClientForked(ClientClosed):
+    """The client, and what it has opened, belongs to the process that this one was forked from."""
 
 
 class NotFound(Fatal):

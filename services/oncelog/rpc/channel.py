@@ -17,9 +17,8 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-import grpc
-
 from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.rpc import library
 from oncelog.rpc.answer_times import AnswerTimes
 from oncelog.rpc.connecting import Connecting
 from oncelog.rpc.methods import (
@@ -34,6 +33,7 @@ from oncelog.rpc.methods import (
 from oncelog.rpc.options import AUTHORIZATION, FRAME_BYTES_MAX, channel_options
 from oncelog.rpc.status import error_from_call, not_reached
 from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.forks import keep
 
 RequestOutT_contra = TypeVar("RequestOutT_contra", contravariant=True)
 AnswerInT_co = TypeVar("AnswerInT_co", covariant=True)
@@ -41,7 +41,11 @@ AnswerInT_co = TypeVar("AnswerInT_co", covariant=True)
 #: gRPC's own status of a call whose write failed. It replaces the server's status, which is then lost.
 _WRITE_FAILED = "Internal error from Core"
 
-_FAILURES = (grpc.aio.AioRpcError, grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
+
+def _failures(*others: type[BaseException]) -> tuple[type[BaseException], ...]:
+    """What a call of gRPC may raise, and others."""
+    aio = library.grpc.aio
+    return (aio.AioRpcError, aio.InternalError, aio.UsageError, asyncio.InvalidStateError, *others)
 
 
 class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
@@ -53,13 +57,14 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
 
     def __init__(
         self,
-        call: grpc.aio.StreamStreamCall[bytes, bytes],
+        call: library.grpc.aio.StreamStreamCall[bytes, bytes],
         address: str,
         encode: Callable[[RequestOutT_contra], bytes],
         decode: Callable[[bytes], AnswerInT_co],
         origin: str = "",
     ) -> None:
         self._call = call
+        keep(self)
         self._origin = origin
         self._address = address
         self._encode = encode
@@ -75,7 +80,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         data = self._encode(frame)
         try:
             await self._await(self._call.write(data))
-        except (*_FAILURES, asyncio.CancelledError) as failure:
+        except _failures(asyncio.CancelledError) as failure:
             raise await self._end(failure) from failure
 
     def __aiter__(self) -> AsyncIterator[AnswerInT_co]:
@@ -84,9 +89,9 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
     async def __anext__(self) -> AnswerInT_co:
         try:
             data: Any = await self._await(self._call.read())
-        except (*_FAILURES, asyncio.CancelledError) as failure:
+        except _failures(asyncio.CancelledError) as failure:
             raise await self._end(failure) from failure
-        if data is grpc.aio.EOF:
+        if data is library.grpc.aio.EOF:
             raise StopAsyncIteration
         try:
             return self._decode(data)
@@ -99,7 +104,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         """End writing; the server's answers still arrive. No error when the stream has ended."""
         try:
             await self._call.done_writing()
-        except _FAILURES as failure:
+        except _failures() as failure:
             await self._end(failure)
 
     def cancel(self, error: OncelogError | None = None) -> None:
@@ -172,7 +177,7 @@ class _Over:
 _OVER: Any = _Over()
 
 
-def _task_is_cancelled(call: grpc.aio.Call) -> bool:
+def _task_is_cancelled(call: library.grpc.aio.Call) -> bool:
     """Whether a CancelledError is about this task: gRPC also raises it in tasks that use a cancelled call."""
     return _cancelled_here() or not call.done()
 
@@ -184,19 +189,21 @@ def _cancelled_here() -> bool:
 
 
 async def _meaning(
-    call: grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseException, address: str, origin: str
+    call: library.grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseException, address: str, origin: str
 ) -> OncelogError:
     if call.done() and await call.details() == _WRITE_FAILED:
         message = f"{address}: the stream ended while a message was being sent; the reason did not arrive"
         return ServiceUnavailable(message, address=address)
-    if isinstance(failure, grpc.aio.AioRpcError):
+    if isinstance(failure, library.grpc.aio.AioRpcError):
         return error_from_call(failure, address, origin=origin)
     if not call.done():
         return ServiceUnavailable(f"{address}: {failure}", address=address)
     code, details, trailing = await call.code(), await call.details(), await call.trailing_metadata()
-    if code is grpc.StatusCode.OK:
+    if code is library.grpc.StatusCode.OK:
         return ServiceUnavailable(f"{address}: the server ended the stream", address=address)
-    return error_from_call(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details), address, origin=origin)
+    return error_from_call(
+        library.grpc.aio.AioRpcError(code, library.grpc.aio.Metadata(), trailing, details), address, origin=origin
+    )
 
 
 class Channel:
@@ -225,19 +232,20 @@ class Channel:
         self._origin = origin
         self._connecting = Connecting(self._new, times)
         #: {call that was ended because it got no connection in time: how long it waited, in ms}
-        self._given_up: WeakKeyDictionary[grpc.aio.Call, int] = WeakKeyDictionary()
+        self._given_up: WeakKeyDictionary[library.grpc.aio.Call, int] = WeakKeyDictionary()
         #: whether a call or stream was started and got a connection in time
         self._used = False
 
-    def _new(self, attempt_ms: int) -> grpc.aio.Channel:
+    def _new(self, attempt_ms: int) -> library.grpc.aio.Channel:
+        library.own()
         credentials = self._credentials
         options: list[tuple[str, int | str]] = [*channel_options(self._frame_bytes_max, attempt_ms=attempt_ms)]
         if credentials.expected_name is not None:
             options.append(("grpc.ssl_target_name_override", credentials.expected_name))
         secure = credentials.channel_credentials()
         if secure is None:
-            return grpc.aio.insecure_channel(self.address, options=options)
-        return grpc.aio.secure_channel(self.address, secure, options=options)
+            return library.grpc.aio.insecure_channel(self.address, options=options)
+        return library.grpc.aio.secure_channel(self.address, secure, options=options)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         """The metadata of a call. Raises InvalidArgument when the token is not valid."""
@@ -260,7 +268,7 @@ class Channel:
             call = callee(method.encode_request(request), timeout=timeout_ms / 1000, metadata=metadata)
             self._watch(call)
             data: Any = await call
-        except (*_FAILURES, asyncio.CancelledError) as failure:
+        except _failures(asyncio.CancelledError) as failure:
             raise self._failed(call, failure) from failure
         return method.decode_answer(data)
 
@@ -280,13 +288,13 @@ class Channel:
             self._watch(answers)
             async for data in answers:
                 yield method.decode_answer(data)
-        except (*_FAILURES, asyncio.CancelledError) as failure:
+        except _failures(asyncio.CancelledError) as failure:
             raise self._failed(answers, failure) from failure
         finally:
             if answers is not None:
                 answers.cancel()
 
-    def _watch(self, call: grpc.aio.Call, end: Callable[[OncelogError], object] | None = None) -> None:
+    def _watch(self, call: library.grpc.aio.Call, end: Callable[[OncelogError], object] | None = None) -> None:
         """End the call when it gets no connection in time. end: called instead of `call.cancel`, with the error."""
         self._used = True
         waited_ms = self._connecting.call_wait_ms
@@ -305,9 +313,9 @@ class Channel:
     def _no_connection(self, waited_ms: int) -> ServiceUnavailable:
         return not_reached(self.address, f"no connection within {waited_ms / 1000:g} s", origin=self._origin)
 
-    def _failed(self, call: grpc.aio.Call | None, failure: BaseException) -> OncelogError:
+    def _failed(self, call: library.grpc.aio.Call | None, failure: BaseException) -> OncelogError:
         """The core error of a failed call. Raises CancelledError when this task was cancelled."""
-        if isinstance(failure, grpc.aio.AioRpcError):
+        if isinstance(failure, library.grpc.aio.AioRpcError):
             return error_from_call(failure, self.address, origin=self._origin)
         if call is not None and call in self._given_up and not _cancelled_here():
             return self._no_connection(self._given_up[call])

@@ -15,9 +15,9 @@ Rules
 import asyncio
 from collections.abc import Callable
 
-import grpc
-
+from oncelog.rpc import library
 from oncelog.rpc.answer_times import AnswerTimes
+from oncelog.runtime.forks import keep
 
 #: A connection takes milliseconds on machines that are not overloaded.
 CONNECT_MS_MIN = 800
@@ -27,8 +27,7 @@ CALL_WAIT_MS_MAX = 2_000
 #: gRPC's own time limit is longer than ours, so a channel in TRANSIENT_FAILURE was refused, not slow.
 _MARGIN = 2
 
-NewChannel = Callable[[int], grpc.aio.Channel]
-_READY = grpc.ChannelConnectivity.READY
+NewChannel = Callable[[int], library.grpc.aio.Channel]
 
 
 class Connecting:
@@ -40,6 +39,7 @@ class Connecting:
         self._new = new
         self._times = times or connect_times()
         self.channel = new(self.limit_ms * _MARGIN)
+        keep(self)
         self.closed = False
         #: whether a call has started since the attempt started
         self._wanted = False
@@ -60,14 +60,14 @@ class Connecting:
     @property
     def ready(self) -> bool:
         """Whether there is a connection."""
-        return self.channel.get_state() is _READY
+        return self.channel.get_state() is library.grpc.ChannelConnectivity.READY
 
     @property
     def unfinished(self) -> bool:
         """Whether an attempt is running, or the next one gets more time than the first."""
-        if self.closed or self.ready or self.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+        if self.closed or self.ready or self.channel.get_state() is library.grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             return False
-        return self._times.raised or self.channel.get_state() is grpc.ChannelConnectivity.CONNECTING
+        return self._times.raised or self.channel.get_state() is library.grpc.ChannelConnectivity.CONNECTING
 
     def begin(self) -> None:
         """Connect, unless there is a connection."""
@@ -108,13 +108,13 @@ class Connecting:
                 async with asyncio.timeout(limit_ms / 1000):
                     await channel.channel_ready()
             except TimeoutError:
-                if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                if channel.get_state() is not library.grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                     self._times.late(limit_ms)
                 for give_up in list(self._waiting):
                     self._give_up(give_up)  # gRPC itself forgets some of the calls of a channel that is closed
                 self.channel = self._new(self.limit_ms * _MARGIN)
                 await channel.close()
-            except (grpc.aio.UsageError, grpc.aio.InternalError):
+            except (library.grpc.aio.UsageError, library.grpc.aio.InternalError):
                 return  # closed meanwhile
             else:
                 self._times.answered((clock() - began_s) * 1000)

@@ -42,15 +42,15 @@ _CODES: dict[type[OncelogError], grpc.StatusCode] = {
     InvariantViolated: grpc.StatusCode.INTERNAL,
 }
 
-#: {code: class} for failures of gRPC itself; any other code is ServiceUnavailable.
-_CLASSES: dict[grpc.StatusCode, type[OncelogError]] = {
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
-    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
-    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
-    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
-    grpc.StatusCode.UNIMPLEMENTED: errors.Fatal,
+#: {name of a code: class} for failures of gRPC itself; any other code is ServiceUnavailable.
+_CLASSES: dict[str, type[OncelogError]] = {
+    "DEADLINE_EXCEEDED": errors.DeadlineExceeded,
+    "INVALID_ARGUMENT": errors.InvalidArgument,
+    "PERMISSION_DENIED": errors.PermissionDenied,
+    "UNAUTHENTICATED": errors.Unauthenticated,
+    "UNIMPLEMENTED": errors.Fatal,
     # gRPC uses it for a message that exceeds the limit of either side.
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.MessageTooLarge,
+    "RESOURCE_EXHAUSTED": errors.MessageTooLarge,
 }
 
 
@@ -91,7 +91,7 @@ def error_from_call(failure: grpc.aio.AioRpcError, address: str, *, origin: str 
     for key, value in failure.trailing_metadata() or ():
         if key == ERROR_KEY and isinstance(value, bytes):
             return error_from_wire(parse(pb.Error.FromString, value))
-    cls = _CLASSES.get(failure.code(), errors.ServiceUnavailable)
+    cls = _CLASSES.get(failure.code().name, errors.ServiceUnavailable)
     details = failure.details() or failure.code().name
     if cls is errors.ServiceUnavailable and (reason := why_not_connected(details)) is not None:
         return not_reached(address, reason, origin=origin, details=details)

@@ -1,8 +1,5 @@
 """Clients whose thread is gone, and lost connections: no call hangs and no memory stays in use."""
 
-import subprocess
-import sys
-
 import pytest
 
 import oncelog
@@ -17,20 +14,6 @@ from tests.contract.sdk.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.sdk.client_fixtures"]
 NOBODY = "oncelog://127.0.0.1:1"
-#: In a process of its own: gRPC's threads of the tests' process do not like to be forked.
-FORKING = """
-import os, signal, oncelog
-with oncelog.Client("oncelog://127.0.0.1:1") as client:
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        try:
-            client.create_producer("flights")
-        except oncelog.errors.ClientClosed:
-            print("closed", flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
 
 
 def test_closed_client_raises_client_closed() -> None:
@@ -39,12 +22,6 @@ def test_closed_client_raises_client_closed() -> None:
     client.close()
     with pytest.raises(ClientClosed):
         client.create_producer("flights")
-
-
-def test_client_of_a_forked_child_raises_client_closed() -> None:
-    """The client's thread stays in the parent process, so each call in a forked worker waited forever."""
-    script = [sys.executable, "-W", "ignore", "-c", FORKING]
-    assert subprocess.run(script, check=True, capture_output=True, timeout=60).stdout == b"closed\n"
 
 
 @pytest.mark.asyncio

@@ -28,6 +28,7 @@ from oncelog.client.network.start_position import Place, check_of_all_partitions
 from oncelog.client.values.arguments import check_seconds, integer, milliseconds
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
+from oncelog.client.values.process import used_after_fork
 from oncelog.client.values.results import AckResult
 from oncelog.core.delivery.events import COUNTED_MAX
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
@@ -36,6 +37,7 @@ from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import ConsumerSettings, SkipUnreadable
 from oncelog.core.sdk.owner_attempts import CloseWanted, OpenWanted
 from oncelog.core.sdk.partition_results import error_of_partitions
+from oncelog.runtime.forks import when_forked
 
 MESSAGES_MAX = 1_000_000
 #: A negative acknowledgement may delay its message by up to a year.
@@ -87,6 +89,12 @@ class AsyncConsumer:
         self._arrived = asyncio.Event()
         #: set at each other change
         self._changed = asyncio.Event()
+        when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: the messages that are here belong to the parent."""
+        self.failure = used_after_fork()
+        self._ready.clear()
 
     # --- attaching ----------------------------------------------------------------------------------------------------
 
@@ -443,8 +451,10 @@ class AsyncConsumer:
 
         With flush=True this first waits until all acknowledgements are answered, at most operation_timeout. If some are
         not answered by then, the consumer is closed all the same, and DeadlineExceeded is raised. A call that waits for
-        a message raises ConsumerClosed. May be called twice.
+        a message raises ConsumerClosed. May be called twice. In a forked child it does nothing.
         """
+        if self._network.inherited is not None:
+            return
         late: DeadlineExceeded | None = None
         try:
             if flush:

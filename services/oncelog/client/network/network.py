@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from oncelog.client.network.addresses import Routing
 from oncelog.client.network.consume_stream import ConsumeStream
@@ -10,13 +10,16 @@ from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.client.network.lookup import OwnerLookup, Route
 from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.storage_reads import NodeConnections
-from oncelog.core.errors import ClientClosed
+from oncelog.client.values.process import not_to_be_sent, used_after_fork
+from oncelog.core.errors import ClientClosed, ClientForked
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
+from oncelog.rpc import library
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.runtime.credentials import Credentials
+from oncelog.runtime.forks import keep, when_forked
 from oncelog.runtime.tasks import BackgroundTasks
 
 #: As in Pulsar (autoUpdatePartitionsInterval).
@@ -48,10 +51,13 @@ class Network:
         storage_reads: bool = True,
     ) -> None:
         """storage_reads: whether readers accept to read from storage nodes."""
+        library.own()
         self.background = BackgroundTasks()
         #: the longest pause between two looks for new partitions of a topic
         self.partitions_pause_s = PARTITIONS_PAUSE_S
         self.closed = False
+        #: why this process may not use it: it belongs to the parent process
+        self.inherited: ClientForked | None = None
         self.epochs = OwnerEpochs()
         self._channels = Channels(credentials)
         self.storage_nodes = NodeConnections(self._channels, wanted=storage_reads)
@@ -60,6 +66,8 @@ class Network:
         #: {owner (when proxied) or its address: the stream to it}
         self._publish_streams: dict[str, PublishStream] = {}
         self._consume_streams: dict[str, ConsumeStream] = {}
+        keep(self)
+        when_forked(self)
 
     async def route(
         self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0), create: bool = True
@@ -121,7 +129,16 @@ class Network:
             stream = streams[key] = new()
         return stream
 
+    def forked(self) -> None:
+        """In a forked child: everything of it belongs to the parent."""
+        self.inherited = used_after_fork()
+
+    def __reduce__(self) -> NoReturn:
+        raise not_to_be_sent()
+
     def check_open(self) -> None:
+        if self.inherited is not None:
+            raise self.inherited
         if self.closed:
             raise ClientClosed("the client was closed")
 

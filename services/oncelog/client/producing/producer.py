@@ -21,6 +21,7 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.producer.routing import Routing
 from oncelog.core.sdk.producer.sequence_ids import check_sequence_ids
+from oncelog.runtime.forks import when_forked
 
 ItemT = TypeVar("ItemT")
 
@@ -57,6 +58,11 @@ class AsyncProducer:
         self._watch: PartitionWatch | None = None
         #: bound once, because it is called for every message
         self._new_future: Callable[[], asyncio.Future[SendResult]] = asyncio.get_running_loop().create_future
+        when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: every call finds `failure`, at no cost for the calls of the parent."""
+        self._only = None
 
     @property
     def producer_name(self) -> str:
@@ -123,6 +129,8 @@ class AsyncProducer:
     @property
     def failure(self) -> OncelogError | None:
         """The error that ended this producer; None while it can send."""
+        if self._network.inherited is not None:
+            return self._network.inherited
         return next((part.core.error for part in self._parts if part.core.error is not None), None)
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -289,6 +297,8 @@ class AsyncProducer:
 
         Raises the error that ended the producer, if one did. Errors of single messages are in their own futures.
         """
+        if self._network.inherited is not None:
+            raise self._network.inherited
         await self.all_answered()
         if self.failure is not None and not isinstance(self.failure, errors.ProducerClosed):
             raise self.failure
@@ -368,7 +378,12 @@ class AsyncProducer:
         self._routing.partitions = len(self._parts)
 
     async def close(self, *, flush: bool = True) -> None:
-        """End the producer. Waits for the messages given before unless `flush` is False. Raises no error of theirs."""
+        """End the producer. Waits for the messages given before unless `flush` is False. Raises no error of theirs.
+
+        In a forked child it does nothing: the producer belongs to the parent.
+        """
+        if self._network.inherited is not None:
+            return
         if self._watch is not None:
             self._watch.end()
         if flush:

@@ -24,6 +24,7 @@ from oncelog.client.values.messages import Message, MessageBatch
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ReaderClosed
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.names import TopicName
+from oncelog.runtime.forks import when_forked
 
 #: Where reading begins. A list: one message id for each partition that was read; others begin at their first message.
 ReadStart = Place | Sequence[MessageId]
@@ -64,6 +65,15 @@ class AsyncReader:
         #: the batch that read_next returns messages of, and the index of its next message
         self._batch: MessageBatch | None = None
         self._at = 0
+        when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: the messages that are here belong to the parent."""
+        self._batch = None
+
+    def _check_process(self) -> None:
+        if self._network.inherited is not None:
+            raise self._network.inherited
 
     async def open(self, start: ReadStart, *, inclusive: bool) -> None:
         """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later."""
@@ -96,6 +106,7 @@ class AsyncReader:
 
         Raises as `create_reader`, and ReaderClosed; after an error the reader goes on where it was.
         """
+        self._check_process()
         failure = next((part.stream.failure for part in self._parts if part.closed), None)
         if failure is not None:
             raise failure
@@ -170,6 +181,7 @@ class AsyncReader:
 
     def _take(self) -> MessageBatch | None:
         """What has arrived, of the next partition in turn that has something."""
+        self._check_process()
         for step in range(len(self._parts)):
             number = (self._turn + step) % len(self._parts)
             batch = self._parts[number].take()
@@ -216,6 +228,7 @@ class AsyncReader:
 
     async def has_message_available(self) -> bool:
         """Whether the topic holds a message, stored now, that this reader has not returned yet."""
+        self._check_process()
         if self._batch is not None and self._at < len(self._batch):
             return True
         if self._watch is None:
@@ -274,7 +287,9 @@ class AsyncReader:
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Close the reader. A call that waits for a message raises ReaderClosed."""
+        """Close the reader. A call that waits for a message raises ReaderClosed. In a forked child it does nothing."""
+        if self._network.inherited is not None:
+            return
         if self._watch is not None:
             self._watch.end()
         for part in self._parts:
