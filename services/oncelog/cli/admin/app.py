@@ -11,10 +11,11 @@ from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.ledger import ledger
 from oncelog.cli.admin.partitions import add_partitions
-from oncelog.cli.admin.policies import add_cluster_policies, add_policies
+from oncelog.cli.admin.policies import add_policies
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.rest_paths import (
     ROOT,
+    cluster_path,
     lookup_path,
     namespace_path,
     permissions_path,
@@ -25,7 +26,6 @@ from oncelog.cli.admin.rest_paths import (
 )
 from oncelog.cli.admin.storage import EveryNodeOption, storage
 from oncelog.cli.admin.subscriptions import subscriptions
-from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.admin.topic_list import add_topic_list
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
@@ -298,15 +298,6 @@ def _only(answer: Answer) -> Answer:
     return str(answer[0]) if isinstance(answer, list) and answer else None
 
 
-add_switch(namespaces, "deduplication", "namespace", lambda _, name: f"{namespace_path(name)}/deduplication")
-add_switch(namespaces, "auto topic creation", "namespace", lambda _, name: f"{namespace_path(name)}/autoTopicCreation")
-add_switch(topics, "deduplication", "topic", lambda _, name: f"{topic_path(name)}/deduplicationEnabled")
-add_cluster_switch(cluster, "deduplication", "deduplication")
-add_cluster_switch(cluster, "auto topic creation", "autoTopicCreation")
-PAUSE, PAUSE_PATH = "dispatcher pause on ack state persistent", "dispatcherPauseOnAckStatePersistent"
-add_switch(namespaces, PAUSE, "namespace", lambda _, name: f"{namespace_path(name)}/{PAUSE_PATH}")
-add_switch(topics, PAUSE, "topic", lambda _, name: f"{topic_path(name)}/{PAUSE_PATH}")
-add_cluster_switch(cluster, PAUSE, PAUSE_PATH)
 add_policies(namespaces, "namespace", lambda _, name: namespace_path(name))
 add_policies(topics, "topic", lambda _, name: topic_path(name))
-add_cluster_policies(cluster)
+add_policies(cluster, "cluster", lambda api, _: cluster_path(api))

@@ -21,8 +21,7 @@ from oncelog.cli.admin.commands import Report, admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.provisioning_file import POLICIES, FilePosition, Wanted, WantedNamespace, WantedTopic, read_file
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.rest_paths import ROOT, namespace_path, permissions_path, tenant_path, topic_path
-from oncelog.cli.admin.switches import cluster_place
+from oncelog.cli.admin.rest_paths import ROOT, cluster_path, namespace_path, permissions_path, tenant_path, topic_path
 from oncelog.cli.admin.waiting import progress, waited
 from oncelog.core.errors import NotFound, OncelogError
 
@@ -129,9 +128,7 @@ def _changes(api: AdminApi, wanted: Wanted) -> Iterator[Change]:
     """In the order in which they can be made. Raises OncelogError."""
     place = FilePosition(wanted.file)
     if wanted.cluster:
-        yield from _policy_changes(
-            api, "cluster", cluster_place(api, "").rstrip("/"), wanted.cluster, place.inside("cluster")
-        )
+        yield from _policy_changes(api, "cluster", cluster_path(api), wanted.cluster, place.inside("cluster"))
     new_tenants = _missing_tenants(api, wanted)
     for tenant in new_tenants:
         yield _creation(f"tenant {tenant}", tenant_path(tenant), None, place.inside("tenants"))

@@ -1,24 +1,31 @@
-"""Commands for policies with limits: retention, time to live, backlog quota, and the limits of the ack state.
+"""Commands for policies: switches, retention, time to live, backlog quota, and the limits of the ack state.
 
 The same three commands at each level: set, get, remove. Durations and sizes are typed with units: 30m, 7d, 500M, 10G.
 """
 
+import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, get_type_hints
 
 import typer
 
 from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.provisioning_file import POLICIES
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.switches import POLICIES_PANEL, Applied, cluster_place
+from oncelog.cli.connection import option_parameter
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.policies.retention_rules import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
 
+#: The group of the policies in the help. Each has three commands, so the line of each is short there.
+_PANEL = "Policies: the most specific level that sets one wins"
 #: Returns the path of an object, from the name that the user typed.
 Place = Callable[[AdminApi, str], str]
+#: Where the level is the cluster, and no name is typed.
+_CLUSTER = "the cluster"
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _NO_LIMIT = -1
@@ -32,6 +39,8 @@ class QuotaOption(StrEnum):
     EVICT = "consumer_backlog_eviction"
 
 
+Enable = Annotated[bool, typer.Option("--enable/--disable", help="Turn the switch on or off.")]
+Applied = Annotated[bool, typer.Option("--applied", help="Show the effective value, and the level that it comes from.")]
 RetentionTime = Annotated[
     str, typer.Option("--time", "-t", help="How long: 30m, 12h, 7d; -1: no limit; 0 with --size 0: not at all.")
 ]
@@ -65,132 +74,26 @@ BytesOption = Annotated[
 ]
 
 
-def add_policies(app: typer.Typer, level: str, place: Place) -> None:
-    """Add the commands for a namespace or topic. level: name of the argument."""
-    Name = Annotated[str, typer.Argument(metavar=level.upper(), help=f"{level.capitalize()}.")]  # noqa: N806
-
-    def set_retention(api: AdminApi, name: Name, time: RetentionTime, size: RetentionSize) -> Answer:
-        return _set(api, f"{place(api, name)}/retention", _retention(time, size), f"retention of {name}")
-
-    def set_ttl(api: AdminApi, name: Name, ttl: TtlOption) -> Answer:
-        return _set(api, f"{place(api, name)}/messageTTL", _seconds(ttl, "ttl"), f"message TTL of {name}")
-
-    def set_quota(
-        api: AdminApi, name: Name, policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaTime = "-1"
-    ) -> Answer:
-        body = _quota(policy, limit_size, limit_time)
-        return _set(api, f"{place(api, name)}/backlogQuota", body, f"backlog quota of {name}")
-
-    def set_ranges(api: AdminApi, name: Name, max_ranges: RangesOption) -> Answer:
-        return _set(api, f"{place(api, name)}/maxUnackedRangesToPersist", max_ranges, f"unacked ranges of {name}")
-
-    def set_bytes(api: AdminApi, name: Name, max_bytes: BytesOption) -> Answer:
-        return _set(api, f"{place(api, name)}/ackStateBytesMax", _size(max_bytes, "max"), f"ack state bytes of {name}")
-
-    for command, last, setter in _commands(set_retention, set_ttl, set_quota, set_ranges, set_bytes):
-        _add(app, command, level, setter)
-        _add_reading(app, command, level, Name, partial(_path, place, last))
-
-
-def add_cluster_policies(app: typer.Typer) -> None:
-    """Add the same commands for the cluster."""
-
-    def set_retention(api: AdminApi, time: RetentionTime, size: RetentionSize) -> Answer:
-        return _set(api, cluster_place(api, "retention"), _retention(time, size), "retention of the cluster")
-
-    def set_ttl(api: AdminApi, ttl: TtlOption) -> Answer:
-        return _set(api, cluster_place(api, "messageTTL"), _seconds(ttl, "ttl"), "message TTL of the cluster")
-
-    def set_quota(
-        api: AdminApi, policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaTime = "-1"
-    ) -> Answer:
-        body = _quota(policy, limit_size, limit_time)
-        return _set(api, cluster_place(api, "backlogQuota"), body, "backlog quota of the cluster")
-
-    def set_ranges(api: AdminApi, max_ranges: RangesOption) -> Answer:
-        return _set(api, cluster_place(api, "maxUnackedRangesToPersist"), max_ranges, "unacked ranges of the cluster")
-
-    def set_bytes(api: AdminApi, max_bytes: BytesOption) -> Answer:
-        body = _size(max_bytes, "max")
-        return _set(api, cluster_place(api, "ackStateBytesMax"), body, "ack state bytes of the cluster")
-
-    for command, last, setter in _commands(set_retention, set_ttl, set_quota, set_ranges, set_bytes):
-        _add(app, command, "cluster", setter)
-        _add_cluster_reading(app, command, last)
-
-
-def _commands(*setters: Callable[..., Answer]) -> list[tuple[str, str, Callable[..., Answer]]]:
-    """(last part of the command's name, last element of the path, the command that sets)."""
-    names = (
-        ("retention", "retention"),
-        ("message-ttl", "messageTTL"),
-        ("backlog-quota", "backlogQuota"),
-        ("max-unacked-ranges-to-persist", "maxUnackedRangesToPersist"),
-        ("ack-state-bytes-max", "ackStateBytesMax"),
-    )
-    return [(command, last, setter) for (command, last), setter in zip(names, setters, strict=True)]
-
-
-def _add(app: typer.Typer, command: str, level: str, setter: Callable[..., Answer]) -> None:
-    words = command.replace("-", " ")
-    setter.__doc__ = f"Set the {words} of a {level}. The most specific level that sets it wins."
-    admin_command(app, f"set-{command}", panel=POLICIES_PANEL, line="Set it.")(setter)
-
-
-def _add_reading(app: typer.Typer, command: str, level: str, Name: object, place: Place) -> None:  # noqa: N803
-    """Add get-COMMAND and remove-COMMAND. Name: the type of the argument."""
-
-    def get(api: AdminApi, name: str, applied: Applied = False) -> Answer:
-        return _read(api, place(api, name), applied)
-
-    def remove(api: AdminApi, name: str) -> Answer:
-        api.delete(place(api, name))
-        return f"{command.replace('-', ' ')} of {name}: not set; the next level decides"
-
-    for made in (get, remove):
-        made.__annotations__["name"] = Name
-    _describe(app, command, level, get, remove)
-
-
-def _add_cluster_reading(app: typer.Typer, command: str, last: str) -> None:
-    def get(api: AdminApi, applied: Applied = False) -> Answer:
-        return _read(api, cluster_place(api, last), applied)
-
-    def remove(api: AdminApi) -> Answer:
-        api.delete(cluster_place(api, last))
-        return f"{command.replace('-', ' ')} of the cluster: not set; the default applies"
-
-    _describe(app, command, "cluster", get, remove)
-
-
-def _describe(
-    app: typer.Typer, command: str, level: str, get: Callable[..., Answer], remove: Callable[..., Answer]
-) -> None:
-    words = command.replace("-", " ")
-    get.__doc__ = f"Show the {words} that is set on a {level}. With --applied, the effective value and its source."
-    remove.__doc__ = f"Unset the {words} of a {level}. Then the next level decides."
-    admin_command(app, f"get-{command}", panel=POLICIES_PANEL, line="Show it.")(get)
-    admin_command(app, f"remove-{command}", panel=POLICIES_PANEL, line="Unset it.")(remove)
-
-
-def _path(place: Place, last: str, api: AdminApi, name: str) -> str:
-    return f"{place(api, name)}/{last}"
-
-
-def _set(api: AdminApi, path: str, body: Answer, what: str) -> Answer:
-    api.post(path, body)
-    return f"{what}: set"
-
-
-def _read(api: AdminApi, path: str, applied: bool) -> Answer:
-    answer = api.get(path, applied=True) if applied else api.get(path)
-    return answer if isinstance(answer, dict) else {"set": answer}
-
-
 # --- what users type --------------------------------------------------------------------------------------------------
 
 
-def _retention(time: str, size: str) -> Answer:
+def _switch(enable: Enable) -> Answer:
+    return enable
+
+
+def _ttl(ttl: TtlOption) -> Answer:
+    return _seconds(ttl, "ttl")
+
+
+def _ranges(max_ranges: RangesOption) -> Answer:
+    return max_ranges
+
+
+def _state_bytes(max_bytes: BytesOption) -> Answer:
+    return _size(max_bytes, "max")
+
+
+def _retention(time: RetentionTime, size: RetentionSize) -> Answer:
     seconds, size_bytes = _seconds(time, "time"), _size(size, "size")
     for value, unit, field, name in ((seconds, 60, "time", "a minute"), (size_bytes, 1 << 20, "size", "1M")):
         if value > 0 and value % unit:
@@ -201,7 +104,7 @@ def _retention(time: str, size: str) -> Answer:
     }
 
 
-def _quota(policy: QuotaOption, limit_size: str, limit_time: str) -> Answer:
+def _quota(policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaTime = "-1") -> Answer:
     size_bytes, seconds = _size(limit_size, "limit-size"), _seconds(limit_time, "limit-time")
     for value, highest, field in (
         (size_bytes, QUOTA_BYTES_MAX, "limit-size"),
@@ -228,3 +131,94 @@ def _number(typed: str, units: dict[str, int], field: str, examples: str) -> int
     if match is None or match[2] not in units:
         raise InvalidArgument(f"{field}: {typed!r} is no number with a unit, such as {examples}, or -1", field=field)
     return int(match[1]) * units[match[2]]
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """name: in the REST interface. words: in commands and their help. body: of the request that sets it; its parameters
+    are the options of the command. noun: in the answer, if not the words."""
+
+    name: str
+    words: str
+    body: Callable[..., Answer]
+    noun: str = ""
+
+    @property
+    def is_switch(self) -> bool:
+        return self.body is _switch
+
+
+_POLICIES = (
+    _Policy("deduplication", "deduplication", _switch),
+    _Policy("autoTopicCreation", "auto topic creation", _switch),
+    _Policy("dispatcherPauseOnAckStatePersistent", "dispatcher pause on ack state persistent", _switch),
+    _Policy("retention", "retention", _retention),
+    _Policy("messageTTL", "message ttl", _ttl, "message TTL"),
+    _Policy("backlogQuota", "backlog quota", _quota),
+    _Policy("maxUnackedRangesToPersist", "max unacked ranges to persist", _ranges, "unacked ranges"),
+    _Policy("ackStateBytesMax", "ack state bytes max", _state_bytes, "ack state bytes"),
+)
+
+
+def add_policies(app: typer.Typer, level: str, place: Place) -> None:
+    """Add the commands for the cluster, a namespace or a topic. level: also the name of the argument; the cluster has
+    none."""
+    for policy in _POLICIES:
+        row = POLICIES[policy.name]
+        if last := row.topic_path if level == "topic" else row.path:
+            _add(app, policy, level, partial(_path, place, last))
+
+
+def _add(app: typer.Typer, policy: _Policy, level: str, path: Place) -> None:
+    def set_policy(api: AdminApi, name: str = _CLUSTER, **options: object) -> Answer:
+        body = policy.body(**options)
+        api.post(path(api, name), body)
+        said = ("on" if body else "off") if policy.is_switch else "set"
+        return f"{policy.noun or policy.words} of {name}: {said}"
+
+    def get_policy(api: AdminApi, name: str = _CLUSTER, applied: bool = False) -> Answer:
+        answer = api.get(path(api, name), applied=True) if applied else api.get(path(api, name))
+        return answer if isinstance(answer, dict) else {"set": answer}
+
+    def remove_policy(api: AdminApi, name: str = _CLUSTER) -> Answer:
+        api.delete(path(api, name))
+        decides = "the default applies" if level == "cluster" else "the next level decides"
+        return f"{policy.words} of {name}: not set; {decides}"
+
+    words, wins = f"{policy.words} of a {level}", "The most specific level that sets it wins."
+    set_policy.__doc__ = f"Turn {words} on or off. {wins}" if policy.is_switch else f"Set the {words}. {wins}"
+    get_policy.__doc__ = (
+        f"Show whether {policy.words} is set on a {level}. With --applied, show the effective value and its source."
+        if policy.is_switch
+        else f"Show the {policy.words} that is set on a {level}. With --applied, the effective value and its source."
+    )
+    remove_policy.__doc__ = f"Unset {'' if policy.is_switch else 'the '}{words}. Then the next level decides."
+    hints = get_type_hints(policy.body, include_extras=True)
+    options = [
+        option_parameter(each.name, hints[each.name], each.default)
+        for each in inspect.signature(policy.body).parameters.values()
+    ]
+    applied = option_parameter("applied", Applied, False)
+    for verb, line, command, own in (
+        ("set", "Turn it on or off." if policy.is_switch else "Set it.", set_policy, options),
+        ("get", "Show it.", get_policy, [applied]),
+        ("remove", "Unset it.", remove_policy, []),
+    ):
+        _sign(command, level, own)
+        admin_command(app, f"{verb}-{policy.words.replace(' ', '-')}", panel=_PANEL, line=line)(command)
+
+
+def _path(place: Place, last: str, api: AdminApi, name: str) -> str:
+    return f"{place(api, name)}/{last}"
+
+
+def _sign(command: Callable[..., Answer], level: str, own: list[inspect.Parameter]) -> None:
+    """Give the command the parameters that typer reads: the name, but for the cluster, and its own."""
+    argument = typer.Argument(metavar=level.upper(), help=f"{level.capitalize()}.")
+    name = [] if level == "cluster" else [option_parameter("name", Annotated[str, argument])]
+    parameters = [option_parameter("api", AdminApi), *name, *own]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -15,6 +15,12 @@ def tenant_path(tenant: str) -> str:
     return f"{ROOT}/tenants/{check_part(tenant, field='tenant')}"
 
 
+def cluster_path(api: AdminApi) -> str:
+    """The path of the one cluster of a REST interface."""
+    clusters = api.get(f"{ROOT}/clusters")
+    return f"{ROOT}/clusters/{clusters[0] if isinstance(clusters, list) and clusters else ''}"
+
+
 def namespace_path(namespace: str) -> str:
     """Raises InvalidName."""
     return f"{ROOT}/namespaces/{parse_namespace(namespace)}"

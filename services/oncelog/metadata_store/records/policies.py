@@ -10,7 +10,7 @@ Rules
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from oncelog.core.access import Permissions
 from oncelog.core.policies.ack_state_limit import ACK_STATE_BYTES_MAX, TOPIC_STATE_BYTES_MAX, UNACKED_RANGES_MAX
@@ -33,85 +33,11 @@ class PolicySource(Enum):
     DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """deduplication: check batches by sequence id. auto_create_topics: the first use creates a topic.
+class _Rule(NamedTuple):
+    """What holds where no level sets the policy, and its form in the record. decode: raises ValueError, KeyError,
+    TypeError."""
 
-    retention: how long acknowledged messages are kept. message_ttl_s: seconds after which a message counts as
-    acknowledged; 0: never. backlog_quota: how much may be unacknowledged, and what happens then.
-
-    dispatcher_pause_on_ack_state_persistent_enabled, max_unacked_ranges_to_persist, ack_state_bytes_max: PIP-299.
-    """
-
-    deduplication: bool | None = None
-    auto_create_topics: bool | None = None
-    retention: RetentionPolicy | None = None
-    message_ttl_s: int | None = None
-    backlog_quota: BacklogQuota | None = None
-    dispatcher_pause_on_ack_state_persistent_enabled: bool | None = None
-    max_unacked_ranges_to_persist: int | None = None
-    ack_state_bytes_max: int | None = None
-    #: the rights of each role in a namespace; only there
-    permissions: Permissions = field(default_factory=dict)
-    #: Fields of a later version, as read.
-    further: Mapping[str, object] = field(default_factory=dict)
-
-
-#: The policies where no level sets one.
-DEFAULTS = Policies(
-    deduplication=True,
-    auto_create_topics=True,
-    retention=RetentionPolicy(),
-    message_ttl_s=0,
-    backlog_quota=BacklogQuota(QuotaAction.HOLD),
-    dispatcher_pause_on_ack_state_persistent_enabled=False,
-    max_unacked_ranges_to_persist=UNACKED_RANGES_MAX,
-    ack_state_bytes_max=ACK_STATE_BYTES_MAX,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Effective(Generic[T]):
-    value: T
-    source: PolicySource
-
-
-@dataclass(frozen=True, slots=True)
-class EffectivePolicies:
-    """The policies of a topic or a namespace, each with its source; see Policies."""
-
-    deduplication: Effective[bool]
-    auto_create_topics: Effective[bool]
-    retention: Effective[RetentionPolicy]
-    message_ttl_s: Effective[int]
-    backlog_quota: Effective[BacklogQuota]
-    dispatcher_pause_on_ack_state_persistent_enabled: Effective[bool]
-    max_unacked_ranges_to_persist: Effective[int]
-    ack_state_bytes_max: Effective[int]
-    #: those of the namespace
-    grants: Permissions = field(default_factory=dict)
-
-
-def nearest(layers: list[tuple[Policies, PolicySource]]) -> EffectivePolicies:
-    """layers: nearest first. The defaults come after the last."""
-
-    def effective(name: str) -> Effective[Any]:
-        for policies, source in (*layers, (DEFAULTS, PolicySource.DEFAULT)):
-            if (value := getattr(policies, name)) is not None:
-                return Effective(value, source)
-        raise AssertionError(f"unreachable: {name} has a default")
-
-    grants = next((policies.permissions for policies, source in layers if source is PolicySource.NAMESPACE), {})
-    return EffectivePolicies(**{name: effective(name) for name in _CODECS}, grants=grants)
-
-
-# --- the record -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Codec:
-    """decode: raises ValueError, KeyError, TypeError."""
-
+    default: object
     decode: Callable[[Any], object]
     encode: Callable[[Any], object] = lambda value: value
 
@@ -147,29 +73,87 @@ def _quota(value: Any) -> BacklogQuota:
     return BacklogQuota(action, _number_or_none(value["bytes_max"]), _number_or_none(value["age_ms_max"]))
 
 
-#: {policy: its form in the record}
-_CODECS = {
-    "deduplication": _Codec(_switch),
-    "auto_create_topics": _Codec(_switch),
-    "retention": _Codec(_retention, lambda value: {"time_ms": value.time_ms, "size_bytes": value.size_bytes}),
-    "message_ttl_s": _Codec(_number),
-    "backlog_quota": _Codec(
-        _quota,
-        lambda value: {
-            "action": value.action.value,
-            "bytes_max": value.bytes_max,
-            "age_ms_max": value.age_ms_max,
-        },
-    ),
-    "dispatcher_pause_on_ack_state_persistent_enabled": _Codec(_switch),
-    "max_unacked_ranges_to_persist": _Codec(_number),
-    "ack_state_bytes_max": _Codec(_limit(TOPIC_STATE_BYTES_MAX)),
+def _retention_fields(policy: RetentionPolicy) -> object:
+    return {"time_ms": policy.time_ms, "size_bytes": policy.size_bytes}
+
+
+def _quota_fields(quota: BacklogQuota) -> object:
+    return {"action": quota.action.value, "bytes_max": quota.bytes_max, "age_ms_max": quota.age_ms_max}
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """deduplication: check batches by sequence id. auto_create_topics: the first use creates a topic.
+
+    retention: how long acknowledged messages are kept. message_ttl_s: seconds after which a message counts as
+    acknowledged; 0: never. backlog_quota: how much may be unacknowledged, and what happens then.
+
+    dispatcher_pause_on_ack_state_persistent_enabled, max_unacked_ranges_to_persist, ack_state_bytes_max: PIP-299.
+    """
+
+    deduplication: Annotated[bool | None, _Rule(True, _switch)] = None
+    auto_create_topics: Annotated[bool | None, _Rule(True, _switch)] = None
+    retention: Annotated[RetentionPolicy | None, _Rule(RetentionPolicy(), _retention, _retention_fields)] = None
+    message_ttl_s: Annotated[int | None, _Rule(0, _number)] = None
+    backlog_quota: Annotated[BacklogQuota | None, _Rule(BacklogQuota(QuotaAction.HOLD), _quota, _quota_fields)] = None
+    dispatcher_pause_on_ack_state_persistent_enabled: Annotated[bool | None, _Rule(False, _switch)] = None
+    max_unacked_ranges_to_persist: Annotated[int | None, _Rule(UNACKED_RANGES_MAX, _number)] = None
+    ack_state_bytes_max: Annotated[int | None, _Rule(ACK_STATE_BYTES_MAX, _limit(TOPIC_STATE_BYTES_MAX))] = None
+    #: the rights of each role in a namespace; only there
+    permissions: Permissions = field(default_factory=dict)
+    #: Fields of a later version, as read.
+    further: Mapping[str, object] = field(default_factory=dict)
+
+
+#: {policy: its rule}
+_RULES: Mapping[str, _Rule] = {
+    name: rule
+    for name, annotation in get_type_hints(Policies, include_extras=True).items()
+    for rule in getattr(annotation, "__metadata__", ())
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Effective(Generic[T]):
+    value: T
+    source: PolicySource
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicies:
+    """The policies of a topic or a namespace, each with its source; see Policies."""
+
+    deduplication: Effective[bool]
+    auto_create_topics: Effective[bool]
+    retention: Effective[RetentionPolicy]
+    message_ttl_s: Effective[int]
+    backlog_quota: Effective[BacklogQuota]
+    dispatcher_pause_on_ack_state_persistent_enabled: Effective[bool]
+    max_unacked_ranges_to_persist: Effective[int]
+    ack_state_bytes_max: Effective[int]
+    #: those of the namespace
+    grants: Permissions = field(default_factory=dict)
+
+
+def nearest(layers: list[tuple[Policies, PolicySource]]) -> EffectivePolicies:
+    """layers: nearest first. The defaults come after the last."""
+
+    def effective(name: str) -> Effective[Any]:
+        for policies, source in layers:
+            if (value := getattr(policies, name)) is not None:
+                return Effective(value, source)
+        return Effective(_RULES[name].default, PolicySource.DEFAULT)
+
+    grants = next((policies.permissions for policies, source in layers if source is PolicySource.NAMESPACE), {})
+    return EffectivePolicies(**{name: effective(name) for name in _RULES}, grants=grants)
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
 
 
 def encode_policies(policies: Policies) -> bytes:
     known = {
-        name: codec.encode(value) for name, codec in _CODECS.items() if (value := getattr(policies, name)) is not None
+        name: rule.encode(value) for name, rule in _RULES.items() if (value := getattr(policies, name)) is not None
     }
     granted = {"permissions": dict(policies.permissions)} if policies.permissions else {}
     return encode_record({**policies.further, **known, **granted})
@@ -180,13 +164,13 @@ def decode_policies(data: bytes) -> Policies:
     return decode_record(data, "a policies record", _build)
 
 
-def _build(fields: dict[str, Any]) -> Policies:
-    del fields["format"]  # `further` must not keep it
+def _build(given: dict[str, Any]) -> Policies:
+    del given["format"]  # `further` must not keep it
     values: dict[str, Any] = {}
-    for name, codec in _CODECS.items():
-        value = fields.pop(name, None)
-        values[name] = None if value is None else codec.decode(value)
-    return Policies(**values, permissions=_grants(fields.pop("permissions", {})), further=fields)
+    for name, rule in _RULES.items():
+        value = given.pop(name, None)
+        values[name] = None if value is None else rule.decode(value)
+    return Policies(**values, permissions=_grants(given.pop("permissions", {})), further=given)
 
 
 def _grants(value: object) -> Permissions:
