@@ -1,5 +1,8 @@
 """For all tests: one ZooKeeper server; generated examples that are the same in every run, and bounded by no clock.
 
+The tests start several hundred processes. Where Python is told not to write compiled modules beside their sources, they
+are kept in .cache, or each process would compile 250 of them: a third of the CPU that its start needs.
+
 A property that fails only at times hides from the commit that broke it; a machine busy with other work is no fault.
 
 All event loops of a process share one gRPC poller. A completion that arrives after the loop of its test was closed is
@@ -7,12 +10,20 @@ reported in the loop of a later test, as an error of the asyncio logger: it is n
 """
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".cache/bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("oncelog", deadline=None, derandomize=True, database=None)
 settings.load_profile("oncelog")
