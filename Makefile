@@ -79,10 +79,11 @@ test-computing: $(STAMP)
 test-simulation: $(STAMP)
 	$(BIN)/pytest $(SIMULATION)
 
-# Programs that the tests start and that no Python package contains: Redis, and a complete Java for Spark.
+# Programs that the tests start and that no Python package contains: Redis, PostgreSQL, and a complete Java for Spark.
 tools:
 	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
 	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
+	{ command -v postgres || ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	[ -z "$$missing" ] || \
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; } || \
 		{ echo "the tests need programs that are not installed: apt-get install $$missing" >&2; exit 1; }

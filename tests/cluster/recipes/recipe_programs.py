@@ -70,11 +70,14 @@ class Running:
         self.process = process
         self.log = log
 
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
     async def reaches(self, condition: Callable[[], object], waiting_for: str) -> None:
         """Return once it is so; the program must not end before."""
 
         def reached() -> object:
-            assert self.process.poll() is None or condition(), self.log.read_text()[-3000:]
+            assert self.runs() or condition(), self.log.read_text()[-3000:]
             return condition()
 
         try:
@@ -85,7 +88,7 @@ class Running:
 
     async def ends(self, code: int = 0) -> str:
         """Return what it has written once it has ended with this exit code."""
-        await until(lambda: self.process.poll() is not None, DEADLINE_S, waiting_for=f"the end of {self.log.stem}")
+        await until(lambda: not self.runs(), DEADLINE_S, waiting_for=f"the end of {self.log.stem}")
         written = self.log.read_text()
         assert self.process.returncode == code, written[-3000:]
         return written
