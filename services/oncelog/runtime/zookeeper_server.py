@@ -58,6 +58,7 @@ _JVM_FLAGS = (
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
     "-Dzookeeper.jmx.log4j.disable=true",
+    "-Dlog4j2.disable.jmx=true",
 )
 
 # Session timeouts of 2 to 6 s must be possible: the server rounds and limits them by ticks.

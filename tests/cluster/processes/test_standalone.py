@@ -58,7 +58,7 @@ def test_cluster_resumes_after_a_restart_and_after_a_killed_supervisor(tmp_path:
 def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
     """Without --data everything is deleted at the end. Ctrl-C in a terminal is a normal end."""
     own = environment() | {"TMPDIR": str(tmp_path)}
-    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0")
+    words = ("standalone", "--light", "--port", "0", "--http-port", "0")
     with subprocess.Popen(
         command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own, text=True
     ) as process:
@@ -68,7 +68,9 @@ def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
         assert [path.name.startswith("oncelog-") for path in tmp_path.iterdir()] == [True]
         process.send_signal(signal.SIGINT)
         assert process.wait(STOP_S) == 0
-        assert "oncelog://127.0.0.1:" in process.stdout.read()
+        said = process.stdout.read()
+        assert "oncelog://127.0.0.1:" in said
+        assert "ONE of each message" in said
     assert list(tmp_path.iterdir()) == []
 
 

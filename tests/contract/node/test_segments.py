@@ -342,6 +342,24 @@ def test_failed_read_is_damage_only_if_the_disk_failed(path: Path, code: int, no
     directory.close()
 
 
+def test_start_does_not_read_what_was_never_written(path: Path) -> None:
+    """A segment has its full size from the start. Reading its zeros was most of the work of a node's first start."""
+    read: list[int] = []
+
+    def counted(fd: int, size: int, offset: int) -> bytes:
+        read.append(size)
+        return os.pread(fd, size, offset)
+
+    segment_bytes = 256 << 20
+    write_groups(path, [FIRST], segment_bytes=segment_bytes)
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
+    disk = DiskCalls(read=counted)
+    assert len(list(directory.scan(disk))) == len(FIRST)
+    directory.settle(disk).close()
+    directory.close()
+    assert sum(read) < 32 << 20
+
+
 def test_header_round_trips_in_64_bytes(tmp_path: Path) -> None:
     """The documented layout, byte for byte."""
     header = SegmentHeader(bytes(range(16)), bytes(range(16, 32)), 0x0102, 0x2000, 0x1000_0000)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, process_environment
-from oncelog.cli.standalone.start_checks import check_open_files, check_space, check_start
+from oncelog.cli.standalone.start_checks import check_open_files, check_size, check_space, check_start
+from oncelog.cli.standalone.status import ClusterStatus, write_status
 from oncelog.cli.standalone.supervisor import StandaloneFailed
 from oncelog.core.errors import InvalidArgument, OncelogError, StorageDirectoryRefused
 from oncelog.runtime.certificates import new_ca, new_certificate
@@ -160,3 +161,36 @@ def test_too_few_open_files_are_refused() -> None:
     check_open_files(256)
     with pytest.raises(StandaloneFailed, match="allows 255 open files, and each process needs 256: raise the limit"):
         check_open_files(255)
+
+
+def begun(data: Path, storage_nodes: int, *, light: bool) -> None:
+    """The directory as a cluster of that size leaves it."""
+    for number in range(1, storage_nodes + 1):
+        (data / f"storage-{number}" / "segments").mkdir(parents=True)
+    write_status(data / "standalone.json", ClusterStatus(1, str(data), True, [], light=light))
+
+
+def test_light_and_full_cluster_do_not_take_each_others_directory(tmp_path: Path) -> None:
+    """Silently, the messages of the light one would seem to have three copies, and those of the full one lose two."""
+    told: list[str] = []
+    begun(tmp_path / "light", 1, light=True)
+    check_size(ClusterPlan(tmp_path / "light", 1, 1, light=True), told.append)
+    with pytest.raises(
+        InvalidArgument, match="has the data of a light cluster: start it with --light, or name another"
+    ):
+        check_size(ClusterPlan(tmp_path / "light"), told.append)
+    begun(tmp_path / "full", 3, light=False)
+    check_size(ClusterPlan(tmp_path / "full"), told.append)
+    with pytest.raises(InvalidArgument, match="has the data of a full cluster: start it without --light, or name"):
+        check_size(ClusterPlan(tmp_path / "full", 1, 1, light=True), told.append)
+    assert told == []
+
+
+def test_storage_node_with_data_is_not_left_out(tmp_path: Path) -> None:
+    """Its copies could not be read. More nodes are welcome, but add no copies to what is stored."""
+    begun(tmp_path, 2, light=False)
+    told: list[str] = []
+    with pytest.raises(InvalidArgument, match=r"storage-2 has data, but with 1 storage node\(s\) .*--storage-nodes 2"):
+        check_size(ClusterPlan(tmp_path, 1), told.append)
+    check_size(ClusterPlan(tmp_path, 3), told.append)
+    assert told == [f"messages that {tmp_path} has keep 2 copies, only new ones get 3"]

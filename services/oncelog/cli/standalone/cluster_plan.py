@@ -17,6 +17,10 @@ HOST = "127.0.0.1"
 STABILITY_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1, 10_000
 
 
+#: Of a light cluster, which needs 112 MiB of free space.
+LIGHT_SETTINGS = {"ONCELOG_SEGMENT_BYTES": str(16 << 20), "ONCELOG_FREE_BYTES_MIN": str(64 << 20)}
+
+
 class Role(StrEnum):
     ZOOKEEPER = "zookeeper"
     METADATA = "metadata"
@@ -28,7 +32,8 @@ class Role(StrEnum):
 class ClusterPlan:
     """A cluster as requested. port, http_port: of the first metadata service; 0: any free port.
 
-    redis_url: a running Redis for idempotency keys; empty: as in the environment.
+    redis_url: a running Redis for idempotency keys; empty: as in the environment. light: for tests, with small files;
+    the directory says so, because a light cluster has one copy of each message.
     """
 
     data: Path
@@ -38,6 +43,7 @@ class ClusterPlan:
     port: int = 6650
     http_port: int = 8080
     redis_url: str = ""
+    light: bool = False
 
     @property
     def zookeeper_data(self) -> Path:
@@ -136,7 +142,7 @@ def owner_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     ]
 
 
-def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[str, str]:
+def process_environment(own: Mapping[str, str], *, redis_url: str = "", light: bool = False) -> dict[str, str]:
     """The environment of the services, based on that of this process.
 
     Their drain timeout is shorter than the supervisor's, so that each can exit by itself.
@@ -148,7 +154,7 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[
         # All processes are on one machine, so clients reach the storage nodes.
         "ONCELOG_STORAGE_READS": "true",
     }
-    return bounds | dict(own) | given
+    return bounds | (LIGHT_SETTINGS if light else {}) | dict(own) | given
 
 
 def with_ports(child: ProcessPlan, take: Callable[[int], int]) -> ProcessPlan:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from oncelog.cli.failures import explain
 from oncelog.cli.options import Output, OutputOption
-from oncelog.cli.standalone.cluster_plan import ClusterPlan
+from oncelog.cli.standalone.cluster_plan import ClusterPlan, quorums
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
 from oncelog.cli.standalone.start_checks import check_start
 from oncelog.cli.standalone.status import ClusterStatus
@@ -26,12 +26,14 @@ from oncelog.runtime.process import ExitCode, Shutdown, run
 
 #: Owners, metadata services and storage nodes drain one after the other, then ZooKeeper.
 _DRAIN_TIMEOUT_MS = int(3 * DRAIN_DEADLINE_S * 1000) + 10_000
+STORAGE_NODES, OWNERS = 3, 2
 _WELCOME = """\
 oncelog is running: ZooKeeper, {storage} storage node(s), {owners} topic owner(s), {metadata} metadata service(s)
   clients      {url}
   REST         {admin_url}/admin/v2/
   ZooKeeper    {zookeeper}
   data, logs   {data}{note}
+  copies       {copies}
 To try it, run in another terminal:{environment}
   echo hello | oncelog produce greetings --stdin
   oncelog read greetings --from earliest
@@ -46,14 +48,25 @@ def standalone(
             "--data", help="Directory for data and logs. By default a temporary directory, which is deleted at the end."
         ),
     ] = None,
+    light: Annotated[
+        bool,
+        typer.Option(
+            "--light",
+            help="For tests: one storage node and one topic owner. Each message has ONE copy, and small files on disk.",
+        ),
+    ] = False,
     storage_nodes: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
-            help="Number of storage nodes. With 3 or more, each entry has 3 copies, 2 of them durable before an ack.",
+            help="Number of storage nodes, 3 by default. With 3 or more, each entry has 3 copies, 2 of them durable "
+            "before an ack; with fewer, one on each.",
+            show_default=False,
         ),
-    ] = 3,
-    owners: Annotated[int, typer.Option(min=1, help="Number of topic owners.")] = 2,
+    ] = None,
+    owners: Annotated[
+        int | None, typer.Option(min=1, help="Number of topic owners, 2 by default.", show_default=False)
+    ] = None,
     metadata: Annotated[int, typer.Option(min=1, help="Number of metadata services.")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port for clients; 0: any free port.")] = 6650,
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="REST port; 0: any free port.")] = 8080,
@@ -71,10 +84,14 @@ def standalone(
 
         oncelog standalone
 
-        oncelog standalone --data ./data --storage-nodes 1 --owners 1
+        oncelog standalone --data ./data
+
+        oncelog standalone --light --port 0 --http-port 0 -o json
     """
     set_up_logs("warning")
     try:
+        if light and (storage_nodes or owners):
+            raise InvalidArgument("--light has one storage node and one owner: leave out --storage-nodes and --owners")
         if data is not None:
             _create(data)
         else:
@@ -82,7 +99,8 @@ def standalone(
     except (InvalidArgument, OSError) as error:
         raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
     with _directory(data) as directory:
-        plan = ClusterPlan(directory, storage_nodes, owners, metadata, port, http_port, redis)
+        sizes = (1, 1) if light else (storage_nodes or STORAGE_NODES, owners or OWNERS)
+        plan = ClusterPlan(directory, *sizes, metadata, port, http_port, redis, light)
         code = _run(plan, output, temporary=data is None)
     raise typer.Exit(code)
 
@@ -99,6 +117,8 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
             await earlier_gone(plan.status_path, tell)
             supervisor = Supervisor(plan, tell)
             await check_start(plan, os.environ, supervisor.environment, tell)
+            if plan.light:
+                tell("a light cluster, for tests: it keeps ONE copy of each message")
             if output is Output.TABLE:
                 tell("starting ...")
             async with supervisor.running() as status:
@@ -131,10 +151,18 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
         admin_url=status.admin_url,
         zookeeper=status.zookeeper,
         data=plan.data,
+        copies=_copies(plan),
         note=" (deleted at the end)" if temporary else "",
         environment=typed,
     )
     print(text, file=sys.stdout, flush=True)
+
+
+def _copies(plan: ClusterPlan) -> str:
+    write_quorum, ack_quorum = quorums(plan.storage_node_count)
+    if write_quorum == 1:
+        return "ONE of each message: one storage node, for tests"
+    return f"{write_quorum} of each message, {ack_quorum} of them durable before it is acknowledged"
 
 
 def _create(data: Path) -> None:

@@ -8,11 +8,12 @@ node, Redis by the metadata service. Ports are checked where the supervisor rese
 import os
 import resource
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from oncelog.cli.standalone.cluster_plan import HOST, ClusterPlan, Role
+from oncelog.cli.standalone.cluster_plan import HOST, ClusterPlan, Role, quorums
 from oncelog.cli.standalone.directory import not_writable
+from oncelog.cli.standalone.status import read_status
 from oncelog.cli.standalone.supervisor import StandaloneFailed
 from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument
 from oncelog.core.node.disk_space import refuses_adds
@@ -70,6 +71,7 @@ async def check_start(plan: ClusterPlan, given: Mapping[str, str], own: Mapping[
     find_server_jars()
     _check_files(settings)
     check_writable(plan)
+    check_size(plan, tell)
     _check_directories(plan)
     check_space(plan, storage, shutil.disk_usage(plan.data).free, tell)
     await _check_redis(settings)
@@ -109,6 +111,35 @@ def _check_files(settings: ProcessSettings) -> None:
         from oncelog.metadata_store.session.zookeeper_users import read_users
 
         read_users(Path(settings.zookeeper_auth_file), variable("zookeeper_auth_file"))
+
+
+def check_size(plan: ClusterPlan, tell: Tell) -> None:
+    """That the cluster has the copies that its directory was begun with. Raises InvalidArgument."""
+    used = plan.storage_directories
+    if not used:
+        return
+    begun = read_status(plan.status_path).get("light", plan.light) if plan.status_path.exists() else plan.light
+    if begun != plan.light:
+        kind, option = ("a light", "with --light") if begun else ("a full", "without --light")
+        raise InvalidArgument(
+            f"{plan.data} has the data of {kind} cluster: start it {option}, or name another directory with --data",
+            field="light",
+        )
+    if left_out := [path for path in used if path not in plan.storage_paths]:
+        raise InvalidArgument(
+            f"{left_out[-1]} has data, but with {plan.storage_node_count} storage node(s) it would not be started, and "
+            f"messages with copies there could not be read: use --storage-nodes {_highest(left_out)}, or name another "
+            "directory with --data",
+            field="storage_nodes",
+        )
+    (before, _), (now, _) = quorums(_highest(used)), quorums(plan.storage_node_count)
+    if before != now:
+        tell(f"messages that {plan.data} has keep {before} copies, only new ones get {now}")
+
+
+def _highest(storage: Sequence[Path]) -> int:
+    """The number of the last of these directories, storage-N."""
+    return max(int(path.name.rpartition("-")[2]) for path in storage)
 
 
 def _check_directories(plan: ClusterPlan) -> None:

@@ -1,7 +1,7 @@
 """The status of a standalone cluster, in DIR/standalone.json and for `-o json`.
 
-{"pid", "data", "ready", "url", "admin_url", "zookeeper", "processes": [{"name", "role", "pid", "state", "restarts",
-"serving"}]}; pid is null while a process is down; serving has the addresses that the process reported.
+{"pid", "data", "light", "ready", "url", "admin_url", "zookeeper", "processes": [{"name", "role", "pid", "state",
+"restarts", "serving"}]}; pid is null while a process is down; serving has the addresses that the process reported.
 """
 
 import json
@@ -26,13 +26,15 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The cluster. pid: of the supervisor. ready: all processes became ready. tls: its services use TLS."""
+    """The cluster. pid: of the supervisor. light: one copy of each message, for tests. ready: all processes became
+    ready. tls: its services use TLS."""
 
     pid: int
     data: str
     ready: bool
     processes: Sequence[ProcessStatus]
     tls: bool = False
+    light: bool = False
 
     @property
     def url(self) -> str:
@@ -52,7 +54,7 @@ class ClusterStatus:
 
     def to_json(self) -> dict[str, object]:
         addresses = {"url": self.url, "admin_url": self.admin_url, "zookeeper": self.zookeeper}
-        return {"pid": self.pid, "data": self.data, "ready": self.ready, **addresses} | {
+        return {"pid": self.pid, "data": self.data, "light": self.light, "ready": self.ready, **addresses} | {
             "processes": [asdict(process) | {"serving": dict(process.serving)} for process in self.processes]
         }
 

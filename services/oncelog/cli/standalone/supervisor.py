@@ -48,7 +48,9 @@ class Supervisor:
         #: claims of the ports that processes keep over restarts
         self._claims = contextlib.ExitStack()
         self._claimed: set[int] = set()
-        self.environment: Mapping[str, str] = plans.process_environment(os.environ, redis_url=plan.redis_url)
+        self.environment: Mapping[str, str] = plans.process_environment(
+            os.environ, redis_url=plan.redis_url, light=plan.light
+        )
 
     @contextlib.asynccontextmanager
     async def running(
@@ -105,7 +107,7 @@ class Supervisor:
             ),
         ]
         tls = bool(self.environment.get(variable("tls_certificate_file")))
-        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls)
+        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls, self.plan.light)
 
     async def _start(self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup) -> None:
         """Start the processes, and return when all and ZooKeeper are ready. Raises StandaloneFailed."""

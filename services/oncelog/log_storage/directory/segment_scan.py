@@ -157,10 +157,10 @@ class SegmentScan:
         return [(offset, len(window)) for window, offset in self._windows(self.end) if window != zeros[: len(window)]]
 
     def _windows(self, offset: int) -> Iterator[tuple[bytes, int]]:
-        while offset < self._header.file_bytes:
-            window = self._read(offset, SCAN_BYTES)
-            yield window, offset
-            offset += len(window)
+        """All from the offset on, but for what was allocated and never written: the rest of a new segment."""
+        for start, end in self._disk.written(self._fd, offset):
+            for at in range(start, min(end, self._header.file_bytes), SCAN_BYTES):
+                yield self._read(at, min(SCAN_BYTES, end - at)), at
 
     def _groups(self, window: bytes, offset: int) -> Iterator[int]:
         """Offsets of the valid group headers in a window that begins at `offset`, a multiple of 512."""

@@ -10,6 +10,7 @@ through the cache takes a fresh page for every byte, which costs more CPU time t
 pages of others.
 """
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,22 @@ def _continue(_step: str) -> None:
     pass
 
 
+def _written(fd: int, offset: int) -> list[tuple[int, int]]:
+    # All ranges before any of them is read: a page in the cache counts as written, and reading reads ahead.
+    size, ranges = os.fstat(fd).st_size, []
+    while offset < size:
+        try:
+            start = os.lseek(fd, offset, os.SEEK_DATA)
+            offset = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break
+            # The file system cannot tell: what is there decides when it is read.
+            start, offset = offset, size
+        ranges.append((start, offset))
+    return ranges
+
+
 @dataclass(frozen=True, slots=True)
 class DiskCalls:
     """The system calls of the journal, as a value, so that a test can make them fail, wait or write too little.
@@ -53,6 +70,8 @@ class DiskCalls:
     advise: Callable[[int, int, int, int], None] = os.posix_fadvise
     #: (fd, size, offset)
     read: Callable[[int, int, int], bytes] = os.pread
+    #: (fd, offset); returns (start, end) of the ranges from the offset on that may hold anything but zeros, ascending
+    written: Callable[[int, int], list[tuple[int, int]]] = _written
     #: (fd, offset, length)
     allocate: Callable[[int, int, int], None] = os.posix_fallocate
     #: called with the name of each durable step of a compaction, so that a test can stop there
