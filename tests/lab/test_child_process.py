@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog_lab.access import ClusterAccess
-from oncelog_lab.bench.limits import limits_cluster
+from oncelog_lab.bench.baseline import baseline_cluster
 from oncelog_lab.bench.running import bench_directory
 from oncelog_lab.child_process import LabChild
 from oncelog_lab.cluster import LabCluster
@@ -51,7 +51,7 @@ async def test_child_may_print_other_lines_before_it_is_ready(tmp_path: Path) ->
 @pytest.mark.asyncio
 async def test_limits_path_answers_every_frame(tmp_path: Path) -> None:
     """A missing storage node, an answer after one sync or a lost frame would fail here."""
-    async with limits_cluster(tmp_path) as path:
+    async with baseline_cluster(tmp_path) as path:
         load = await path.publish(frame_bytes=4096, window=4, seconds=0.2)
         assert load.bytes_per_s > 0
         latencies = await path.latencies(frame_bytes=100, per_second=100, seconds=0.2)

@@ -16,9 +16,9 @@ from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.reading.reader import AsyncReader
+from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.cpu import CpuMeter
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
-from oncelog_lab.bench.limits import DRAIN_S
 from oncelog_lab.bench.loads import batch_count, make_values
 from oncelog_lab.bench.publish import LIST_BATCHES, new_producers
 from oncelog_lab.bench.running import BenchStack, Tell
@@ -32,7 +32,7 @@ _CALLS_AT_ONCE = LARGE.window // LIST_BATCHES
 
 async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """Three rows: batches, batches through owners, and objects."""
-    total = settings.consume_messages
+    total = settings.messages
     tell(f"consume {total:,} messages")
     published, batches, through_owner, objects = [], [], [], []
     message_bytes = settings.message_bytes

@@ -75,7 +75,7 @@ async def _run(client: AsyncClient, namespace: str, settings: BenchSettings) -> 
         latencies = await send_paced(
             producer,
             message_bytes=settings.message_bytes,
-            per_second=settings.latency_rate,
+            per_second=settings.rate,
             seconds=settings.pair_seconds,
         )
     return load.bytes_per_s / settings.message_bytes, latencies.p99_ms

@@ -3,8 +3,8 @@
 The runs alternate with the limits path, from the write of a frame to its answer. A row is the median over the runs.
 """
 
+from oncelog_lab.bench.baseline import LATENCY_BYTES
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
-from oncelog_lab.bench.limits import LATENCY_BYTES
 from oncelog_lab.bench.loads import send_paced
 from oncelog_lab.bench.publish import new_producers
 from oncelog_lab.bench.running import BenchStack, Tell
@@ -17,7 +17,7 @@ _WARM_UP_S = 0.5
 async def latency_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """Two rows, p50 and p99."""
     cluster, path = await stack.cluster(), await stack.path()
-    rate, seconds = settings.latency_rate, settings.latency_seconds
+    rate, seconds = settings.rate, settings.latency_seconds
     tell(f"latency at {rate:g} msg/s")
     ours, limits = [], []
     async with await cluster.connect() as client:

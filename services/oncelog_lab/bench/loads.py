@@ -12,8 +12,8 @@ from functools import partial
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.values.results import SendResult
 from oncelog.core.formats.columns import LENGTH_BYTES
+from oncelog_lab.bench.baseline import DRAIN_S, Throughput, ticks
 from oncelog_lab.bench.figures import Latencies
-from oncelog_lab.bench.limits import DRAIN_S, Throughput, ticks
 from oncelog_lab.failures import LabFailed
 
 #: Number of different values of a load. Half of each is random, so that it does not compress well.

@@ -26,6 +26,7 @@ from oncelog.runtime.memory import tune_memory
 from oncelog_lab.bench.figures import BenchRow, FigureTarget
 from oncelog_lab.bench.memory import resident_bytes
 from oncelog_lab.bench.running import BenchStack, Tell
+from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import STORAGE_NODES, signal_process
 from oncelog_lab.failures import LabFailed
 
@@ -37,8 +38,9 @@ _DEADLINE_S, _DEADLINE_EACH_S = 60.0, 0.02
 _STEP_MS_MAX = 20.0
 
 
-async def producers_rows(stack: BenchStack, count: int, tell: Tell) -> list[BenchRow]:
+async def producers_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """Five rows."""
+    count = settings.producer_count
     at = {"producers": count}
     cluster = await stack.cluster(owners=OWNERS)
     await cluster.until_serving({"owner": OWNERS, "storage": STORAGE_NODES})

@@ -15,9 +15,9 @@ from uuid import uuid4
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.producer import AsyncProducer
+from oncelog_lab.bench.baseline import BaselineClient, Throughput
 from oncelog_lab.bench.cpu import CpuMeter
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
-from oncelog_lab.bench.limits import LimitsClient, Throughput
 from oncelog_lab.bench.loads import send_futures, send_lists
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import LARGE, BenchSettings, LoadShape
@@ -53,7 +53,7 @@ async def publish_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
 class PublishBench:
     """Runs each load alternating with the limits path."""
 
-    def __init__(self, cluster: LabCluster, path: LimitsClient, settings: BenchSettings, tell: Tell) -> None:
+    def __init__(self, cluster: LabCluster, path: BaselineClient, settings: BenchSettings, tell: Tell) -> None:
         self._cluster = cluster
         self._path = path
         self._settings = settings

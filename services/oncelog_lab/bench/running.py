@@ -16,8 +16,8 @@ from oncelog_lab.failures import LabFailed
 from oncelog_lab.running import quiet_grpc, run_lab
 
 if TYPE_CHECKING:
+    from oncelog_lab.bench.baseline import BaselineClient
     from oncelog_lab.bench.figures import BenchRow
-    from oncelog_lab.bench.limits import LimitsClient
     from oncelog_lab.cluster import LabCluster
 
 Tell = Callable[[str], None]
@@ -33,7 +33,7 @@ class BenchStack:
         self._directory = directory
         self._given = (url, admin_url)
         self._exits = AsyncExitStack()
-        self._path: LimitsClient | None = None
+        self._path: BaselineClient | None = None
         self._cluster: LabCluster | None = None
         self._directories = 0
 
@@ -42,11 +42,11 @@ class BenchStack:
         self._directories += 1
         return self._directory / f"cluster-{self._directories}"
 
-    async def path(self) -> "LimitsClient":
-        from oncelog_lab.bench.limits import limits_cluster
+    async def path(self) -> "BaselineClient":
+        from oncelog_lab.bench.baseline import baseline_cluster
 
         if self._path is None:
-            self._path = await self._exits.enter_async_context(limits_cluster(self._directory))
+            self._path = await self._exits.enter_async_context(baseline_cluster(self._directory))
         return self._path
 
     async def cluster(self, *, owners: int = 1) -> "LabCluster":

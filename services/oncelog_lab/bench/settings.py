@@ -1,6 +1,11 @@
-"""The settings of a benchmark. Every default is that of the table; every loop is bounded by one of these."""
+"""The settings of a benchmark, which are the options of its command. Every loop is bounded by one of these."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from oncelog_lab.bench import options as opt
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,48 +21,57 @@ class LoadShape:
 
 LARGE = LoadShape(256 * 1024, 32)
 SMALL = LoadShape(64 * 1024, 128)
+_Seconds = Annotated[float, typer.Option("--seconds", min=0.2, max=60, help="Duration of one run, in seconds.")]
+_FREEZES = "Number of stops of the topic's owner; each takes a session timeout."
+_REPLAY_ENTRIES = "Entries to replay; after 1000 the owner writes a snapshot."
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """runs: of each figure, alternating with the limits run. seconds: of one run of a load."""
+    """Each default is that of the table of results, unless the benchmark has its own in `commands`."""
 
-    runs: int = 3
-    seconds: float = 2.0
-    message_bytes: int = 100
-    large_message_bytes: int = 1024
-    large: LoadShape = LARGE
-    small: LoadShape = SMALL
-    #: number of producers that send the small batches
-    producers: int = 16
-    #: messages per second, for latencies
-    latency_rate: float = 200.0
-    latency_seconds: float = 3.0
-    #: pairs of runs with and without deduplication, and the seconds of each half
-    pairs: int = 10
-    pair_seconds: float = 2.0
-    consume_messages: int = 2_000_000
+    runs: opt.Runs = 3
+    message_bytes: opt.MessageBytes = 100
+    large_message_bytes: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Size of the larger messages in bytes.")
+    ] = 1024
+    batch_kib: Annotated[int, typer.Option(min=1, max=4096, help="Size of a large batch in KiB.")] = 256
+    window: Annotated[int, typer.Option(min=1, max=64, help="Number of large batches in flight.")] = LARGE.window
+    small_batch_kib: Annotated[int, typer.Option(min=1, max=4096, help="Size of a small batch in KiB.")] = 64
+    small_window: Annotated[
+        int, typer.Option(min=1, max=1024, help="Number of small batches in flight, of all producers.")
+    ] = SMALL.window
+    producers: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of producers that send the small batches.")
+    ] = 16
+    rate: Annotated[float, typer.Option(min=1, max=10_000, help="Messages per second.")] = 200.0
+    seconds: _Seconds = 2.0
+    #: of a run that measures latencies
+    latency_seconds: _Seconds = 3.0
+    pairs: Annotated[
+        int, typer.Option(min=1, max=100, help="Number of pairs of runs, with and without deduplication.")
+    ] = 10
+    #: of each half of a pair
+    pair_seconds: _Seconds = 2.0
+    messages: Annotated[int, typer.Option(min=1000, max=20_000_000, help="Number of messages in the topic.")] = (
+        2_000_000
+    )
+    kills: opt.Kills = 20
+    freezes: Annotated[int, typer.Option(min=0, max=100, help=_FREEZES)] = 1
+    storage_kills: Annotated[int, typer.Option(min=1, max=100, help="Number of kills of a storage node.")] = 3
+    replays: Annotated[int, typer.Option(min=1, max=100, help="Number of takeovers with entries to replay.")] = 3
+    replay_entries: Annotated[int, typer.Option(min=10, max=1000, help=_REPLAY_ENTRIES)] = 1000
+    restarts: Annotated[int, typer.Option(min=1, max=1000, help="Number of producers that are opened again.")] = 50
+    topics: Annotated[int, typer.Option(min=2, max=10_000, help="Number of topics.")] = 500
+    idle_seconds: Annotated[float, typer.Option(min=0.2, max=60, help="Duration of one run, in seconds.")] = 20.0
+    producer_count: Annotated[
+        int, typer.Option("--producers", min=1, max=1_000_000, help="Number of producers of one topic.")
+    ] = 10_000
 
+    @property
+    def large(self) -> LoadShape:
+        return LoadShape(self.batch_kib * 1024, self.window)
 
-@dataclass(frozen=True, slots=True)
-class TakeoverSettings:
-    """kills: of the owner. rate: messages per second while processes die."""
-
-    kills: int = 20
-    freezes: int = 1
-    storage_kills: int = 3
-    rate: float = 1000.0
-    message_bytes: int = 100
-    #: load before each kill, and at most after it
-    lead_seconds: float = 1.0
-    gap_seconds_max: float = 30.0
-    replays: int = 3
-    replay_entries: int = 1000
-    replay_messages_per_entry: int = 200
-    restarts: int = 50
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsSettings:
-    topics: int = 500
-    idle_seconds: float = 20.0
+    @property
+    def small(self) -> LoadShape:
+        return LoadShape(self.small_batch_kib * 1024, self.small_window)

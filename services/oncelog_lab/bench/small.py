@@ -35,10 +35,8 @@ async def small_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> 
     size, seconds = settings.message_bytes, settings.seconds
 
     async def lone(own: list[AsyncProducer]) -> tuple[int, float]:
-        latencies = await send_paced(
-            own[0], message_bytes=size, per_second=settings.latency_rate, seconds=settings.latency_seconds
-        )
-        return latencies.count, settings.latency_seconds
+        latencies = await send_paced(own[0], message_bytes=size, per_second=settings.rate, seconds=settings.seconds)
+        return latencies.count, settings.seconds
 
     async def futures(own: list[AsyncProducer]) -> tuple[int, float]:
         return (await send_futures(own[0], message_bytes=size, seconds=seconds)).messages(size)
@@ -59,7 +57,7 @@ async def small_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> 
     async with await cluster.connect() as client:
         bench = _SmallBench(cluster, client, settings.runs, tell)
         return [
-            await bench.cpu_row(f"CPU of a lone message at {settings.latency_rate:g} msg/s", 1, lone),
+            await bench.cpu_row(f"CPU of a lone message at {settings.rate:g} msg/s", 1, lone),
             await bench.row("one callback each", 1, callbacks, FigureTarget(400_000)),
             await bench.row("one future with a callback each", 1, future_callbacks),
             await bench.row("one future each", 1, futures, FigureTarget(600_000)),

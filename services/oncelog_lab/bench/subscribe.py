@@ -16,9 +16,9 @@ from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.producing.producer import AsyncProducer
+from oncelog_lab.bench.baseline import DRAIN_S, ticks
 from oncelog_lab.bench.consume import count_batches, fill, read_whole
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, median, rounded
-from oncelog_lab.bench.limits import DRAIN_S, ticks
 from oncelog_lab.bench.loads import batch_count, make_values, send_lists, send_paced
 from oncelog_lab.bench.publish import LIST_BATCHES, new_producers
 from oncelog_lab.bench.running import BenchStack, Tell
@@ -34,7 +34,7 @@ _WARM_UP_S = 0.5
 
 async def subscribe_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """One row."""
-    total = settings.consume_messages
+    total = settings.messages
     tell(f"consume {total:,} messages with acknowledgements")
     received, read = [], []
     cluster = await stack.cluster()
@@ -87,7 +87,7 @@ async def _received(client: AsyncClient, topic: str, total: int) -> float:
 
 async def ack_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """Four consumers of one shared subscription, alone and beside a producer; one awaited acknowledgement."""
-    total = settings.consume_messages
+    total = settings.messages
     tell(f"acknowledge {total:,} messages one by one, 4 consumers")
     acked, alone, beside, acked_beside = [], [], [], []
     cluster = await stack.cluster()
@@ -168,7 +168,7 @@ async def _acked_one_by_one(client: AsyncClient, topic: str, total: int) -> floa
 
 async def _ack_latency(client: AsyncClient, settings: BenchSettings) -> BenchRow:
     """p50 of `await ack` of single messages, against p50 of a send, at the same rate."""
-    rate, seconds = settings.latency_rate, settings.latency_seconds
+    rate, seconds = settings.rate, settings.seconds
     count = int(rate * (seconds + _WARM_UP_S)) + 100
     sends, acks = [], []
     for _ in range(settings.runs):
@@ -208,7 +208,7 @@ async def _paced_acks(consumer: AsyncConsumer, rate: float, seconds: float) -> L
 
 async def end_to_end_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """p50 and p99 from send to receive, against publishing at the same rate by the same sends."""
-    rate, seconds = settings.latency_rate, settings.latency_seconds
+    rate, seconds = settings.rate, settings.latency_seconds
     tell(f"end-to-end latency at {rate:g} msg/s")
     cluster = await stack.cluster()
     ours: list[Latencies] = []

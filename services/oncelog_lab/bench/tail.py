@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.client.client import AsyncClient
+from oncelog_lab.bench.baseline import ticks
 from oncelog_lab.bench.figures import BenchRow, Latencies, median, rounded
-from oncelog_lab.bench.limits import ticks
 from oncelog_lab.bench.loads import batch_count, make_values, send_lists, send_paced
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import SMALL, BenchSettings
@@ -113,7 +113,7 @@ class _TailBench:
                     tasks.create_task(send_half())
                     runs.append(
                         await send_paced(
-                            probe, message_bytes=settings.message_bytes, per_second=settings.latency_rate,
+                            probe, message_bytes=settings.message_bytes, per_second=settings.rate,
                             seconds=settings.latency_seconds,
                         )
                     )  # fmt: skip

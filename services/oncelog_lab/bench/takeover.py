@@ -22,11 +22,11 @@ from typing import Any
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog_lab.acknowledgements import AckPauses, longest_pause_ms
+from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, percentile, rounded
-from oncelog_lab.bench.limits import DRAIN_S
 from oncelog_lab.bench.loads import SendFuture, make_values
 from oncelog_lab.bench.running import BenchStack, Tell
-from oncelog_lab.bench.settings import TakeoverSettings
+from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import STORAGE_NODES, LabCluster, signal_process
 
 OWNERS = 2
@@ -35,6 +35,9 @@ _TAIL_S = 0.5
 #: Longer than the way of an acknowledgement, shorter than any takeover.
 _IN_FLIGHT_S = 0.05
 _CLIENT = "bench"
+#: Load before each kill, and at most after it.
+_LEAD_S, _GAP_S_MAX = 1.0, 30.0
+_REPLAY_MESSAGES_PER_ENTRY = 200
 
 #: A takeover as REST shows it.
 TakeoverStats = dict[str, Any]
@@ -48,7 +51,7 @@ class FailoverGap:
     takeover: TakeoverStats | None = None
 
 
-async def takeover_rows(stack: BenchStack, settings: TakeoverSettings, tell: Tell) -> list[BenchRow]:
+async def takeover_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """All rows."""
     cluster = await stack.cluster(owners=OWNERS)
     async with await cluster.connect() as client:
@@ -72,7 +75,7 @@ async def takeover_rows(stack: BenchStack, settings: TakeoverSettings, tell: Tel
 class TakeoverBench:
     """Kills processes of one cluster, and measures the pauses of one client."""
 
-    def __init__(self, cluster: LabCluster, client: AsyncClient, settings: TakeoverSettings) -> None:
+    def __init__(self, cluster: LabCluster, client: AsyncClient, settings: BenchSettings) -> None:
         self._cluster = cluster
         self._client = client
         self._settings = settings
@@ -99,12 +102,11 @@ class TakeoverBench:
 
     async def _gap_around(self, producer: AsyncProducer, kill: Callable[[], None]) -> float:
         """Send at a fixed rate and kill after the lead time. Returns the longest pause around the kill, in ms."""
-        settings = self._settings
         pauses = AckPauses()
         killed: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         load = asyncio.get_running_loop().create_task(self._load(producer, pauses, killed))
         try:
-            await asyncio.sleep(settings.lead_seconds)
+            await asyncio.sleep(_LEAD_S)
             if load.done():
                 await load  # raises its error
             killed_at_s = time.monotonic()
@@ -135,7 +137,7 @@ class TakeoverBench:
 
         while resumed_at is None or time.monotonic() - resumed_at < _TAIL_S:
             sent_at = time.monotonic()
-            if killed.done() and sent_at - killed.result() > settings.gap_seconds_max:
+            if killed.done() and sent_at - killed.result() > _GAP_S_MAX:
                 return False
             future = producer.send_nowait(value)
             pending.append(future)
@@ -154,13 +156,13 @@ class TakeoverBench:
         settings = self._settings
         topic = f"bench-replay-{number}"
         await self._cluster.until_serving(_COUNTS)
-        values = make_values(settings.message_bytes, settings.replay_messages_per_entry)
+        values = make_values(settings.message_bytes, _REPLAY_MESSAGES_PER_ENTRY)
         async with await self._client.create_producer(topic, producer_name="bench") as producer:
             # The opening of the producer is one entry. One entry more would trigger a snapshot.
             for _ in range(settings.replay_entries - 2):
                 await producer.send_many(values)
             signal_process(await self._cluster.owner_of(topic), signal.SIGKILL)
-            async with asyncio.timeout(settings.gap_seconds_max):
+            async with asyncio.timeout(_GAP_S_MAX):
                 await producer.send_many(values)
             takeover = (await self._cluster.stats(topic))["takeovers"][-1]
         return takeover, (settings.replay_entries - 2) * len(values)
@@ -196,7 +198,7 @@ def _worst_row(what: str, gaps: list[FailoverGap], at_most: float) -> BenchRow:
     return _ms_row(what, max(ms), at_most, {"gaps_ms": rounded(ms, 1)})
 
 
-def _replay_rows(replays: list[tuple[TakeoverStats, int]], settings: TakeoverSettings) -> list[BenchRow]:
+def _replay_rows(replays: list[tuple[TakeoverStats, int]], settings: BenchSettings) -> list[BenchRow]:
     serving = [takeover["ms"] for takeover, _ in replays]
     rates = []
     for takeover, messages in replays:
@@ -205,7 +207,7 @@ def _replay_rows(replays: list[tuple[TakeoverStats, int]], settings: TakeoverSet
     entries = [takeover["replayed_entries"] for takeover, _ in replays]
     phases = _median_phases([takeover for takeover, _ in replays])
     detail: dict[str, object] = {"replayed_entries": entries, "phases_ms": phases, "serving_ms": rounded(serving, 1)}
-    note = f"{settings.replay_messages_per_entry} messages of {settings.message_bytes} B an entry"
+    note = f"{_REPLAY_MESSAGES_PER_ENTRY} messages of {settings.message_bytes} B an entry"
     what = f"serving after ownership, {max(entries)} entries to replay"
     return [
         BenchRow("replay on takeover", median(rates), "msg/s", target=FigureTarget(200_000), detail=detail, note=note),

@@ -20,7 +20,7 @@ from oncelog_lab.bench.cpu import CpuMeter
 from oncelog_lab.bench.figures import BenchRow, FigureTarget
 from oncelog_lab.bench.memory import resident_bytes
 from oncelog_lab.bench.running import BenchStack, Tell
-from oncelog_lab.bench.settings import TopicsSettings
+from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import STORAGE_NODES, LabCluster, signal_process
 from oncelog_lab.failures import LabFailed
 
@@ -32,7 +32,7 @@ _REST_S = 8.0
 _DEADLINE_S, _DEADLINE_EACH_S = 60.0, 1.0
 
 
-async def topics_rows(stack: BenchStack, settings: TopicsSettings, tell: Tell) -> list[BenchRow]:
+async def topics_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """Five rows, each at so many topics."""
     cluster = await stack.cluster(owners=OWNERS)
     await cluster.until_serving({"owner": OWNERS, "storage": STORAGE_NODES})
@@ -87,7 +87,7 @@ async def _write_to_each(client: AsyncClient, topics: list[str]) -> float:
     return time.perf_counter() - began
 
 
-async def _idle(cluster: LabCluster, settings: TopicsSettings, empty_bytes: int) -> BenchRow:
+async def _idle(cluster: LabCluster, settings: BenchSettings, empty_bytes: int) -> BenchRow:
     """empty_bytes: memory of all owners without topics."""
     await asyncio.sleep(_REST_S)
     meter = CpuMeter(cluster)

@@ -15,7 +15,7 @@ import pytest
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.methods import StreamMethod
-from oncelog_lab.bench.limits_path import METHOD
+from oncelog_lab.bench.baseline_path import METHOD
 from oncelog_lab.child_process import LabChild
 
 #: Far above the keepalive's five seconds, and below a minute, which is gRPC's default.
@@ -28,7 +28,7 @@ async def test_stream_to_a_stopped_process_times_out(tmp_path: Path) -> None:
     method: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(METHOD, bytes, bytes, bytes, bytes)
     server = await LabChild.start(
         "the server",
-        (sys.executable, "-m", "oncelog_lab.bench.limits_path", "owner"),
+        (sys.executable, "-m", "oncelog_lab.bench.baseline_path", "owner"),
         log=tmp_path / "server.log",
         announces="serving",
         deadline_s=DEADLINE_S,

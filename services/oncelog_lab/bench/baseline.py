@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 
 from oncelog.rpc.options import FRAME_BYTES_TARGET
+from oncelog_lab.bench.baseline_path import NUMBER, open_channel, open_stream
 from oncelog_lab.bench.figures import BenchRow, Latencies, median, rounded
-from oncelog_lab.bench.limits_path import NUMBER, open_channel, open_stream
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.child_process import LabChild
@@ -29,7 +29,7 @@ START_DEADLINE_S = 60.0
 #: Time for the last answers after the end of a load.
 DRAIN_S = 20.0
 LATENCY_BYTES = 100
-_MODULE = "oncelog_lab.bench.limits_path"
+_MODULE = "oncelog_lab.bench.baseline_path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Throughput:
         return round(self.bytes_per_s * self.seconds / message_bytes), self.seconds
 
 
-class LimitsClient:
+class BaselineClient:
     """One client of the limits path."""
 
     def __init__(self, address: str) -> None:
@@ -123,7 +123,7 @@ async def ticks(*, per_second: float, seconds: float) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def limits_cluster(directory: Path) -> AsyncIterator[LimitsClient]:
+async def baseline_cluster(directory: Path) -> AsyncIterator[BaselineClient]:
     """Start the processes of the limits path, and connect a client. Raises LabFailed."""
     async with AsyncExitStack() as stack:
 
@@ -142,12 +142,12 @@ async def limits_cluster(directory: Path) -> AsyncIterator[LimitsClient]:
             await start(f"storage-{number}", "storage", str(directory / f"limits-segment-{number}"))
             for number in range(1, STORAGE_NODES + 1)
         ]
-        client = LimitsClient(await start("owner", "owner", *nodes))
+        client = BaselineClient(await start("owner", "owner", *nodes))
         stack.push_async_callback(client.close)
         yield client
 
 
-async def limits_rows(stack: BenchStack, settings: BenchSettings, _tell: Tell) -> list[BenchRow]:
+async def baseline_rows(stack: BenchStack, settings: BenchSettings, _tell: Tell) -> list[BenchRow]:
     """The throughput of large batches, and the latency of single messages at 200 per second.
 
     A third row has the same bytes in flight in frames of the size that the product fills its frames up to. The
