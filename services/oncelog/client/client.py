@@ -20,6 +20,7 @@ from oncelog.client.reading.reader import AsyncReader, ReadStart
 from oncelog.client.still_open import StillOpen
 from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.values.corruption import OnCorrupt
+from oncelog.client.values.trace_context import CurrentTrace
 from oncelog.core.access import Caller
 from oncelog.core.errors import DeadlineExceeded, OncelogError
 from oncelog.core.formats.batch import Compression
@@ -105,6 +106,7 @@ class AsyncClient:
         pending_bytes_max: int = PENDING_BYTES_MAX,
         on_unverified: Literal["accept", "raise"] = "raise",
         on_behalf_of: Caller | None = None,
+        trace_context: bool = False,
     ) -> AsyncProducer:
         """Open a producer. It fences all older instances of the same producer name on this topic.
 
@@ -131,6 +133,8 @@ class AsyncClient:
                 UnverifiedSequence. "accept": a result with verified=False, and one warning per producer in the log of
                 `oncelog.client.unverified`; for programs that send everything again from a source that keeps it.
             on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
+            trace_context: carry the trace context of OpenTelemetry's current span in each message, as the properties
+                `traceparent` and `tracestate`, some 70 bytes. A message that has a `traceparent` keeps it.
 
         Raises:
             InvalidName: the topic or the producer name is not valid.
@@ -162,12 +166,14 @@ class AsyncClient:
             pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
             on_behalf_of=on_behalf_of,
         )
+        check_type("trace_context", trace_context, bool, "True or False")
         options = ProducerOptions(
             settings,
             choice("compression", _COMPRESSIONS, compression),
             batch_bytes_max,
             pending_bytes_max,
             DuplicateRules(choice("on_unverified", _ON_UNVERIFIED, on_unverified)),
+            CurrentTrace() if trace_context else None,
         )
         producer = AsyncProducer(name, options, self._network)
         self._producers.add(producer)

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from opentelemetry.trace import get_tracer
-
 from oncelog.client.network.network import Network
 from oncelog.client.producing.duplicates import REFUSE_ALL, DuplicateRules
 from oncelog.client.producing.message_arguments import Key, check_lengths, checked_extras, pack_columns
@@ -21,6 +19,7 @@ from oncelog.client.producing.pending_results import PendingList, PendingMessage
 from oncelog.client.producing.producer_driver import ProducerDriver
 from oncelog.client.producing.send_buffer import MESSAGE_OVERHEAD_BYTES, Packer, Properties, SendBuffer, SendReceiver
 from oncelog.client.values.results import BatchResult
+from oncelog.client.values.trace_context import CurrentTrace, application_tracer
 from oncelog.core import errors
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer, Compression
@@ -33,9 +32,8 @@ from oncelog.core.sdk.producer.pending_batches import BatchReady
 from oncelog.core.sdk.producer.sequence_ids import BatchIds, check_sequence_id, check_sequence_ids, pack_sequence_ids
 
 #: Span of the first phase of a publish: the batch is packed, numbered and handed to its stream. It goes to the
-#: application's own tracer provider; without one it costs next to nothing.
+#: application's own tracer provider.
 PACK_SPAN = "publish pack"
-_TRACER = get_tracer("oncelog")
 logger = logging.getLogger(__name__)
 
 #: Bytes that a list packs before it lets other tasks run.
@@ -46,13 +44,15 @@ ListColumns = tuple[Sequence[Key | None] | None, Sequence[int | None] | None, Se
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """The options of `create_producer`. batch_bytes_max: limit of the values of one batch."""
+    """The options of `create_producer`. batch_bytes_max: limit of the values of one batch. trace: what adds the trace
+    context to each message."""
 
     settings: ProducerSettings
     compression: Compression
     batch_bytes_max: int
     pending_bytes_max: int
     rules: DuplicateRules = REFUSE_ALL
+    trace: CurrentTrace | None = None
 
 
 class FairLock:
@@ -102,6 +102,7 @@ class Sender:
         self._buffer = SendBuffer(self._packer, contiguous=options.settings.mode is SequenceMode.CONTIGUOUS)
         #: True: the application gives sequence ids, False: they are automatic, None: no message yet
         self._explicit: bool | None = None
+        self._tracer = application_tracer()
         #: done after the session's next event; made when a caller waits
         self._change: asyncio.Future[None] | None = None
         self._pump_due = False
@@ -170,6 +171,8 @@ class Sender:
             )
         if sequence_id is not None:
             sequence_id = check_sequence_id(sequence_id)
+        if self.options.trace is not None:
+            properties = self.options.trace.added_to(properties)
         extras = None
         if key is not None or event_time_ms is not None or properties:
             extras = checked_extras(key, event_time_ms, properties)
@@ -187,6 +190,8 @@ class Sender:
             raise self.core.error.of_send(stored=False)
         check_lengths(values, sequence_ids, *columns)
         ids = None if sequence_ids is None else check_sequence_ids(sequence_ids)
+        if self.options.trace is not None:
+            columns = (columns[0], columns[1], _with_trace(self.options.trace, columns[2], len(values)))
         has_extras = columns != (None, None, None)
         pending = PendingList()
         start = packed_bytes = 0
@@ -235,7 +240,7 @@ class Sender:
 
     def _send_batch(self, result: PendingResult, payload: bytes, count: int, ids: BatchIds | None) -> None:
         """Give one batch to the session. `result` receives the answer, possibly before this returns."""
-        span = _TRACER.start_span(PACK_SPAN)
+        span = None if self._tracer is None else self._tracer.start_span(PACK_SPAN)
         compression = self.options.compression
         self.driver.feed(
             BatchReady(
@@ -248,7 +253,8 @@ class Sender:
                 len(payload),
             )
         )
-        span.end()
+        if span is not None:
+            span.end()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -299,3 +305,13 @@ class Sender:
             self._change.set_result(None)
         if self._buffer and not self._pump_due:
             self._pump()
+
+
+def _with_trace(
+    trace: CurrentTrace, properties: Sequence[Properties | None] | None, count: int
+) -> Sequence[Properties | None] | None:
+    """The properties of a list of so many messages, with the trace context."""
+    if properties is not None:
+        return [trace.added_to(each) for each in properties]
+    context = trace.added_to(None)
+    return None if context is None else [context] * count

@@ -11,6 +11,7 @@ from itertools import accumulate, chain
 from typing import NamedTuple, TypeVar, overload
 
 from oncelog.client.values.results import TopicPartition
+from oncelog.client.values.trace_context import TRACEPARENT
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
 from oncelog.core.formats.columns import Columns, Values, decode_columns, expand_payload
@@ -214,6 +215,7 @@ class Message:
         index: the message's number in its topic: 0, 1, 2 …, without gaps.
         key: bytes, or None.
         properties: text to text; empty when the message has none.
+        traceparent: the W3C trace context of the span that sent the message, or None; see `create_producer`.
         publish_time, publish_time_ms: the producer's clock, as an aware datetime in UTC and in ms since 1970.
         event_time, event_time_ms: the time that the producer gave, or None. `event_time` raises OverflowError for times
             that datetime cannot express.
@@ -262,6 +264,10 @@ class Message:
     def properties(self) -> Mapping[str, str]:
         properties = self._batch.properties
         return _NO_PROPERTIES if properties is None else properties[self._index]
+
+    @property
+    def traceparent(self) -> str | None:
+        return self.properties.get(TRACEPARENT)
 
     @property
     def partition(self) -> int:

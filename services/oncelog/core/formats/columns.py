@@ -180,7 +180,12 @@ def encode_event_times(times_ms: Sequence[int | None]) -> bytes:
 
 def encode_properties(properties: Sequence[Mapping[str, str] | None]) -> bytes:
     """The PROPERTIES column. Raises InvalidArgument for a key or value that is not a string or is too long."""
-    sections = [_properties_section(each) if each else b"" for each in properties]
+    sections: list[bytes] = []
+    previous, section = None, b""
+    for each in properties:
+        if each is not previous:  # the messages of a list often share one mapping
+            previous, section = each, _properties_section(each) if each else b""
+        sections.append(section)
     return _column(Column.PROPERTIES, [_packed(array("I", map(len, sections))), *sections])
 
 
