@@ -27,7 +27,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -58,7 +58,7 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
+test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
 	@$(BIN)/python -m tests.suite test-services test-clients test-computing lint test-contract test-simulation
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
@@ -80,13 +80,25 @@ test-simulation: $(STAMP)
 	$(BIN)/pytest $(SIMULATION)
 
 # Programs that the tests start and that no Python package contains: Redis, PostgreSQL, and a complete Java for Spark.
+# Nobody is asked in CI; elsewhere nothing is installed on the machine without a yes.
 tools:
 	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
 	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
-	{ command -v postgres || ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || missing="$$missing postgresql"; \
-	[ -z "$$missing" ] || \
-		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; } || \
-		{ echo "the tests need programs that are not installed: apt-get install $$missing" >&2; exit 1; }
+	[ -n "$$missing" ] || exit 0; \
+	echo "the tests need programs that are not installed:" $$missing; \
+	answer=n; \
+	if [ "$$(id -u)" != 0 ]; then :; \
+	elif [ "$$CI" = true ]; then answer=y; \
+	elif [ -t 0 ]; then printf 'install them with apt-get? [y/N] '; read -r answer; fi; \
+	case $$answer in \
+		[yY]*) apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing ;; \
+		*) echo "install them first (as root): apt-get install" $$missing >&2; exit 1 ;; \
+	esac
+
+# Before anything is downloaded or run.
+how-long:
+	@echo "==> make test takes about a quarter of an hour on two cores, with a line of progress every 15 seconds; the first"
+	@echo "    time it also downloads half a gigabyte into .venv. make test-core takes seconds."
 
 sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, or from FIRST= on; ends at the first that fails
 	$(SWEEP) 2000 --first $(FIRST)

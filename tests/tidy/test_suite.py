@@ -1,6 +1,9 @@
 """What `make test` runs, and what it shows while it runs and at the end."""
 
+import os
+import pty
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +85,38 @@ def test_each_default_test_is_run_once() -> None:
         assert count == (0 if file.parts[1].startswith("smoke") else 1), (
             f"{count} targets run {file}: see the lists of folders in the Makefile"
         )
+
+
+@pytest.mark.parametrize(
+    ("ci", "typed", "installs"), [("true", None, True), ("", None, False), ("", "n\n", False), ("", "y\n", True)]
+)
+def test_no_system_package_is_installed_without_a_yes(
+    tmp_path: Path, ci: str, typed: str | None, installs: bool
+) -> None:
+    """Of a machine without Redis and Java, by root: CI has nobody to ask; elsewhere only a yes at a terminal counts,
+    and otherwise the command to run is named."""
+    make = shutil.which("make")
+    assert make is not None
+    for name, script in (("id", "echo 0"), ("apt-get", f'echo "$@" >>{tmp_path}/asked')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    keyboard, terminal = pty.openpty()
+    try:
+        os.write(keyboard, (typed or "").encode())
+        done = subprocess.run(
+            [make, "--no-print-directory", "tools"],
+            cwd=ROOT,
+            env={"PATH": str(tmp_path), "CI": ci},
+            stdin=subprocess.DEVNULL if typed is None else terminal,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert "programs that are not installed: redis-server openjdk-17-jre-headless" in done.stdout
+    asked = (tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else ""
+    assert ("install -y -qq --no-install-recommends redis-server openjdk-17-jre-headless" in asked) == installs
+    assert (done.returncode == 0) == installs
+    assert ("apt-get install redis-server openjdk-17-jre-headless" in done.stderr) != installs
