@@ -1,0 +1,172 @@
+"""The synchronous client."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from oncelog.client.client import BATCH_BYTES_MAX, OPERATION_TIMEOUT_S, PENDING_BYTES_MAX, AsyncClient, connect
+from oncelog.client.consuming.subscribing import SubscriptionTypeName
+from oncelog.client.network.start_position import Place
+from oncelog.client.portal import Portal
+from oncelog.client.reading.reader import ReadStart
+from oncelog.client.sync.consumer import Consumer
+from oncelog.client.sync.producer import Producer
+from oncelog.client.sync.reader import Reader
+from oncelog.client.sync.wrapper import Wrapper, documented_by
+from oncelog.core.access import Caller
+from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
+from oncelog.runtime.credentials import Token
+
+
+class Client(Wrapper[AsyncClient]):
+    """A client of one cluster, for code without an event loop. One client per process is enough.
+
+        with oncelog.Client("oncelog://127.0.0.1:6650") as client:
+            producer = client.create_producer("flights", producer_name="importer")
+
+    The arguments are those of `oncelog.connect`. The client runs a thread with an event loop, which `close` ends. It
+    may be used from several threads. In a child process that is forked after it was created, it and what it has opened
+    raise ClientForked; `close` does nothing there.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Token | None = None,
+        tls_ca_file: Path | str | None = None,
+        allow_plaintext_token: bool = False,
+        operation_timeout: float | None = OPERATION_TIMEOUT_S,
+        storage_reads: bool = True,
+    ) -> None:
+        portal = Portal()
+        try:
+            inner = portal.run(
+                connect(
+                    url,
+                    token=token,
+                    tls_ca_file=tls_ca_file,
+                    allow_plaintext_token=allow_plaintext_token,
+                    operation_timeout=operation_timeout,
+                    storage_reads=storage_reads,
+                )
+            )
+        except BaseException:
+            portal.stop()
+            raise
+        super().__init__(inner, portal)
+
+    @documented_by(AsyncClient.create_producer)
+    def create_producer(
+        self,
+        topic: str,
+        *,
+        producer_name: str | None = None,
+        initial_sequence_id: int | None = None,
+        sequence_mode: Literal["monotonic", "contiguous"] = "monotonic",
+        on_conflict: Literal["fence", "refuse"] = "fence",
+        send_timeout: float | None = None,
+        compression: Literal["zlib"] | None = None,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+        on_unverified: Literal["accept", "raise"] = "raise",
+        on_behalf_of: Caller | None = None,
+        trace_context: bool = False,
+    ) -> Producer:
+        opened = self._portal.run(
+            self._inner.create_producer(
+                topic,
+                producer_name=producer_name,
+                initial_sequence_id=initial_sequence_id,
+                sequence_mode=sequence_mode,
+                on_conflict=on_conflict,
+                send_timeout=send_timeout,
+                compression=compression,
+                batch_bytes_max=batch_bytes_max,
+                pending_bytes_max=pending_bytes_max,
+                on_unverified=on_unverified,
+                on_behalf_of=on_behalf_of,
+                trace_context=trace_context,
+            )
+        )
+        return Producer(opened, self._portal)
+
+    @documented_by(AsyncClient.create_reader)
+    def create_reader(
+        self,
+        topic: str,
+        *,
+        start: ReadStart = EARLIEST,
+        inclusive: bool = False,
+        on_corrupt: Literal["raise", "skip"] = "raise",
+    ) -> Reader:
+        opened = self._portal.run(
+            self._inner.create_reader(
+                topic,
+                start=start,
+                inclusive=inclusive,
+                on_corrupt=on_corrupt,
+            )
+        )
+        return Reader(opened, self._portal)
+
+    @documented_by(AsyncClient.subscribe)
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        subscription: str,
+        type: SubscriptionTypeName = "exclusive",  # noqa: A002  # the name that users know
+        start: Place = LATEST,
+        inclusive: bool = False,
+        consumer_name: str | None = None,
+        max_deliveries: int | None = None,
+        dead_letter_topic: str | None = None,
+        ack_timeout: float | None = None,
+        receive_window: int | None = None,
+        priority: int = 0,
+        properties: Mapping[str, str] | None = None,
+        on_corrupt: Literal["raise", "skip"] = "raise",
+    ) -> Consumer:
+        opened = self._portal.run(
+            self._inner.subscribe(
+                topic,
+                subscription=subscription,
+                type=type,
+                start=start,
+                inclusive=inclusive,
+                consumer_name=consumer_name,
+                max_deliveries=max_deliveries,
+                dead_letter_topic=dead_letter_topic,
+                ack_timeout=ack_timeout,
+                receive_window=receive_window,
+                priority=priority,
+                properties=properties,
+                on_corrupt=on_corrupt,
+            )
+        )
+        return Consumer(opened, self._portal)
+
+    @documented_by(AsyncClient.last_message_id)
+    def last_message_id(self, topic: str) -> MessageId | None:
+        return self._portal.run(self._inner.last_message_id(topic))
+
+    def close(self, *, flush: bool = True) -> None:
+        """Close all producers, readers, consumers and connections, and end the thread. May be called twice.
+
+        With flush=True this first waits, at most operation_timeout, until all pending messages and acknowledgements are
+        answered, and raises DeadlineExceeded if some are not. With flush=False it closes at once: pending messages fail
+        with ProducerClosed, whose `stored` is None for those that may be in the log. In a forked child it does nothing.
+        """
+        if self._portal.alive:
+            try:
+                self._portal.run(self._inner.close(flush=flush))
+            finally:
+                self._portal.stop()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the client; wait for pending messages unless the block was left by an exception."""
+        self.close(flush=kind is None)
