@@ -88,32 +88,9 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path, data: str) ->
     assert (tmp_path / "orders.jsonl").read_text() == "{}"
 
 
-@pytest.mark.hazard("emptied-zookeeper")
-def test_directory_without_the_data_of_zookeeper_is_refused(tmp_path: Path) -> None:
-    """With one sentence, also the second time. No cluster is created beside the messages of the former one. They are
-    served again once the data is back."""
-    with Cluster.running(tmp_path, **ONE_OF_EACH) as cluster:
-        published(cluster, "one")
-    data = tmp_path / "data"
-    aside = (data / "zookeeper").rename(tmp_path / "aside")
-    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "-o", "json", "--data", str(data))
-    for _ in range(2):
-        done = subprocess.run(
-            command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
-        )
-        assert (done.returncode, done.stdout) == (1, "")
-        (sentence,) = done.stderr.splitlines()
-        assert f"{data / 'storage-1'} has data of a cluster, but {data / 'zookeeper'} has none" in sentence
-        assert f"keep {data}, and restore {data / 'zookeeper'}" in sentence
-        assert not (data / "zookeeper").exists()
-    aside.rename(data / "zookeeper")
-    with Cluster.running(tmp_path, **ONE_OF_EACH) as again:
-        assert stored(again) == ["one"]
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """For the tests below, in their order: the last one kills processes of it."""
+    """For the tests below, in their order: the last ones kill processes of it."""
     with Cluster.running(tmp_path_factory.mktemp("standalone"), **ONE_OF_EACH) as own:
         yield own
 
@@ -182,3 +159,27 @@ def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:
         published(cluster, str(number))
     assert stored(cluster) == ["one", "2", "3", "4"]
     assert cluster.url == url
+
+
+@pytest.mark.hazard("emptied-zookeeper")
+def test_directory_without_the_data_of_zookeeper_is_refused(cluster: Cluster) -> None:
+    """With one sentence, also the second time. No cluster is created beside the messages of the former one. They are
+    served again once the data is back."""
+    lines = stored(cluster)
+    assert lines
+    cluster.kill_all()
+    data = cluster.data
+    aside = (data / "zookeeper").rename(data.with_name("aside"))
+    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "-o", "json", "--data", str(data))
+    for _ in range(2):
+        done = subprocess.run(
+            command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        (sentence,) = done.stderr.splitlines()
+        assert f"{data / 'storage-1'} has data of a cluster, but {data / 'zookeeper'} has none" in sentence
+        assert f"keep {data}, and restore {data / 'zookeeper'}" in sentence
+        assert not (data / "zookeeper").exists()
+    aside.rename(data / "zookeeper")
+    cluster.start()
+    assert stored(cluster) == lines
