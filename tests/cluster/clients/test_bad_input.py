@@ -62,7 +62,7 @@ async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
         assert '"level": "error"' not in log.read_text(), log
 
 
-# --- the SDK: what it refuses by itself is in tests/contract/sdk ------------------------------------------------------
+# --- the SDK: what it refuses by itself is in tests/contract/sdk, what REST refuses in tests/contract/rest ------------
 
 
 async def test_invalid_producer_names_are_refused(cluster: Cluster, client: oncelog.AsyncClient) -> None:
@@ -294,41 +294,3 @@ async def test_noise_on_a_port_does_not_end_the_process(cluster: Cluster, client
         for what in ("address", "http", "health"):
             if process["role"] != "zookeeper" and what in process["serving"]:
                 await asyncio.gather(*(noise(process["serving"][what], seed) for seed in range(6)))
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "content_type", "status", "code"),
-    [
-        ("POST", "/{topic}/deduplicationEnabled", b"{", "application/json", 422, "invalid_argument"),
-        ("POST", "/{topic}/deduplicationEnabled", b'"yes"', "application/json", 422, "invalid_argument"),
-        ("POST", "/{topic}/deduplicationEnabled", b"1", "application/json", 422, "invalid_argument"),
-        ("POST", "/{topic}/deduplicationEnabled", b"true", "text/plain", 422, "invalid_argument"),
-        ("POST", "/{topic}/deduplicationEnabled", b"\xff\xfe", "application/json", 422, "invalid_argument"),
-        ("POST", "/{topic}/deduplicationEnabled", b" " * (2 << 20), "application/json", 413, "message_too_large"),
-        ("POST", "/{topic}/deduplicationEnabled", b"[" * 100_000, "application/json", 422, "invalid_argument"),
-        ("PUT", "/no%20name", b"", "", 412, "invalid_name"),
-        ("PUT", "/" + "x" * 300, b"", "", 412, "invalid_name"),
-        ("PUT", "/nul%00", b"", "", 412, "invalid_name"),
-        ("GET", "/nothing/stats", b"", "", 404, "topic_not_found"),
-        ("PATCH", "/{topic}", b"", "", 405, "method_not_allowed"),
-    ],
-)
-async def test_malformed_requests_over_rest_change_nothing(
-    cluster: Cluster,
-    client: oncelog.AsyncClient,
-    method: str,
-    path: str,
-    body: bytes,
-    content_type: str,
-    status: int,
-    code: str,
-) -> None:
-    """The response is a problem with the error's name. The switch and the topics stay unchanged."""
-    await client.create_producer("rest")
-    before = await cluster.get(NAMESPACE)
-    headers = {"Content-Type": content_type} if content_type else {}
-    answer = await cluster.request(method, NAMESPACE + path.format(topic="rest"), content=body, headers=headers)
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    assert answer.json()["code"] == code
-    assert await cluster.get(NAMESPACE) == before
-    assert await cluster.get(f"{NAMESPACE}/rest/deduplicationEnabled") is None
