@@ -14,7 +14,7 @@ from tests.cluster.recipes.recipe_programs import Programs, Watched
 
 @pytest.fixture
 def programs(cluster: Cluster, tmp_path: Path) -> Programs:
-    return Programs(tmp_path, cluster.url)
+    return Programs(tmp_path, cluster)
 
 
 @pytest_asyncio.fixture

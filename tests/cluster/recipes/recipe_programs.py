@@ -11,6 +11,7 @@ from pathlib import Path
 
 import oncelog
 from oncelog.runtime.orphan_guard import guarded
+from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
 from tests.cluster.until import until
 from tests.tidy.documents import programs
@@ -23,9 +24,10 @@ KILLS = 3
 class Programs:
     """The programs of the page as files of one directory, in which they run."""
 
-    def __init__(self, directory: Path, url: str, **variables: str) -> None:
+    def __init__(self, directory: Path, cluster: Cluster) -> None:
         self.directory = directory
-        self._environment = environment() | {"ONCELOG_URL": url, "PYTHONUNBUFFERED": "1"} | variables
+        own = {"ONCELOG_URL": cluster.url, "ONCELOG_ADMIN_URL": cluster.admin_url, "PYTHONUNBUFFERED": "1"}
+        self._environment = environment() | own
         self._random = random.Random(str(directory.name))
         for name, text in programs(PAGE).items():
             (directory / name).write_text(text)
