@@ -104,7 +104,7 @@ class Cluster:
             return
         # A stopped supervisor starts no process that this list would miss.
         supervisor.send_signal(signal.SIGSTOP)
-        children = _children_of(supervisor.pid)
+        children = children_of(supervisor.pid)
         for pid in [*children, supervisor.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -297,7 +297,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError):

@@ -27,7 +27,7 @@ class Programs:
     def __init__(self, directory: Path, cluster: Cluster) -> None:
         self.directory = directory
         own = {"ONCELOG_URL": cluster.url, "ONCELOG_ADMIN_URL": cluster.admin_url, "PYTHONUNBUFFERED": "1"}
-        self._environment = environment() | own
+        self.environment = environment() | own
         self._random = random.Random(str(directory.name))
         for name, text in programs(PAGE).items():
             (directory / name).write_text(text)
@@ -42,7 +42,7 @@ class Programs:
         log = self.directory / f"{name}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                command, cwd=self.directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=output,
+                command, cwd=self.directory, env=self.environment, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=output, start_new_session=True,
             )  # fmt: skip
         return Running(process, log)
@@ -127,6 +127,9 @@ class Watched:
     @property
     def count(self) -> int:
         return len(self.messages)
+
+    def has(self, count: int) -> bool:
+        return self.count >= count
 
     @property
     def values(self) -> list[bytes]:

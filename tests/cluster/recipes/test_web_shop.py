@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import oncelog
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
 from tests.cluster.until import until
 
@@ -49,8 +50,10 @@ async def customer(http: httpx.AsyncClient, first: int) -> None:
         await asyncio.gather(place(http, number), place(http, number))
 
 
-async def test_each_order_has_one_invoice(programs: Programs, watched: Callable[[str], Awaitable[Watched]]) -> None:
-    """Also when workers get the same request at the same time."""
+async def test_each_order_has_one_invoice(
+    programs: Programs, watched: Callable[[str], Awaitable[Watched]], client: oncelog.AsyncClient
+) -> None:
+    """Also when workers get the same request at the same time, and when all orders are delivered again."""
     topic = await watched("shop-orders")
     database = programs.directory / "invoices.db"
     with socket.socket() as probe:
@@ -76,7 +79,11 @@ async def test_each_order_has_one_invoice(programs: Programs, watched: Callable[
         await programs.killed_often(
             lambda: programs.start("invoices.py", str(database)), lambda: len(invoices(database)), ORDERS
         )
-    async with running(programs.start("invoices.py", str(database))) as consumer:
-        await consumer.reaches(lambda: len(invoices(database)) >= ORDERS, "all invoices")
-    assert sorted(invoices(database)) == sorted((f"order-{number}", number) for number in range(ORDERS))
-    assert len(topic.messages) == ORDERS
+    async with await client.subscribe("shop-orders", subscription="invoices") as consumer:
+        await consumer.seek(oncelog.EARLIEST)  # every order is delivered again
+    producer = await client.create_producer("shop-orders")
+    await producer.send(b'{"cents": 0}', key="last")
+    async with running(programs.start("invoices.py", str(database))) as consuming:
+        await consuming.reaches(lambda: invoices(database)[-1:] == [("last", 0)], "the last invoice")
+    assert sorted(invoices(database)[:-1]) == sorted((f"order-{number}", number) for number in range(ORDERS))
+    assert len({message.key for message in topic.messages[:ORDERS]}) == ORDERS
