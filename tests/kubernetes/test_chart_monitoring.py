@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.runtime.telemetry import Telemetry
 from tests.kubernetes.chart import CHART, Manifest, of_kind, one
 from tests.tidy.source import repository
 from tests.tidy.test_documents import wrong_with
@@ -38,9 +38,9 @@ def _make(telemetry: Telemetry, method: str, name: ast.expr) -> None:
         return
     match method:
         case "observe_count":
-            telemetry.observe_count(name.value, "", lambda: [Reading(1)])
+            telemetry.observe_count(name.value, "", lambda: 1)
         case "observe_level":
-            telemetry.observe_level(name.value, "", lambda: [Reading(1)])
+            telemetry.observe_level(name.value, "", lambda: 1)
         case "latency":
             telemetry.latency(name.value, "").record(1)
 

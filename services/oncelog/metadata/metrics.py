@@ -11,32 +11,26 @@ from oncelog.runtime.telemetry import Reading, Telemetry
 def observe_coordination(telemetry: Telemetry, coordination: Coordination) -> None:
     counts, owners = coordination.placements.counts, coordination.owners
     telemetry.observe_count(
-        "metadata_topics_placed", "Placements of topics on topic owners", lambda: [Reading(counts["topics_placed"])]
+        "metadata_topics_placed", "Placements of topics on topic owners", lambda: counts["topics_placed"]
     )
-    telemetry.observe_count(
-        "metadata_topics_moved", "Topics moved to balance owners", lambda: [Reading(counts["topics_moved"])]
-    )
+    telemetry.observe_count("metadata_topics_moved", "Topics moved to balance owners", lambda: counts["topics_moved"])
     telemetry.observe_count(
         "metadata_owners_lost",
         "Topic owners whose session ended or that were suspected dead",
-        lambda: [Reading(counts["owners_lost"])],
+        lambda: counts["owners_lost"],
     )
-    telemetry.observe_level(
-        "metadata_owners_live", "Topic owners with a ZooKeeper session", lambda: [Reading(len(owners.live))]
-    )
-    telemetry.observe_level(
-        "metadata_owners_usable", "Topic owners that take topics", lambda: [Reading(len(owners.usable))]
-    )
+    telemetry.observe_level("metadata_owners_live", "Topic owners with a ZooKeeper session", lambda: len(owners.live))
+    telemetry.observe_level("metadata_owners_usable", "Topic owners that take topics", lambda: len(owners.usable))
     admission = coordination.lookup.admission
     telemetry.observe_level(
         "metadata_lookups",
         "Look-ups and creations of topics in progress, with those that wait",
-        lambda: [Reading(admission.callers)],
+        lambda: admission.callers,
     )
     telemetry.observe_count(
         "metadata_lookups_refused",
         "Look-ups and creations of topics that were refused, because too many were in progress",
-        lambda: [Reading(admission.refused)],
+        lambda: admission.refused,
     )
 
 
@@ -44,7 +38,7 @@ def observe_election(telemetry: Telemetry, balancer: Balancer) -> None:
     telemetry.observe_level(
         "metadata_elected",
         "1 at the replica that is elected to balance topics and to repair ledgers",
-        lambda: [Reading(int(balancer.elected))],
+        lambda: int(balancer.elected),
     )
 
 
@@ -87,20 +81,20 @@ def observe_repair(telemetry: Telemetry, repair: Repair) -> None:
         "Time since the ledger that waits longest needs repair",
         repairer.oldest_readings,
     )
-    telemetry.observe_count("metadata_repair_bytes", "Bytes of copied entries", lambda: [Reading(copying.copied_bytes)])
-    telemetry.observe_count("metadata_repair_entries", "Copied entries", lambda: [Reading(copying.copied_entries)])
+    telemetry.observe_count("metadata_repair_bytes", "Bytes of copied entries", lambda: copying.copied_bytes)
+    telemetry.observe_count("metadata_repair_entries", "Copied entries", lambda: copying.copied_entries)
 
 
 def observe_gateway(telemetry: Telemetry, gateway: Gateway) -> None:
     telemetry.observe_level(
         "metadata_gateway_streams",
         "Client streams that are forwarded to topic owners",
-        lambda: [Reading(gateway.stream_count)],
+        lambda: gateway.stream_count,
     )
     telemetry.observe_count(
         "metadata_gateway_bytes",
         "Bytes forwarded between clients and topic owners",
-        lambda: [Reading(gateway.passed_bytes)],
+        lambda: gateway.passed_bytes,
     )
 
 

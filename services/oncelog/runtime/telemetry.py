@@ -61,7 +61,8 @@ class Reading(NamedTuple):
     attributes: Mapping[str, str | int | float | bool] = {}
 
 
-Read = Callable[[], Iterable[Reading]]
+#: Returns the one value of a metric, or a value for each set of attributes.
+Read = Callable[[], int | float | Iterable[Reading]]
 
 
 class Telemetry:
@@ -133,4 +134,7 @@ class Telemetry:
 
 
 def _observations(read: Read, _options: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(reading.value, reading.attributes) for reading in read()]
+    values = read()
+    if isinstance(values, int | float):
+        return [Observation(values)]
+    return [Observation(reading.value, reading.attributes) for reading in values]

@@ -20,15 +20,11 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     observe_damaged(telemetry)
     telemetry.observe_count("messages", "Messages answered, by verdict", lambda: _by(counts.messages, "verdict"))
     telemetry.observe_count("owner_events", "Events of topics and batches", lambda: _by(counts.events, "event"))
-    telemetry.observe_count("received_bytes", "Bytes of batches received", lambda: [Reading(counts.bytes_received)])
-    telemetry.observe_count("received_frames", "Frames of batches received", lambda: [Reading(counts.frames_received)])
-    telemetry.observe_count(
-        "trimmed_ledgers", "Ledgers that left the log of a topic", lambda: [Reading(counts.trimmed_ledgers)]
-    )
-    telemetry.observe_count("trimmed_messages", "Their messages", lambda: [Reading(counts.trimmed_messages)])
-    telemetry.observe_count(
-        "trimmed_bytes", "Bytes of their messages, one copy", lambda: [Reading(counts.trimmed_bytes)]
-    )
+    telemetry.observe_count("received_bytes", "Bytes of batches received", lambda: counts.bytes_received)
+    telemetry.observe_count("received_frames", "Frames of batches received", lambda: counts.frames_received)
+    telemetry.observe_count("trimmed_ledgers", "Ledgers that left the log of a topic", lambda: counts.trimmed_ledgers)
+    telemetry.observe_count("trimmed_messages", "Their messages", lambda: counts.trimmed_messages)
+    telemetry.observe_count("trimmed_bytes", "Bytes of their messages, one copy", lambda: counts.trimmed_bytes)
     telemetry.observe_level("topics", "Topics of this owner, by phase", lambda: _phases(topics))
     telemetry.observe_level(
         "topics_waiting", "Topics of this owner that are not served, by reason", lambda: waiting_topics(topics)
@@ -36,24 +32,20 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     telemetry.observe_level(
         "topic_ledgers_max",
         "Ledgers of the log with the most ledgers",
-        lambda: [Reading(max((runner.core.ownership.record.ledger_count for runner in topics), default=0))],
+        lambda: max((runner.core.ownership.record.ledger_count for runner in topics), default=0),
     )
     telemetry.observe_level(
         "topic_unpaged_ledgers_max",
         "Ledgers outside of pages, of the log with the most of them",
-        lambda: [Reading(max((len(runner.core.ownership.record.ledgers) for runner in topics), default=0))],
+        lambda: max((len(runner.core.ownership.record.ledgers) for runner in topics), default=0),
     )
-    telemetry.observe_level("producers", "Producers known to the served topics", lambda: [Reading(_producers(topics))])
+    telemetry.observe_level("producers", "Producers known to the served topics", lambda: _producers(topics))
     telemetry.observe_level(
-        "recent_batches_bytes", "Memory for recent batches, all topics", lambda: [Reading(_remembered(topics))]
+        "recent_batches_bytes", "Memory for recent batches, all topics", lambda: _remembered(topics)
     )
-    telemetry.observe_level("sessions", "Open producer sessions", lambda: [Reading(_sessions(topics))])
-    telemetry.observe_level(
-        "entries_in_flight", "Entries that are not confirmed yet", lambda: [Reading(_in_flight(topics))]
-    )
-    telemetry.observe_level(
-        "entry_cache_bytes", "Bytes of entries cached for readers", lambda: [Reading(_cached(topics))]
-    )
+    telemetry.observe_level("sessions", "Open producer sessions", lambda: _sessions(topics))
+    telemetry.observe_level("entries_in_flight", "Entries that are not confirmed yet", lambda: _in_flight(topics))
+    telemetry.observe_level("entry_cache_bytes", "Bytes of entries cached for readers", lambda: _cached(topics))
     observe_subscriptions(telemetry, counts, lambda: _servings(topics))
 
 
@@ -62,10 +54,10 @@ def observe_reads(telemetry: Telemetry, watch: ReadWatch) -> None:
     telemetry.observe_count(
         "second_reads",
         "Reads from a second storage node because the first was slow",
-        lambda: [Reading(watch.hedged_count)],
+        lambda: watch.hedged_count,
     )
     telemetry.observe_count(
-        "damaged_reads", "Entries that a storage node could not give undamaged", lambda: [Reading(watch.damaged_count)]
+        "damaged_reads", "Entries that a storage node could not give undamaged", lambda: watch.damaged_count
     )
 
 

@@ -1,18 +1,18 @@
 """This owner's view of the storage nodes: live ones with addresses, absent ones, and retired ones."""
 
 import logging
-from dataclasses import replace
+import time
 
 from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
+from oncelog.core.ledger.storage_nodes import StorageNodes
+from oncelog.core.placement.stability import ClusterStability
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, node_view
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.settings import variable
 from oncelog.storage_client.client import StorageClient
-from oncelog.topic_owner.cluster_stability import ClusterStability
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class StorageView:
         self._registered: StorageNodesUpdated | None = None
         self._links = links
         self._topics = topics
-        self.stability = ClusterStability()
+        self.stability = ClusterStability(time.monotonic())
         session.add_listener(lambda _state: self._publish())
         links.reachability.add_listener(self._publish)
 
@@ -70,39 +70,21 @@ class StorageView:
         registered = {node.incarnation: node for node in live.values()}
         known = sorted(registered.keys() | cookies.keys())
         nodes = StorageNodes(node_view(one, registered.get(one), cookies.get(one)) for one in known)
-        # A fresh directory is no member before its predecessor was absent for a while (hazard unmounted-volume).
-        members = [nodes[one] for one in nodes.registered if not nodes[one].joining]
-        read_only = tuple(view.incarnation for view in members if view.read_only and not view.retired)
-        # A node registers as read-only for either reason: a full disk, or what an operator set in its cookie.
-        full = tuple(one for one in read_only if one not in cookies or not cookies[one].read_only)
         self._links.update_addresses(
             {one: join_address(node.host, node.port) for one, node in registered.items()}, ahead=True
         )
-        self._registered = StorageNodesUpdated(
-            tuple(view.incarnation for view in members if not view.read_only),
-            tuple(one for one in known if nodes[one].may_return),
-            nodes.in_state(NodeState.RETIRED),
-            read_only=read_only,
-            full=full,
-        )
+        set_read_only = {one for one, cookie in cookies.items() if cookie.read_only}
+        self._registered = StorageNodesUpdated.of(nodes, set_read_only)
         self._publish()
 
     def _publish(self) -> None:
-        """Pass the current view on. A registered node that cannot be reached is SILENT, and counts as absent.
-
-        `store_reachable` keeps topics from beginning a roll or a snapshot that they could not finish.
-        """
+        """Pass the current view on."""
         registered, silent = self._registered, self._links.reachability.unreachable
         if registered is None:
             return
-        nodes = replace(
-            registered,
-            live=tuple(node for node in registered.live if node not in silent),
-            absent=tuple(sorted({*registered.absent, *silent.intersection(registered.live)})),
-            store_reachable=self._session.state is SessionState.CONNECTED,
-        )
+        nodes = registered.now(silent, store_reachable=self._session.state is SessionState.CONNECTED)
         self._log_shortage(_shortage(nodes, *self._quorums))
-        self.stability.update(nodes, silent)
+        self.stability.update(nodes, now_s=time.monotonic(), unreachable=silent)
         self._topics.update_nodes(nodes)
 
     def _log_shortage(self, shortage: str | None) -> None:

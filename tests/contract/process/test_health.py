@@ -113,7 +113,7 @@ def test_metrics_are_collected_at_each_request_with_their_names() -> None:
     telemetry.observe_count(
         "verdicts", "batches by verdict", lambda: [Reading(n, {"verdict": v}) for v, n in verdicts.items()]
     )
-    telemetry.observe_level("topics", "topics owned", lambda: [Reading(2)])
+    telemetry.observe_level("topics", "topics owned", lambda: 2)
     telemetry.latency("publish_latency", "from receive to confirm").record(0.0025, {"topic": "t"})
     verdicts["duplicate"] = 7
     text = telemetry.metrics_text().decode()
@@ -128,7 +128,7 @@ def test_metrics_are_collected_at_each_request_with_their_names() -> None:
 def test_services_in_one_process_have_separate_metrics() -> None:
     """Tests and the standalone cluster start several services in one process."""
     first, second = Telemetry("a", "1"), Telemetry("a", "2")
-    first.observe_level("topics", "topics owned", lambda: [Reading(1)])
+    first.observe_level("topics", "topics owned", lambda: 1)
     assert b"oncelog_topics" not in second.metrics_text()
 
 

@@ -6,11 +6,12 @@ Rules
   chosen, because they do not come back (hazard members-lost-in-turn).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.quorum import check_quorums
+from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
 from oncelog.core.rendezvous import ranked
 
 
@@ -30,6 +31,32 @@ class StorageNodesUpdated:
     store_reachable: bool = True
     read_only: tuple[Incarnation, ...] = ()
     full: tuple[Incarnation, ...] = ()
+
+    @classmethod
+    def of(cls, nodes: StorageNodes, set_read_only: Collection[Incarnation]) -> "StorageNodesUpdated":
+        """set_read_only: by an operator. A node also registers as read-only while its disk is nearly full.
+
+        A fresh directory is no member before its predecessor was absent for a while (hazard unmounted-volume).
+        """
+        members = [nodes[one] for one in nodes.registered if not nodes[one].joining]
+        read_only = tuple(view.incarnation for view in members if view.read_only and not view.retired)
+        return cls(
+            tuple(view.incarnation for view in members if not view.read_only),
+            tuple(one for one, view in nodes.views.items() if view.may_return),
+            nodes.in_state(NodeState.RETIRED),
+            read_only=read_only,
+            full=tuple(one for one in read_only if one not in set_read_only),
+        )
+
+    def now(self, silent: Collection[Incarnation], *, store_reachable: bool) -> "StorageNodesUpdated":
+        """With what this process has noticed since: a registered node that cannot be reached is SILENT, and counts as
+        absent."""
+        return replace(
+            self,
+            live=tuple(node for node in self.live if node not in silent),
+            absent=tuple(sorted({*self.absent, *(node for node in self.live if node in silent)})),
+            store_reachable=store_reachable,
+        )
 
     @property
     def fillers(self) -> tuple[Incarnation, ...]:

@@ -1,7 +1,7 @@
-"""What this node owes since its start, and what live nodes can give: it is not ready before that is paid (hazard
+"""A storage node is not ready after its start while copies are missing here that live nodes have (hazard
 update-waits-for-copies).
 
-It owes
+Missing copies are
 - the ledgers of the directory that it replaces: the repairer counts in that directory's cookie (`debt`) what live nodes
   can copy and have not copied yet. Open ledgers do not count, because their owners roll them.
 - the CLOSED ledgers with entries that are in limbo here. One that nothing can be done about now does not count: the
@@ -9,11 +9,11 @@ It owes
   copies.
 
 Rules
-- A node that has paid stays ready. Damage that is found later does not count, because nodes that are not ready may be
+- A node that was ready stays ready. Damage that is found later does not count, because nodes that are not ready may be
   evicted.
 - Nothing here counts other nodes' ledgers, so that two nodes never wait for each other.
 - No repair can run while no metadata service is registered, or while a process of an older version is. After
-  REPAIR_WAIT_MS without repair the node counts as paid, so that an update of the cluster goes on.
+  REPAIR_WAIT_MS without repair the node counts as ready, so that an update of the cluster goes on.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ RECORDS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class ReadinessSources:
-    """Where the debt is read."""
+    """Where missing copies are read."""
 
     registry: Registry
     repairs: RepairStore
@@ -50,7 +50,7 @@ class ReadinessSources:
 
 
 class Readiness:
-    """`watch` returns when everything is paid."""
+    """`watch` returns when the node is ready."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Readiness:
         self._limbo = limbo
         self._takes_copies = takes_copies
         self._now_ms = now_ms
-        #: what the node waits for; None once everything is paid
-        self._unpaid: str | None = "has not read yet what it owes"
+        #: what the node waits for; None once it is ready
+        self._waits_for: str | None = "has not read yet which copies are missing here"
         #: ledgers in limbo that the last look counted; None before the first look
         self._missing_copies: set[LedgerId] | None = None
         #: since when repair cannot run
@@ -76,22 +76,22 @@ class Readiness:
 
     def reason(self) -> str | None:
         """Why the node is not ready; for /readyz."""
-        return self._unpaid
+        return self._waits_for
 
     async def look_first(self) -> None:
-        """Without limbo, look once, so that a node that owes nothing is ready as soon as it serves."""
+        """Without limbo, look once, so that a node without missing copies is ready as soon as it serves."""
         if not self._limbo().below:
             await self._try()
 
     async def watch(self) -> None:
-        while self._unpaid is not None:
+        while self._waits_for is not None:
             await self._try()
-            if self._unpaid is not None:
+            if self._waits_for is not None:
                 await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
 
     async def look(self) -> None:
-        """Read once what is not paid. Raises StoreUnavailable, NotFound, WrongCluster."""
-        if self._unpaid is None:
+        """Read once what is missing. Raises StoreUnavailable, NotFound, WrongCluster."""
+        if self._waits_for is None:
             return
         cookies = await self._sources.registry.cookies()
         reasons = [*_predecessors(self._incarnation, cookies), *await self._in_limbo(cookies)]
@@ -108,13 +108,13 @@ class Readiness:
                     extra={"fields": {"incarnation": self._incarnation, "lacks": "; ".join(reasons)}},
                 )
                 reasons = []
-        self._unpaid = "; ".join(reasons) or None
+        self._waits_for = "; ".join(reasons) or None
 
     async def _try(self) -> None:
         try:
             await self.look()
         except OncelogError as error:
-            logger.info("could not read what this node owes; will retry: %s", error.message)
+            logger.info("could not read which copies are missing here; will retry: %s", error.message)
 
     async def _repair_can_run(self) -> bool:
         registry = self._sources.registry
@@ -179,7 +179,7 @@ class Readiness:
 
 
 def _predecessors(incarnation: Incarnation, cookies: Mapping[Incarnation, StorageCookie]) -> list[str]:
-    """What is not paid of the directories that this one replaces."""
+    """What is missing of the directories that this one replaces."""
     debts = [cookie.debt for cookie in cookies.values() if cookie.replaced_by == incarnation]
     if None in debts:
         return ["waits until repair has counted the ledgers of the directory that this one replaces"]

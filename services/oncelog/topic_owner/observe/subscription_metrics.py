@@ -20,8 +20,8 @@ def observe_subscriptions(telemetry: Telemetry, counts: OwnerCounts, servings: C
     def each() -> Iterator[Subscription]:
         return (subscription for serving in servings() for subscription in serving.subscriptions)
 
-    def total(value: Callable[[Subscription], int]) -> Callable[[], list[Reading]]:
-        return lambda: [Reading(sum(map(value, each())))]
+    def total(value: Callable[[Subscription], int]) -> Callable[[], int]:
+        return lambda: sum(map(value, each()))
 
     telemetry.observe_count(
         "delivered_messages",
@@ -38,12 +38,12 @@ def observe_subscriptions(telemetry: Telemetry, counts: OwnerCounts, servings: C
     telemetry.observe_level(
         "subscription_backlog_messages",
         "Messages that are not acknowledged, all subscriptions",
-        lambda: [Reading(sum(backlog_of(one, serving) for serving in servings() for one in serving.subscriptions))],
+        lambda: sum(backlog_of(one, serving) for serving in servings() for one in serving.subscriptions),
     )
     telemetry.observe_level(
         "subscription_backlog_bytes",
         "Bytes of the messages behind mark_delete, all subscriptions",
-        lambda: [Reading(sum(map(_backlog_bytes, servings())))],
+        lambda: sum(map(_backlog_bytes, servings())),
     )
     telemetry.observe_level(
         "subscription_unacked_messages",
@@ -64,7 +64,7 @@ def observe_subscriptions(telemetry: Telemetry, counts: OwnerCounts, servings: C
     telemetry.observe_level(
         "subscriptions_blocked_seconds",
         "Since when the longest of these has got none",
-        lambda: [Reading(max((_blocked_seconds(one) for one in each()), default=0.0))],
+        lambda: max((_blocked_seconds(one) for one in each()), default=0.0),
     )
     _observe_worst(telemetry, servings)
 
@@ -78,17 +78,17 @@ def _observe_worst(telemetry: Telemetry, servings: Callable[[], Iterable[Serving
     telemetry.observe_level(
         "topics_held_seconds",
         "Since when the longest of these does not let them publish",
-        lambda: [Reading(_age_seconds(held.since_ms for one in servings() if (held := one.space.held)))],
+        lambda: _age_seconds(held.since_ms for one in servings() if (held := one.space.held)),
     )
     telemetry.observe_level(
         "subscription_backlog_messages_max",
         "The largest backlog of a subscription",
-        lambda: [Reading(max((backlog_of(one, s) for s in servings() for one in s.subscriptions), default=0))],
+        lambda: max((backlog_of(one, s) for s in servings() for one in s.subscriptions), default=0),
     )
     telemetry.observe_level(
         "subscription_oldest_unacked_seconds",
         "Age of the oldest message that a subscription has not acknowledged",
-        lambda: [Reading(_age_seconds(at_ms for one in servings() if (at_ms := oldest_unacked_ms(one)) is not None))],
+        lambda: _age_seconds(at_ms for one in servings() if (at_ms := oldest_unacked_ms(one)) is not None),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
 from oncelog.rpc.options import FRAME_BYTES_TARGET as PAGE_BYTES
 from oncelog.rpc.server import ServerStream
-from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.runtime.telemetry import Telemetry
 
 
 class StreamRooms:
@@ -34,20 +34,18 @@ class StreamRooms:
         """Register the instruments."""
         budget = self.budget
         telemetry.observe_level(
-            "stream_bytes", "Bytes that wait until consumers and readers read them", lambda: [Reading(budget.bytes)]
+            "stream_bytes", "Bytes that wait until consumers and readers read them", lambda: budget.bytes
         )
         telemetry.observe_level(
             "look_ahead_bytes",
             "Bytes of entries that were read for subscriptions and wait for credit",
-            lambda: [Reading(budget.kept_bytes)],
+            lambda: budget.kept_bytes,
         )
-        telemetry.observe_level(
-            "streams", "Open streams of consumers and readers", lambda: [Reading(budget.stream_count)]
-        )
+        telemetry.observe_level("streams", "Open streams of consumers and readers", lambda: budget.stream_count)
         telemetry.observe_level(
             "streams_waiting",
             "Streams of consumers and readers that hold nothing and wait for a part of the budget",
-            lambda: [Reading(budget.waiting_count)],
+            lambda: budget.waiting_count,
         )
 
 
