@@ -1,4 +1,4 @@
-"""A storage node is ready once it has what it owes itself and live nodes can give now."""
+"""A storage node is ready once it has the copies that are missing here and that live nodes can give now."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -42,7 +42,7 @@ class World:
         self.registry = Registry(self.session)
         self.ledgers = LedgerStore(self.session)
         self.repairs = RepairStore(self.session)
-        self.debt = Readiness(
+        self.readiness = Readiness(
             A,
             ReadinessSources(self.registry, self.repairs, self.list_ledgers, self.ledgers.read_unsynced),
             limbo=lambda: self.limbo,
@@ -77,8 +77,8 @@ class World:
 
     async def reason(self) -> str | None:
         """After one more look."""
-        await self.debt.look()
-        return self.debt.reason()
+        await self.readiness.look()
+        return self.readiness.reason()
 
 
 @asynccontextmanager
@@ -95,22 +95,22 @@ async def running(*, metadata: bool = True, version: int = 2) -> AsyncIterator[W
     await session.close()
 
 
-async def test_node_that_owes_nothing_is_ready_at_its_first_look() -> None:
+async def test_node_without_missing_copies_is_ready_at_its_first_look() -> None:
     async with running() as world:
         await world.cookie(FORMER, retired=True, replaced_by=B, debt=5)
-        assert world.debt.reason() == "has not read yet what it owes"
-        await world.debt.look_first()
-        assert world.debt.reason() is None
-        await world.debt.watch()
+        assert world.readiness.reason() == "has not read yet which copies are missing here"
+        await world.readiness.look_first()
+        assert world.readiness.reason() is None
+        await world.readiness.watch()
 
 
 async def test_node_waits_for_the_ledgers_of_the_directory_that_it_replaces() -> None:
     """Also until they are counted. Once they are paid, the node stays ready."""
     async with running() as world:
         await world.cookie(FORMER, retired=True, replaced_by=A)
-        await world.debt.look_first()
+        await world.readiness.look_first()
         counting = "waits until repair has counted the ledgers of the directory that this one replaces"
-        assert world.debt.reason() == counting
+        assert world.readiness.reason() == counting
         world.now_ms += 100 * REPAIR_WAIT_MS
         assert await world.reason() == counting, "a metadata service is there"
         await world.cookie(FORMER, debt=3)
@@ -155,8 +155,8 @@ async def test_node_waits_for_closed_ledgers_in_limbo() -> None:
         for ledger_id in (1, 2, 5):
             await world.ledger(ledger_id)
         await world.ledger(3, closed=False)
-        await world.debt.look_first()
-        assert world.debt.reason() == "has not read yet what it owes"
+        await world.readiness.look_first()
+        assert world.readiness.reason() == "has not read yet which copies are missing here"
         told = "waits for repair: after damage that was found at the start, {} ledgers may lack entries here that other"
         assert str(await world.reason()).startswith(told.format(2))
         world.limbo.end(LedgerId(1))
@@ -188,12 +188,12 @@ async def test_records_of_ledgers_in_limbo_are_read_concurrently_and_within_a_bo
             finally:
                 reading -= 1
 
-        world.debt._sources = replace(world.debt._sources, read_unsynced=read)
+        world.readiness._sources = replace(world.readiness._sources, read_unsynced=read)
         assert "200 ledgers may lack entries here" in str(await world.reason())
         assert (reading, most) == (0, RECORDS_AT_ONCE)
         world.down = True
         with pytest.raises(StoreUnavailable):
-            await world.debt.look()
+            await world.readiness.look()
         assert reading == 0
 
 
@@ -239,13 +239,13 @@ async def test_node_does_not_wait_for_what_no_node_can_give_now(hindered) -> Non
         assert await world.reason() is None
 
 
-async def test_node_is_not_ready_while_it_cannot_read_what_it_owes() -> None:
+async def test_node_is_not_ready_while_it_cannot_read_which_copies_are_missing() -> None:
     async with running() as world:
         world.limbo.begin(LedgerId(5))
         world.down = True
         with pytest.raises(StoreUnavailable):
-            await world.debt.look()
-        assert world.debt.reason() == "has not read yet what it owes"
+            await world.readiness.look()
+        assert world.readiness.reason() == "has not read yet which copies are missing here"
         world.down = False
         assert await world.reason() is None
 
