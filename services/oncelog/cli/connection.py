@@ -5,14 +5,13 @@ def check(topic: ..., *, connection: Connection, timeout: TimeoutOption = 30.0) 
     client = await connection.connect(timeout)
 """
 
-import functools
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING
 
 from oncelog.cli.options import DEFAULT_URL, PlaintextTokenOption, TlsCaFileOption, TokenFileOption, UrlOption
+from oncelog.cli.parameters import parameters_of, spread_parameter
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient
@@ -51,35 +50,4 @@ class Connection:
 
 def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
     """In the command's signature, its parameter `connection` becomes the options of a Connection."""
-    annotations = get_type_hints(Connection, include_extras=True)
-    parameters = [option_parameter(field.name, annotations[field.name], field.default) for field in fields(Connection)]
-    return spread_parameter(command, "connection", parameters, lambda given: Connection(**given))
-
-
-def option_parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:
-    """As typer reads it. Without a default the option is required."""
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def spread_parameter(
-    command: Callable[..., None],
-    name: str,
-    parameters: Sequence[inspect.Parameter],
-    gather: Callable[[dict[str, Any]], object],
-) -> Callable[..., None]:
-    """The command with other parameters in the place of `name`, which gets what `gather` makes of their values. Typer
-    reads annotations, so they are resolved here, in the command's own module."""
-
-    @functools.wraps(command)
-    def run(**arguments: Any) -> None:
-        given = {parameter.name: arguments.pop(parameter.name) for parameter in parameters}
-        command(**arguments, **{name: gather(given)})
-
-    hints = get_type_hints(command, include_extras=True)
-    spread: list[inspect.Parameter] = []
-    for own in inspect.signature(command).parameters.values():
-        kept = own.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints.get(own.name))
-        spread += parameters if own.name == name else [kept]
-    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
-    return run
+    return spread_parameter(command, "connection", parameters_of(Connection), lambda given: Connection(**given))

@@ -9,11 +9,11 @@
 """
 
 import traceback
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from oncelog.core import errors
+from oncelog.runtime.tasks import leaves_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +64,7 @@ _TLS_ADVICE = {
 
 def explain(error: BaseException, console: "Console") -> Exit:
     """Print the error and what to do; returns the exit code."""
-    leaves = list(_leaves(error))
+    leaves = list(leaves_of(error))
     lasting = False
     for leaf in leaves:
         if isinstance(leaf, OSError) and leaf.filename is not None:
@@ -84,12 +84,3 @@ def explain(error: BaseException, console: "Console") -> Exit:
                 console.print(f"  {advice}", markup=False, soft_wrap=True)
     retriable = all(isinstance(leaf, errors.OncelogError) and leaf.retriable for leaf in leaves)
     return Exit.UNAVAILABLE if retriable and not lasting else Exit.FAILED
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in an exception group. Task groups wrap even a single error."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

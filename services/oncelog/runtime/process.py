@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import IntEnum
 from typing import Any, NoReturn, TypeVar
 
@@ -27,6 +27,7 @@ from oncelog.runtime.descriptors import raise_limit
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.settings import SettingsT, load
+from oncelog.runtime.tasks import leaves_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -113,7 +114,7 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_supervised(main, drain_timeout_ms))
     except Exception as error:
-        leaves = list(_leaves(error))
+        leaves = list(leaves_of(error))
         if all(isinstance(leaf, OncelogError) and not isinstance(leaf, InvariantViolated) for leaf in leaves):
             trace = logger.isEnabledFor(logging.DEBUG)
             codes = ", ".join(dict.fromkeys(leaf.code for leaf in leaves if isinstance(leaf, OncelogError)))
@@ -127,15 +128,6 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
 def _log_end(message: str, code: str, *, trace: bool = False) -> None:
     fields = {"fields": {"code": code}}
     logger.critical("%s%s", ENDS_BECAUSE, message, exc_info=trace, extra=fields)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in an exception group; task groups wrap even a single one."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 async def _supervised(main: Callable[[Shutdown], Awaitable[None]], drain_timeout_ms: int) -> None:

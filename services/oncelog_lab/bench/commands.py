@@ -5,19 +5,18 @@ these processes and a standalone cluster in a temporary directory, and ends them
 machine does: run the benchmarks on an idle machine.
 """
 
-import inspect
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oncelog.cli.connection import option_parameter
 from oncelog.cli.extras import check_installed
 from oncelog.cli.options import Output, OutputOption
+from oncelog.cli.parameters import option_parameter, parameters_of, sign
 from oncelog.core.errors import OncelogError
 from oncelog_lab.bench import options as opt
 from oncelog_lab.bench.running import BenchStack, Tell, run_bench
@@ -142,6 +141,7 @@ _BENCHMARKS = {
 }  # fmt: skip
 #: Those of `bench all`. The takeovers come last: they need a cluster with two owners.
 _ALL = ("limits", "publish", "latency", "dedup-overhead", "consume", "takeover")
+_SETTINGS = parameters_of(BenchSettings)
 _PLACE = {
     "url": option_parameter("url", opt.Url, None),
     "admin_url": option_parameter("admin_url", opt.AdminUrl, "http://127.0.0.1:8080"),
@@ -151,18 +151,15 @@ _PLACE = {
 
 
 def _add(name: str, benchmark: _Benchmark) -> None:
-    hints = get_type_hints(BenchSettings, include_extras=True)
-    defaults = {each.name: each.default for each in fields(BenchSettings)} | benchmark.defaults
-    parameters = [option_parameter(each, hints[each], defaults[each]) for each in benchmark.options]
-    parameters += [_PLACE[each] for each in (*benchmark.given, "data", "output")]
+    known = {each.name: each.replace(default=benchmark.defaults.get(each.name, each.default)) for each in _SETTINGS}
 
     def command(data: Path | None, output: Output, url: str | None = None, admin_url: str = "", **own: object) -> None:
         quiet_grpc()
         run_bench(lambda stack, tell: benchmark.measure(stack, tell, **own), data, output, url, admin_url)
 
     command.__doc__ = benchmark.about
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    options = [known[each] for each in benchmark.options]
+    sign(command, options + [_PLACE[each] for each in (*benchmark.given, "data", "output")])
     app.command(name)(command)
 
 

@@ -1,12 +1,9 @@
 """The shared part of all admin commands: REST address, credentials, output and errors."""
 
 import functools
-import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -26,6 +23,7 @@ from oncelog.cli.options import (
     WideOutput,
     WideOutputOption,
 )
+from oncelog.cli.parameters import option_parameter, own_parameters, parameters_of, sign, spread_parameter
 from oncelog.client.network.addresses import is_proxy_url, speaks_tls
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
@@ -50,7 +48,28 @@ class NegativeAnswer(Exception):
         self.answer = answer
 
 
-_TIMEOUT_S = 30.0
+@dataclass(frozen=True, slots=True)
+class RestCall:
+    """Address, credentials and output of a command. The fields are its options, in the order of the help."""
+
+    admin_url: AdminUrlOption = DEFAULT_ADMIN_URL
+    url: AdminServiceUrlOption = DEFAULT_URL
+    token_file: TokenFileOption = None
+    tls_ca_file: TlsCaFileOption = None
+    allow_plaintext_token: PlaintextTokenOption = False
+    output: WideOutputOption = WideOutput.TABLE
+    timeout: TimeoutOption = 30.0
+
+    def api(self) -> AdminApi:
+        """Raises OncelogError."""
+        place = admin_place(self.admin_url, self.url)
+        credentials = Credentials.of(
+            tls=speaks_tls(place) if is_proxy_url(place) else place.startswith("https://"),
+            token=self.token_file,
+            tls_ca_file=self.tls_ca_file,
+            plaintext_token_allowed=self.allow_plaintext_token,
+        )
+        return AdminApi(place, timeout_s=self.timeout, credentials=credentials)
 
 
 def admin_command(
@@ -63,38 +82,21 @@ def admin_command(
     """
 
     def add(command: Command) -> Command:
-        @functools.wraps(command)
-        def run(
-            *,
-            admin_url: str,
-            url: str,
-            token_file: Path | None,
-            tls_ca_file: Path | None,
-            allow_plaintext_token: bool,
-            output: WideOutput,
-            timeout: float,
-            **arguments: object,
-        ) -> None:
-            place = admin_place(admin_url, url)
+        def run(call: RestCall, **arguments: object) -> None:
             try:
-                credentials = Credentials.of(
-                    tls=speaks_tls(place) if is_proxy_url(place) else place.startswith("https://"),
-                    token=token_file,
-                    tls_ca_file=tls_ca_file,
-                    plaintext_token_allowed=allow_plaintext_token,
-                )
-                with AdminApi(place, timeout_s=timeout, credentials=credentials) as api:
+                with call.api() as api:
                     answer = command(api, **arguments)
             except NegativeAnswer as negative:
-                _print(negative.answer, output)
+                _print(negative.answer, call.output)
                 raise typer.Exit(Exit.FAILED) from negative
             except OncelogError as error:
                 code = explain(error, Console(stderr=True, highlight=False))
                 raise typer.Exit(code) from error
-            _print(answer, output)
+            _print(answer, call.output)
 
-        run.__signature__ = _signature(command)  # type: ignore[attr-defined]
-        run.__annotations__ = {name: parameter.annotation for name, parameter in _signature(command).parameters.items()}
+        functools.update_wrapper(run, command)
+        sign(run, [*own_parameters(command)[1:], option_parameter("call", RestCall)])
+        run = spread_parameter(run, "call", parameters_of(RestCall), lambda given: RestCall(**given))
         app.command(name, rich_help_panel=panel, short_help=line)(run)
         return command
 
@@ -113,28 +115,3 @@ def _print(answer: Answer | Report, output: WideOutput) -> None:
         show(answer, Console(highlight=False), wide=output is WideOutput.WIDE)
     elif not isinstance(answer, str):
         print(json.dumps(answer, indent=2))
-
-
-def _signature(command: Command) -> inspect.Signature:
-    """The command's own parameters, except the API, and the shared ones."""
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[parameter.name])
-        for parameter in list(inspect.signature(command).parameters.values())[1:]
-    ]
-    shared: list[tuple[str, Any, object]] = [
-        ("admin_url", AdminUrlOption, DEFAULT_ADMIN_URL),
-        ("url", AdminServiceUrlOption, DEFAULT_URL),
-        ("token_file", TokenFileOption, None),
-        ("tls_ca_file", TlsCaFileOption, None),
-        ("allow_plaintext_token", PlaintextTokenOption, False),
-        ("output", WideOutputOption, WideOutput.TABLE),
-        ("timeout", TimeoutOption, _TIMEOUT_S),
-    ]
-    keyword_only = inspect.Parameter.KEYWORD_ONLY
-    own = [parameter.replace(kind=keyword_only) for parameter in own]
-    own += [
-        inspect.Parameter(name, keyword_only, default=default, annotation=annotation)
-        for name, annotation, default in shared
-    ]
-    return inspect.Signature(own)

@@ -3,20 +3,19 @@
 The same three commands at each level: set, get, remove. Durations and sizes are typed with units: 30m, 7d, 500M, 10G.
 """
 
-import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, get_type_hints
+from typing import Annotated
 
 import typer
 
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.provisioning_file import POLICIES
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.connection import option_parameter
+from oncelog.cli.parameters import option_parameter, own_parameters, sign
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.policies.retention_rules import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
 
@@ -196,29 +195,17 @@ def _add(app: typer.Typer, policy: _Policy, level: str, path: Place) -> None:
         else f"Show the {policy.words} that is set on a {level}. With --applied, the effective value and its source."
     )
     remove_policy.__doc__ = f"Unset {'' if policy.is_switch else 'the '}{words}. Then the next level decides."
-    hints = get_type_hints(policy.body, include_extras=True)
-    options = [
-        option_parameter(each.name, hints[each.name], each.default)
-        for each in inspect.signature(policy.body).parameters.values()
-    ]
+    argument = typer.Argument(metavar=level.upper(), help=f"{level.capitalize()}.")
+    name = [] if level == "cluster" else [option_parameter("name", Annotated[str, argument])]
     applied = option_parameter("applied", Applied, False)
     for verb, line, command, own in (
-        ("set", "Turn it on or off." if policy.is_switch else "Set it.", set_policy, options),
+        ("set", "Turn it on or off." if policy.is_switch else "Set it.", set_policy, own_parameters(policy.body)),
         ("get", "Show it.", get_policy, [applied]),
         ("remove", "Unset it.", remove_policy, []),
     ):
-        _sign(command, level, own)
+        sign(command, [option_parameter("api", AdminApi), *name, *own])
         admin_command(app, f"{verb}-{policy.words.replace(' ', '-')}", panel=_PANEL, line=line)(command)
 
 
 def _path(place: Place, last: str, api: AdminApi, name: str) -> str:
     return f"{place(api, name)}/{last}"
-
-
-def _sign(command: Callable[..., Answer], level: str, own: list[inspect.Parameter]) -> None:
-    """Give the command the parameters that typer reads: the name, but for the cluster, and its own."""
-    argument = typer.Argument(metavar=level.upper(), help=f"{level.capitalize()}.")
-    name = [] if level == "cluster" else [option_parameter("name", Annotated[str, argument])]
-    parameters = [option_parameter("api", AdminApi), *name, *own]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oncelog.cli.connection import option_parameter, spread_parameter
+from oncelog.cli.parameters import option_parameter, spread_parameter
 from oncelog.core.errors import InvalidArgument
 from oncelog.pipeline.options import Option, as_text, options_in, switch
 

@@ -9,6 +9,7 @@ Rules
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Generic, Protocol, Self, TypeVar
@@ -18,12 +19,11 @@ from oncelog.core.errors import StoreUnavailable
 from oncelog.metadata_store.session.store_session import Fired, SessionState, StoreSession, Znode
 
 T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class ChildrenWatch:
-    """`async for names in ChildrenWatch(session, path)`: the sorted names of the children, at each change of them."""
-
+class _Watch(ABC, Generic[T]):
     def __init__(self, session: StoreSession, path: str) -> None:
         self._session = session
         self._path = path
@@ -33,13 +33,13 @@ class ChildrenWatch:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[str]:
+    async def __anext__(self) -> T:
         """Raises NotFound if the node itself does not exist."""
         while True:
             await _wait(self._stale, self._session)
             self._stale.clear()
             try:
-                return await self._session.children(self._path, fired=self._stale.set)
+                return await self._refresh()
             except StoreUnavailable:
                 # The failed call took its whole timeout, so retry without a pause, unless the session is closed.
                 self._stale.set()
@@ -49,35 +49,25 @@ class ChildrenWatch:
                 self._stale.set()  # cancelled: the next call reads again
                 raise
 
+    @abstractmethod
+    async def _refresh(self) -> T:
+        """Read what is stale. The watches that this sets set `_stale`."""
 
-class NodesWatch:
+
+class ChildrenWatch(_Watch[list[str]]):
+    """`async for names in ChildrenWatch(session, path)`: the sorted names of the children, at each change of them."""
+
+    async def _refresh(self) -> list[str]:
+        return await self._session.children(self._path, fired=self._stale.set)
+
+
+class NodesWatch(_Watch[dict[str, Znode]]):
     """`async for nodes in NodesWatch(session, path)`: {name: node} of the children, at each change of names or data."""
 
     def __init__(self, session: StoreSession, path: str) -> None:
-        self._session = session
-        self._path = path
-        self._stale = asyncio.Event()
-        self._stale.set()
+        super().__init__(session, path)
         self._names: _WatchedValue[list[str]] | None = None
         self._nodes: dict[str, _WatchedValue[Znode | None]] = {}
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> dict[str, Znode]:
-        """Raises NotFound if the node itself does not exist."""
-        while True:
-            await _wait(self._stale, self._session)
-            self._stale.clear()
-            try:
-                return await self._refresh()
-            except StoreUnavailable:
-                self._stale.set()
-                if self._session.closed:
-                    raise
-            except BaseException:
-                self._stale.set()
-                raise
 
     async def _refresh(self) -> dict[str, Znode]:
         """Read only what has changed, so that a thousand unchanged nodes cost nothing."""
@@ -91,7 +81,7 @@ class NodesWatch:
         # A node that is None was deleted meanwhile; the watch of the names reports that.
         return {name: kept.value for name, kept in self._nodes.items() if kept.value is not None}
 
-    async def _keep(self, read: "_WatchedRead[T]", path: str) -> "_WatchedValue[T]":
+    async def _keep(self, read: "_WatchedRead[ValueT]", path: str) -> "_WatchedValue[ValueT]":
         watch = _OneShot(self._stale.set)
         return _WatchedValue(await read(path, fired=watch.fire), watch)
 
