@@ -6,9 +6,7 @@ machine does: run the benchmarks on an idle machine.
 """
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,32 +30,29 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 @dataclass(frozen=True, slots=True)
 class _Benchmark:
-    """rows: module and function that measure. options: fields of the settings, in the order of the help. defaults:
+    """options: fields of the settings, in the order of the help. defaults:
     where they differ from the settings'. given: what names a running cluster to measure; (): it starts its own."""
 
-    rows: str
     about: str
     options: tuple[str, ...]
     defaults: dict[str, Any] = field(default_factory=dict)
     given: tuple[str, ...] = ("url",)
 
-    async def measure(self, stack: BenchStack, tell: Tell, **settings: Any) -> "list[BenchRow]":
-        module, _, function = self.rows.partition(":")
-        measure: Callable[..., Awaitable[list[BenchRow]]]
-        measure = getattr(import_module(f"oncelog_lab.bench.{module}"), function)
-        return await measure(stack, BenchSettings(**(self.defaults | settings)), tell)
+
+async def _measure(name: str, stack: BenchStack, tell: Tell, **settings: Any) -> "list[BenchRow]":
+    from oncelog_lab.bench.measurements import MEASUREMENTS
+
+    return await MEASUREMENTS[name](stack, BenchSettings(**(_BENCHMARKS[name].defaults | settings)), tell)
 
 
 #: {command: the benchmark}
 _BENCHMARKS = {
     "limits": _Benchmark(
-        "baseline:baseline_rows",
         "Measure what this machine can move at most: the same processes and streams, which do nothing with the data.",
         ("message_bytes", "batch_kib", "window", "seconds", "runs"),
         given=(),
     ),
     "publish": _Benchmark(
-        "publish:publish_rows",
         "Measure acknowledged messages per second: lists, single futures, larger messages, many producers.",
         (
             "message_bytes", "large_message_bytes", "batch_kib", "window", "small_batch_kib", "small_window",
@@ -65,60 +60,50 @@ _BENCHMARKS = {
         ),
     ),
     "latency": _Benchmark(
-        "latency:latency_rows",
         "Measure p50 and p99 of the latency of single messages at a fixed rate.",
         ("rate", "message_bytes", "latency_seconds", "runs"),
     ),
     "small": _Benchmark(
-        "small:small_rows",
         "Measure messages that are given one by one or a few at a time: their rates and their CPU.",
         ("message_bytes", "seconds", "runs"),
     ),
     "tail": _Benchmark(
-        "tail:tail_rows",
         "Measure the latency of single messages under half load, while snapshots, rolls and takeovers happen.",
         ("message_bytes", "rate", "latency_seconds", "runs"),
         {"latency_seconds": 10.0},
         given=(),
     ),
     "scale": _Benchmark(
-        "scale:scale_rows",
         "Measure the CPU of a message with 1 to 6 owners, and with twice as many storage nodes.",
         ("message_bytes", "seconds", "runs"),
         {"seconds": 3.0, "runs": 2},
         given=(),
     ),
     "dedup-overhead": _Benchmark(
-        "dedup_overhead:dedup_rows",
         "Compare publishing with and without deduplication, in pairs of runs.",
         ("pairs", "message_bytes", "pair_seconds"),
         {"pair_seconds": 1.0},
         given=("url", "admin_url"),
     ),
     "consume": _Benchmark(
-        "consume:consume_rows",
         "Measure reading a whole topic, by batches and by objects, against the rate of publishing it.",
         ("messages", "message_bytes", "runs"),
     ),
     "subscribe": _Benchmark(
-        "subscribe:subscribe_rows",
         "Measure an exclusive consumer that acknowledges each batch, against reading the same topic.",
         ("messages", "message_bytes", "runs"),
         {"messages": 1_000_000},
     ),
     "ack": _Benchmark(
-        "subscribe:ack_rows",
         "Measure durable acknowledgements: of four consumers that share a subscription, and of one message.",
         ("messages", "message_bytes", "rate", "seconds", "runs"),
         {"messages": 500_000},
     ),
     "end-to-end": _Benchmark(
-        "subscribe:end_to_end_rows",
         "Measure the time from sending a message until its consumer has it, against the latency of publishing.",
         ("rate", "message_bytes", "latency_seconds", "runs"),
     ),
     "takeover": _Benchmark(
-        "takeover:takeover_rows",
         "Measure the pauses of acknowledgements when owners and storage nodes die, on a standalone cluster.",
         (
             "kills", "freezes", "storage_kills", "replays", "replay_entries", "restarts", "rate", "message_bytes",
@@ -127,13 +112,11 @@ _BENCHMARKS = {
         given=(),
     ),
     "topics": _Benchmark(
-        "topics:topics_rows",
         "Measure many topics: creating them, what idle ones cost, and all of them after an owner's death.",
         ("topics", "idle_seconds"),
         given=(),
     ),
     "producers": _Benchmark(
-        "producers:producers_rows",
         "Measure many producers of one topic: their memory, a takeover with all of them, and snapshots of them.",
         ("producer_count",),
         given=(),
@@ -155,7 +138,7 @@ def _add(name: str, benchmark: _Benchmark) -> None:
 
     def command(data: Path | None, output: Output, url: str | None = None, admin_url: str = "", **own: object) -> None:
         quiet_grpc()
-        run_bench(lambda stack, tell: benchmark.measure(stack, tell, **own), data, output, url, admin_url)
+        run_bench(lambda stack, tell: _measure(name, stack, tell, **own), data, output, url, admin_url)
 
     command.__doc__ = benchmark.about
     options = [known[each] for each in benchmark.options]
@@ -209,7 +192,7 @@ def everything(
         for name in _ALL:
             if name == _ALL[-1]:
                 await stack.end()
-            found += await _BENCHMARKS[name].measure(stack, tell, runs=runs, kills=kills, pair_seconds=2.0)
+            found += await _measure(name, stack, tell, runs=runs, kills=kills, pair_seconds=2.0)
         return found
 
     run_bench(all_rows, data, output)
