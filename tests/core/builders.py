@@ -3,7 +3,15 @@
 import zlib
 from collections.abc import Iterable, Sequence
 
-from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
+from oncelog.core.formats.batch import (
+    BatchHeader,
+    Buffer,
+    Compression,
+    decode_batch,
+    deltas_of,
+    encode_batch,
+    encode_deltas,
+)
 from oncelog.core.formats.entry import (
     EntryHeader,
     EntryKind,
@@ -45,7 +53,15 @@ def at(entry_id: int, ledger_id: int = 1) -> Position:
     return Position(LedgerId(ledger_id), EntryId(entry_id))
 
 
-def batch(ids: Sequence[int], *, pid: int = PID, generation: int = 1, payload: bytes = b"payload") -> bytes:
+def batch(
+    ids: Sequence[int],
+    *,
+    pid: int = PID,
+    generation: int = 1,
+    payload: bytes = b"payload",
+    publish_time_ms: int = 1,
+    compression: Compression = Compression.NONE,
+) -> bytes:
     """The producer's bytes of one batch with these ids."""
     return encode_batch(
         payload,
@@ -54,9 +70,10 @@ def batch(ids: Sequence[int], *, pid: int = PID, generation: int = 1, payload: b
         first=ids[0],
         last=ids[-1],
         count=len(ids),
-        publish_time_ms=1,
+        publish_time_ms=publish_time_ms,
         checksum=checksum,
         deltas=encode_deltas(ids),
+        compression=compression,
     )
 
 
@@ -67,8 +84,10 @@ def parts(ids: Sequence[int], *, pid: int = PID, generation: int = 1) -> tuple[B
     return header, bytes(deltas_of(header, data))
 
 
-def received(request: int, ids: Sequence[int], *, pid: int = PID, generation: int = 1) -> ReceivedBatch:
-    data = batch(ids, pid=pid, generation=generation)
+def received(
+    request: int, ids: Sequence[int], *, pid: int = PID, generation: int = 1, payload: bytes = b"payload"
+) -> ReceivedBatch:
+    data = batch(ids, pid=pid, generation=generation, payload=payload)
     return ReceivedBatch(request, decode_batch(data, checksum), data)
 
 

@@ -7,6 +7,7 @@
     once             no (producer, id) is visible twice
     order            a producer's ids ascend along the log, and no later message of an instance overtakes an earlier one
     real time        a message that was acknowledged before another one was sent stands before it in the log
+    content          a duplicate is told to differ from the stored message exactly if it does, unless this is unknown
     last id          the last sequence id in the answer to an opening is the producer's mark at that grant
 
 Messages stored while deduplication was off are exempt from `once`, `order` and `exact`, and from nothing else.
@@ -31,8 +32,9 @@ def check_appends(history: History, fold: LogFold, *, dedup_enabled: DedupEnable
     _check_once_and_order(fold, dedup_enabled)
     _check_ghosts(history, fold)
     given = _times_given(history)
+    sent = _values_sent(history)
     for append in history.appends:
-        _check_answer(history, fold, append)
+        _check_answer(history, fold, append, sent)
         _check_refused(history, fold, append, given[append.opened])
         _check_stale(history, fold, append, dedup_enabled)
     _check_overtaken(history, fold)
@@ -60,12 +62,21 @@ def _in_log_order(places: dict[int, list[MessagePlace]]) -> Iterator[tuple[int, 
         yield number, place
 
 
-def _check_ghosts(history: History, fold: LogFold) -> None:
-    sent: dict[tuple[str, int], list[bytes]] = {}
+Sent = dict[tuple[str, int], set[bytes]]
+
+
+def _values_sent(history: History) -> Sent:
+    """{(producer name, id): the values that were sent under it}."""
+    sent: Sent = {}
     for append in history.appends:
         name = history.opens[append.opened].name
         for number, value in zip(append.ids, append.values, strict=True):
-            sent.setdefault((name, number), []).append(value)
+            sent.setdefault((name, number), set()).add(value)
+    return sent
+
+
+def _check_ghosts(history: History, fold: LogFold) -> None:
+    sent = _values_sent(history)
     for producer in fold.producers.values():
         for number, places in producer.places.items():
             for place in places:
@@ -105,7 +116,7 @@ def _check_stale(history: History, fold: LogFold, append: HistoryAppend, dedup_e
                 raise Violation("exact", f"{name!r} id {number} was answered as stale and is at {found[0].position}")
 
 
-def _check_answer(history: History, fold: LogFold, append: HistoryAppend) -> None:
+def _check_answer(history: History, fold: LogFold, append: HistoryAppend, sent: Sent) -> None:
     name = history.opens[append.opened].name
     producer = fold.names.get(name)
     places = producer.places if producer is not None else {}
@@ -113,25 +124,38 @@ def _check_answer(history: History, fold: LogFold, append: HistoryAppend) -> Non
         return
     at = 0
     for part in append.result:
-        for offset in range(part.count):
-            _check_message(name, places, append, at + offset, part, offset)
+        same = [_is_stored_value(name, places, append, at + offset, part, offset, sent) for offset in range(part.count)]
+        if part.content_differs is not None and part.content_differs is all(same):
+            raise Violation(
+                "content", f"{name!r} ids {append.ids[at]}.. were told content_differs={part.content_differs}"
+            )
         at += part.count
 
 
-def _check_message(
-    name: str, places: dict[int, list[MessagePlace]], append: HistoryAppend, at: int, part: ResultRange, offset: int
-) -> None:
+def _is_stored_value(
+    name: str,
+    places: dict[int, list[MessagePlace]],
+    append: HistoryAppend,
+    at: int,
+    part: ResultRange,
+    offset: int,
+    sent: Sent,
+) -> bool:
+    """Whether the log holds this very value. It may be another one if several were sent under the id, and this was not
+    the first."""
     number, value = append.ids[at], append.values[at]
     if part.kind in _NOT_STORED_NOW:
-        return
+        return True
     found = places.get(number, [])
     if part.position is not None:
         found = [p for p in found if (p.position, p.index) == (part.position, part.offset + offset)]
     if not found:
         where = "in the log" if part.position is None else f"at {part.position} index {part.offset + offset}"
         raise Violation("no loss", f"{name!r} id {number} was answered {part.kind.name} and is not {where}")
-    if all(place.value != value for place in found):
+    same = any(place.value == value for place in found)
+    if not same and (part.kind is ResultKind.STORED or len(sent[name, number]) == 1):
         raise Violation("no loss", f"{name!r} id {number}: the log holds another value")
+    return same
 
 
 def _check_overtaken(history: History, fold: LogFold) -> None:

@@ -141,9 +141,17 @@ class MemoryClient:
         self._log = log
 
     def create_producer(
-        self, topic: str, *, producer_name: str, sequence_mode: str, send_timeout: float, on_unverified: str
+        self,
+        topic: str,
+        *,
+        producer_name: str,
+        sequence_mode: str,
+        send_timeout: float,
+        on_unverified: str,
+        on_content_differs: str,
     ) -> "MemoryProducer":
         assert send_timeout > 0
+        assert on_content_differs == ("accept" if sequence_mode == "contiguous" else "raise")
         assert on_unverified == "accept", "the sink finds out by itself whether such a row is stored"
         name = self._log.topic(topic).names.setdefault(producer_name, Name())
         assert name.mode in {"", sequence_mode}, "a name keeps its mode"

@@ -11,7 +11,7 @@ from oncelog.core.chain.ownership import Ownership, OwnershipState
 from oncelog.core.chain.ownership_proof import OwnershipProof
 from oncelog.core.chain.replay import ChainReplay
 from oncelog.core.errors import ProducerFenced, StaleSequence
-from oncelog.core.formats.batch import decode_batch
+from oncelog.core.formats.batch import decode_batch, peek_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position, ProducerId
@@ -21,7 +21,7 @@ from oncelog.core.node.answers import StorageAnswers
 from oncelog.core.node.node import StorageNode
 from oncelog.core.node.review import LedgerReviews
 from oncelog.core.publishing import dedup_table as dedup
-from oncelog.core.publishing import opening_queue
+from oncelog.core.publishing import opening_queue, repeated_content
 from oncelog.core.publishing import producers as dedup_producers
 from oncelog.core.publishing.dedup_table import DedupTable, NothingNew
 from oncelog.core.publishing.log import TopicLog
@@ -82,6 +82,11 @@ def _condemned(table: DedupTable, *arguments: Any) -> Any:
     verdict = _check_known(table, *arguments)
     mixed = isinstance(verdict, NothingNew | dedup.Accept) and refuses(verdict.known)
     return dedup.Refused(StaleSequence()) if mixed else verdict
+
+
+def _as_sent(data: Any, **_: Any) -> int:
+    """Compares the checksums of the whole batches, with the times at which they were packed."""
+    return peek_batch(data).checksum
 
 
 def _sure_of_nothing(session: ProducerSession, *arguments: Any) -> Any:
@@ -359,6 +364,11 @@ MUTANTS = (
     Mutant(
         "later batch accepted after a failed one", "marks-of-a-failed-write", 12,
         ((Sessions, "end_all", _always([])),),
+    ),
+    Mutant("content compared with its time", "other-content", 1, ((repeated_content, "checksum_as_of", _as_sent),)),
+    Mutant(
+        "a repeated batch is taken for the same", "other-content", 13,
+        ((repeated_content, "content_differs", _always(value=False)),),
     ),
     Mutant("ids judged by range", "id-between-stored-ids", 0, ((dedup, "locate", _by_range),)),
     Mutant("a stale id condemns its batch", "id-between-stored-ids", 0, ((DedupTable, "_check_known", _condemned),)),

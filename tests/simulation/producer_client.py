@@ -63,6 +63,8 @@ from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.world import Process, World
 
+_OTHER_DIGITS = bytes.maketrans(b"0123456789", b"abcdefghij")
+
 
 @dataclass(slots=True)
 class Input:
@@ -70,6 +72,7 @@ class Input:
 
     on_conflict: what it does to another instance. places: at how many places it is fed.
     holes: ids that the input never has, between those it has; a careless application sends one now and then.
+    changes: each life of an application sends other values under the ids.
     """
 
     name: str | None
@@ -81,11 +84,14 @@ class Input:
     holes: Sequence[int] = ()
     on_conflict: OnConflict = OnConflict.FENCE
     places: int = 1
+    changes: bool = False
     #: some life of some application has an answer for the whole input
     complete: bool = False
 
-    def value(self, sequence_id: int) -> bytes:
-        return f"{sequence_id}".encode()
+    def value(self, sequence_id: int, life: int) -> bytes:
+        value = f"{sequence_id}".encode()
+        # Of the same size: faults that depend on sizes stay the same.
+        return value.translate(_OTHER_DIGITS) if self.changes and life % 2 else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +241,7 @@ class ProducerClient(Process):
     def _hand_over(self, ids: list[int]) -> None:
         app, source = self.app, self.source
         app.request += 1
-        values = [source.value(i) for i in ids]
+        values = [source.value(i, self.instances) for i in ids]
         app.unanswered[app.request] = ids
         self.parts.history.invoked(app.instance, app.request, ids, values)
         packed = None if source.automatic else pack_sequence_ids(ids)
@@ -249,6 +255,8 @@ class ProducerClient(Process):
         else:
             for part in result:
                 self.world.count(f"answer {part.kind.name}{'' if part.position else ' at unknown position'}")
+                if part.content_differs is not None:
+                    self.world.count(f"content {'differs' if part.content_differs else 'is the same'}")
         if self.done and (not isinstance(result, OncelogError) or isinstance(result, StaleSequence)):
             self.source.complete = True
 

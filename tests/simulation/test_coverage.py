@@ -38,6 +38,7 @@ REPAIR = (
 VERDICTS = (
     "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",
     "answer STALE_SEQUENCE at unknown position",
+    "content is the same", "content differs",
     "answer BELOW_MARK at unknown position", "producer failed: producer_fenced",
     "producer failed: producer_busy", "stranger's batch: sequence_gap",
     "stranger's batch: invalid_batch",

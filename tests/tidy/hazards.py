@@ -62,6 +62,12 @@ HAZARDS = {
         "Retired incarnations are never chosen. A ledger with an absent member is replaced when a live node can "
         "take its place, and every used ledger is replaced after some time.",
     ),
+    "other-content": Hazard(
+        "A program starts again with the ids from 0 and other messages. All are answered as duplicates, successes "
+        "with a position, and are lost.",
+        "The owner remembers the checksum of each recent batch, and says whether the content of a repeated batch is "
+        "the stored one. What it cannot compare is unknown, never equal. The producer raises an error.",
+    ),
     "id-between-stored-ids": Hazard(
         "Ids 2, 3 and 5 are stored, then 4 arrives. A check by ranges calls it a duplicate, and the message is lost.",
         "A duplicate is an id that a stored batch contains. Any other old id is answered with StaleSequence, or as "

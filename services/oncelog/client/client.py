@@ -12,7 +12,7 @@ from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_
 from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place
-from oncelog.client.producing.duplicates import DuplicateRules, OnUnverified
+from oncelog.client.producing.duplicates import DuplicateRules, OnContentDiffers, OnUnverified
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.sender import ProducerOptions
 from oncelog.client.reading.log_reader import last_message_id
@@ -43,6 +43,7 @@ _MODES: dict[str, SequenceMode] = {"monotonic": SequenceMode.MONOTONIC, "contigu
 _ON_CORRUPT: dict[str, OnCorrupt] = {"raise": OnCorrupt.RAISE, "skip": OnCorrupt.SKIP}
 _CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 _ON_UNVERIFIED: dict[str, OnUnverified] = {each.value: each for each in OnUnverified}
+_ON_CONTENT_DIFFERS: dict[str, OnContentDiffers] = {each.value: each for each in OnContentDiffers}
 _COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": Compression.ZLIB}
 
 
@@ -105,6 +106,7 @@ class AsyncClient:
         batch_bytes_max: int = BATCH_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         on_unverified: Literal["accept", "raise"] = "raise",
+        on_content_differs: Literal["accept", "raise"] = "raise",
         on_behalf_of: Caller | None = None,
         trace_context: bool = False,
     ) -> AsyncProducer:
@@ -132,6 +134,10 @@ class AsyncClient:
                 the producer; it is not stored now and may never have been. "raise": the send fails with
                 UnverifiedSequence. "accept": a result with verified=False, and one warning per producer in the log of
                 `oncelog.client.unverified`; for programs that send everything again from a source that keeps it.
+            on_content_differs: what happens to a message if another one is stored under its sequence id, as far as the
+                log can compare them; it is not stored. "raise": the send fails with ContentDiffers, which has the
+                message id of the first copy. "accept": a duplicate with content_differs=True. With trace_context, which
+                makes each attempt another message, the difference counts as unknown.
             on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
             trace_context: carry the trace context of OpenTelemetry's current span in each message, as the properties
                 `traceparent` and `tracestate`, some 70 bytes. A message that has a `traceparent` keeps it.
@@ -172,7 +178,11 @@ class AsyncClient:
             choice("compression", _COMPRESSIONS, compression),
             batch_bytes_max,
             pending_bytes_max,
-            DuplicateRules(choice("on_unverified", _ON_UNVERIFIED, on_unverified)),
+            DuplicateRules(
+                choice("on_unverified", _ON_UNVERIFIED, on_unverified),
+                choice("on_content_differs", _ON_CONTENT_DIFFERS, on_content_differs),
+                comparable=not trace_context,
+            ),
             CurrentTrace() if trace_context else None,
         )
         producer = AsyncProducer(name, options, self._network)

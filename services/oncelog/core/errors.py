@@ -24,6 +24,7 @@
     │   │   └── IdempotencyKeyRequired · IdempotencyKeyReused
     │   ├── StaleSequence         an id below the high-water mark that was never stored; final for this batch
     │   ├── UnverifiedSequence    too old to know whether it is stored; not with on_unverified="accept"
+    │   ├── ContentDiffers        another message is stored under the id; not with on_content_differs="accept"
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── BacklogQuotaExceeded  a subscription has not acknowledged enough; final for this producer
@@ -60,16 +61,16 @@ from typing import Any, ClassVar, Self
 #: What applications may catch: `oncelog.errors` exports these names.
 __all__ = [
     "BacklogQuotaExceeded", "ClientClosed", "ClientForked", "Conflict", "ConsumerBusy", "ConsumerClosed",
-    "ConsumerFenced", "CorruptEntry", "DeadlineExceeded", "EntriesLost", "Fatal", "IdempotencyKeyRequired",
-    "IdempotencyKeyReused", "IdempotencyUnavailable", "IdsExhausted", "InvalidArgument", "InvalidBatch",
-    "InvalidName", "InvalidSequenceId", "InvariantViolated", "JournalFailed", "LedgerFenced", "LedgerNotFound",
-    "LedgerUnavailable", "LimitReached", "LogHole", "MessageTooLarge", "ModeMismatch", "NamespaceNotFound",
-    "NotEnoughStorageNodes", "NotFound", "NotOwner", "OncelogError", "PermissionDenied", "PreconditionFailed",
-    "ProducerBusy", "ProducerClosed", "ProducerExpired", "ProducerFenced", "PublishInProgress", "ReaderClosed",
-    "Retriable", "SequenceGap", "SequenceIdRequired", "ServiceUnavailable", "SessionEnded", "StaleSeekEpoch",
-    "StaleSequence", "StorageDirectoryRefused", "StoreUnavailable", "SubscriptionGone", "SubscriptionNotFound",
-    "SubscriptionTypeMismatch", "TooManyRequests", "TopicLoading", "TopicNotFound", "Unauthenticated",
-    "UnknownProducer", "UnreadableEntry", "UnverifiedSequence", "WrongCluster",
+    "ConsumerFenced", "ContentDiffers", "CorruptEntry", "DeadlineExceeded", "EntriesLost", "Fatal",
+    "IdempotencyKeyRequired", "IdempotencyKeyReused", "IdempotencyUnavailable", "IdsExhausted", "InvalidArgument",
+    "InvalidBatch", "InvalidName", "InvalidSequenceId", "InvariantViolated", "JournalFailed", "LedgerFenced",
+    "LedgerNotFound", "LedgerUnavailable", "LimitReached", "LogHole", "MessageTooLarge", "ModeMismatch",
+    "NamespaceNotFound", "NotEnoughStorageNodes", "NotFound", "NotOwner", "OncelogError", "PermissionDenied",
+    "PreconditionFailed", "ProducerBusy", "ProducerClosed", "ProducerExpired", "ProducerFenced", "PublishInProgress",
+    "ReaderClosed", "Retriable", "SequenceGap", "SequenceIdRequired", "ServiceUnavailable", "SessionEnded",
+    "StaleSeekEpoch", "StaleSequence", "StorageDirectoryRefused", "StoreUnavailable", "SubscriptionGone",
+    "SubscriptionNotFound", "SubscriptionTypeMismatch", "TooManyRequests", "TopicLoading", "TopicNotFound",
+    "Unauthenticated", "UnknownProducer", "UnreadableEntry", "UnverifiedSequence", "WrongCluster",
 ]  # fmt: skip
 _NOT_STORED = "this send stored nothing and never will"
 _UNKNOWN = (
@@ -242,6 +243,13 @@ class UnverifiedSequence(Fatal):
 
     A producer with on_unverified="accept" gets a success with verified=False instead. The error's `stored` is None, and
     sending the message again gives the same answer.
+    """
+
+
+class ContentDiffers(Fatal):
+    """The sequence id is stored with other content; details: message_id (of the first copy). Final for this batch.
+
+    A producer with on_content_differs="accept" gets a duplicate with content_differs=True instead.
     """
 
 

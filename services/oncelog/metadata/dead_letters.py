@@ -79,7 +79,7 @@ class DeadLetterService:
             return pb.PublishDeadLettersAnswer(topic_deleted=True)
         name = record.value.name
         producer = await self._client.create_producer(
-            name, producer_name=request.producer_name, sequence_mode="contiguous"
+            name, producer_name=request.producer_name, sequence_mode="contiguous", on_content_differs="accept"
         )
         try:
             # Topic ids are never reused: the same id after the opening means that the producer was opened on it.

@@ -206,7 +206,7 @@ def encode_publish_answers(frame: PublishAnswers) -> bytes:
         if isinstance(result, OncelogError):
             out.answers.add(session=answer.session, request=answer.request, error=error_to_wire(result))
             continue
-        kind, count, position, offset = result[0]
+        kind, count, position, offset, _ = result[0]
         if len(result) == 1 and kind is ResultKind.STORED and offset == 0 and position is not None:
             stored.append((answer.session, answer.request, position[0], position[1], count))
         else:
@@ -262,7 +262,7 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
     sessions, requests, ledger_ids, entry_ids, counts = columns
     # _make halves the cost of this loop, which runs for each batch.
     positions = map(Position._make, zip(ledger_ids, entry_ids, strict=True))
-    stored = map(ResultRange._make, zip(repeat(ResultKind.STORED), counts, positions, repeat(0)))
+    stored = map(ResultRange._make, zip(repeat(ResultKind.STORED), counts, positions, repeat(0), repeat(None)))
     for session, request, range_ in zip(_sessions(sessions), requests, stored, strict=True):
         if session in answers:
             answers[session].append((request, (range_,)))
@@ -336,10 +336,15 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
 
 
 def _ranges_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
-    for kind, count, position, offset in outcome:
+    for kind, count, position, offset, content_differs in outcome:
         ledger_id, entry_id = (None, None) if position is None else position
         out.ranges.add(
-            kind=pb.ResultKind.ValueType(kind), count=count, ledger_id=ledger_id, entry_id=entry_id, offset=offset
+            kind=pb.ResultKind.ValueType(kind),
+            count=count,
+            ledger_id=ledger_id,
+            entry_id=entry_id,
+            offset=offset,
+            content_differs=content_differs,
         )
 
 
@@ -357,7 +362,8 @@ def _range_from_wire(range_: pb.ResultRange) -> ResultRange:
         raise InvalidArgument(f"an answer of unknown kind {range_.kind}", field="ranges")
     placed = range_.HasField("ledger_id") and range_.HasField("entry_id")
     position = Position(LedgerId(range_.ledger_id), EntryId(range_.entry_id)) if placed else None
-    return ResultRange(kind, range_.count, position, range_.offset)
+    differs = range_.content_differs if range_.HasField("content_differs") else None
+    return ResultRange(kind, range_.count, position, range_.offset, differs)
 
 
 def _granted_from_wire(granted: pb.ProducerGranted) -> OpenGranted:

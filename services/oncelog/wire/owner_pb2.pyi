@@ -476,6 +476,7 @@ class ResultRange(_message.Message):
     LEDGER_ID_FIELD_NUMBER: _builtins.int
     ENTRY_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    CONTENT_DIFFERS_FIELD_NUMBER: _builtins.int
     kind: Global___ResultKind.ValueType
     count: _builtins.int
     ledger_id: _builtins.int
@@ -483,6 +484,10 @@ class ResultRange(_message.Message):
     entry_id: _builtins.int
     offset: _builtins.int
     """Index of the first of them in that entry."""
+    content_differs: _builtins.bool
+    """Of duplicates: true if the content of at least one of them differs from what is stored, false if none does. Absent:
+    unknown.
+    """
     def __init__(
         self,
         *,
@@ -491,15 +496,20 @@ class ResultRange(_message.Message):
         ledger_id: _builtins.int | None = ...,
         entry_id: _builtins.int | None = ...,
         offset: _builtins.int = ...,
+        content_differs: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_entry_id", b"_entry_id", "_ledger_id", b"_ledger_id", "entry_id", b"entry_id", "ledger_id", b"ledger_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs", "_entry_id", b"_entry_id", "_ledger_id", b"_ledger_id", "content_differs", b"content_differs", "entry_id", b"entry_id", "ledger_id", b"ledger_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_entry_id", b"_entry_id", "_ledger_id", b"_ledger_id", "count", b"count", "entry_id", b"entry_id", "kind", b"kind", "ledger_id", b"ledger_id", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs", "_entry_id", b"_entry_id", "_ledger_id", b"_ledger_id", "content_differs", b"content_differs", "count", b"count", "entry_id", b"entry_id", "kind", b"kind", "ledger_id", b"ledger_id", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__content_differs: _TypeAlias = _typing.Literal["content_differs"]  # noqa: Y015
+    _WhichOneofArgType__content_differs: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs"]  # noqa: Y015
     _WhichOneofReturnType__entry_id: _TypeAlias = _typing.Literal["entry_id"]  # noqa: Y015
     _WhichOneofArgType__entry_id: _TypeAlias = _typing.Literal["_entry_id", b"_entry_id"]  # noqa: Y015
     _WhichOneofReturnType__ledger_id: _TypeAlias = _typing.Literal["ledger_id"]  # noqa: Y015
     _WhichOneofArgType__ledger_id: _TypeAlias = _typing.Literal["_ledger_id", b"_ledger_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__content_differs) -> _WhichOneofReturnType__content_differs | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__entry_id) -> _WhichOneofReturnType__entry_id | None: ...
     @_typing.overload

@@ -21,6 +21,7 @@ class Given:
     count: int
     duplicates: int = 0
     unverified_ranges: list[range] = field(default_factory=list)
+    differing_ranges: list[range] = field(default_factory=list)
 
 
 class HeldProducer:
@@ -83,14 +84,14 @@ async def test_acknowledged_offset_has_no_gaps() -> None:
     publishing = Publishing(producer, story, None, 0)
     run = asyncio.create_task(publishing.run(blocks_of(2, 3)))
     await until(lambda: len(producer.sent) == 2, _DEADLINE_S)
-    producer.sent[1][1].set_result(Given(3))
+    producer.sent[1][1].set_result(Given(3, duplicates=2, differing_ranges=[range(2)]))
     await turns(5)
     assert publishing.progress.offset == 0
     producer.sent[0][1].set_result(Given(2, duplicates=1, unverified_ranges=[range(1)]))
     await run
-    assert story.acks == [(2, 1, 4), (5, 1, 10)]
-    assert publishing.progress.stored == 4
-    assert publishing.progress.unverified == 1
+    assert story.acks == [(2, 1, 4), (5, 3, 10)]
+    assert publishing.progress.stored == 2
+    assert (publishing.progress.unverified, publishing.progress.differing) == (1, 2)
 
 
 @pytest.mark.asyncio

@@ -95,10 +95,24 @@ async def test_message_that_may_be_lost_is_an_error_unless_accepted(world: Publi
     assert [each["stored"] for each in both["messages"]] == [None, True]
     accepted: dict[str, Any] = {"producer_name": "shop", "sequence_id": 7, "on_unverified": "accept"}
     answer = (await replica.post("lost", **accepted)).json()
-    assert answer["messages"] == [
-        {"message_id": None, "sequence_id": 7, "duplicate": True, "resent": False, "verified": False}
-    ]
+    unverified = {"message_id": None, "sequence_id": 7, "duplicate": True, "resent": False, "verified": False}
+    assert answer["messages"] == [unverified | {"content_differs": None}]
     assert "they are lost" in answer["warning"]
+
+
+@pytest.mark.hazard("other-content")
+async def test_other_content_under_a_stored_id_is_an_error(world: PublishWorld) -> None:
+    """As with an idempotency key. A sender whose messages say when they were sent accepts it."""
+    replica = await world.replica()
+    (first,) = await replica.stored("a", producer_name="shop", sequence_id=0)
+    (again,) = await replica.stored("a", producer_name="shop", sequence_id=0)
+    assert again == first | {"duplicate": True, "content_differs": False}
+    problem = await replica.refused(409, "content_differs", "b", producer_name="shop", sequence_id=0)
+    assert problem["stored"] is False
+    assert first["message_id"] in problem["detail"]
+    (accepted,) = await replica.stored("b", producer_name="shop", sequence_id=0, on_content_differs="accept")
+    assert accepted == again | {"content_differs": True}
+    assert world.values() == ["a"]
 
 
 async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -> None:

@@ -35,6 +35,7 @@ from oncelog.core.ids import (
 )
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NothingNew, Refused
+from oncelog.core.publishing.repeated_content import with_content
 from oncelog.rpc.owner_codec import (
     OpenRequest,
 )
@@ -107,7 +108,7 @@ class FakeTopic:
         deltas = deltas_of(batch, data)
         verdict = self.table.check(batch, deltas)
         if isinstance(verdict, NothingNew):
-            return verdict.known
+            return with_content(verdict.known, self.table, batch, data, crc32c)
         if isinstance(verdict, Refused):
             return verdict.error
         assert isinstance(verdict, Accept), "everything in this log is durable at once"

@@ -18,9 +18,7 @@ from oncelog.core.errors import (
     StaleSequence,
     TooManyRequests,
     UnknownProducer,
-    UnverifiedSequence,
 )
-from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
 from oncelog.core.sdk.owner_attempts import SessionTimerFired, TimerKey, TimerKind
 from tests.cluster.until import until
 from tests.contract.sdk.fake_cluster import FakeCluster
@@ -257,49 +255,6 @@ async def test_repeated_list_tells_own_resends_from_earlier_instances(
         True,
     ]
     assert cluster.topic("flights").values() == [b"0", b"1", b"2", b"3"]
-
-
-async def _many_batches(producer: oncelog.AsyncProducer, ids: range) -> None:
-    """A batch for each id, until the owner has forgotten the first ones."""
-    for number in ids:
-        await producer.send(b"v", sequence_id=number)
-
-
-async def test_unverified_message_is_logged_as_a_warning(
-    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Ids began again from below: each message is lost, and nobody looks at the results. Said once, with the ids."""
-    producer = await client.create_producer("flights", producer_name="importer", on_unverified="accept")
-    await _many_batches(producer, range(1_000, 1_000 + RECENT_BATCHES_MAX + 1))
-    assert producer.unverified_count == 0
-    result = await producer.send_many([b"lost"] * 8, sequence_ids=range(8))
-    assert (result.verified, result.unverified_ranges, result.duplicates) == (False, [range(8)], 8)
-    assert not (await producer.send(b"lost", sequence_id=8)).verified
-    (warning,) = [record for record in caplog.records if record.name == "oncelog.client.unverified"]
-    assert warning.levelname == "WARNING"
-    for word in ("'importer'", "public/default/flights", "8 messages", "0, 1, 2, 3, 4 … 7", "they are lost"):
-        assert word in warning.message
-    assert producer.unverified_count == 9
-
-
-async def test_unverified_message_is_an_error(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """What may be lost is an error unless the application accepts it. Only these messages fail, and the error says what
-    to do; whether they are stored stays unknown."""
-    producer = await client.create_producer("flights", producer_name="importer")
-    await _many_batches(producer, range(1_000, 1_000 + RECENT_BATCHES_MAX + 1))
-    with pytest.raises(UnverifiedSequence) as caught:
-        await producer.send(b"lost", sequence_id=3)
-    assert caught.value.stored is None
-    for word in ("begin behind last_sequence_id", "on_unverified='accept'"):
-        assert word in caught.value.message
-    last = 1_000 + RECENT_BATCHES_MAX
-    with pytest.raises(UnverifiedSequence, match="1 of 3 messages failed") as caught:
-        await producer.send_many([b"a", b"b", b"c"], sequence_ids=[4, last, last + 1])
-    result: oncelog.BatchResult = caught.value.result
-    assert (result.failed_ranges, result.duplicate_ranges) == ([range(1)], [range(1, 2)])
-    assert producer.unverified_count == 2
-    with pytest.raises(InvalidArgument):
-        await client.create_producer("flights", on_unverified="ignore")  # type: ignore[arg-type]
 
 
 async def test_list_with_an_invalid_row_has_an_unknown_outcome(client: oncelog.AsyncClient) -> None:

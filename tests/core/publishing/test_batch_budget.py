@@ -70,7 +70,7 @@ def test_least_recently_active_producers_lose_their_batches_first() -> None:
     """Marks are never evicted, and neither are batches of the producer that stores now."""
     turns = [*((pid, [n]) for pid in (1, 2) for n in range(20)), (1, [20]), *((3, [n]) for n in range(20))]
     entries = log_of(turns, producers=3).entries
-    state = fold(entries, DedupState(1_200))
+    state = fold(entries, DedupState(1_700))
     assert state.producers.bytes <= state.producers.bytes_max
     counts = [len(state.producers[ProducerId(pid)].recent_batches) for pid in (1, 2, 3)]
     assert counts == [21, 0, 20]

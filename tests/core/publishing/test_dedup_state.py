@@ -33,9 +33,9 @@ def test_fold_records_marks_and_recent_batches() -> None:
     assert producer.persisted == 12
     assert producer.last_activity_ms == 77
     assert producer.recent_batches == [
-        RecentBatch(SequenceId(0), SequenceId(2), 3, at(1), 0, b""),
-        RecentBatch(SequenceId(5), SequenceId(9), 2, at(2), 0, b"\3"),
-        RecentBatch(SequenceId(12), SequenceId(12), 1, at(3), 0, b""),
+        RecentBatch(SequenceId(0), SequenceId(2), 3, at(1), 0, b"", 1, 1, parts(range(3))[0].checksum),
+        RecentBatch(SequenceId(5), SequenceId(9), 2, at(2), 0, b"\3", 1, 1, parts([5, 9])[0].checksum),
+        RecentBatch(SequenceId(12), SequenceId(12), 1, at(3), 0, b"", 1, 1, parts([12])[0].checksum),
     ]
     assert (state.position, state.next_index) == (at(3), 6)
 

@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import encode_deltas
-from oncelog.core.ids import SEQUENCE_ID_MAX, EntryId, LedgerId, Position, SequenceId
+from oncelog.core.ids import GENERATION_MAX, SEQUENCE_ID_MAX, EntryId, LedgerId, Position, SequenceId
 from oncelog.core.publishing.recent_batches import RecentBatch, RecentBatches
 
 
@@ -26,7 +26,15 @@ def drawn(rng: random.Random, count: int) -> list[RecentBatch]:
         last = ids[-1]
         place = Position(LedgerId(ledger), EntryId(entry))
         recent_batches.append(
-            RecentBatch(SequenceId(first), SequenceId(last), size, place, rng.choice((0, 0, 3)), encode_deltas(ids))
+            RecentBatch(
+                SequenceId(first),
+                SequenceId(last),
+                size,
+                place,
+                rng.choice((0, 0, 3)),
+                encode_deltas(ids),
+                *rng.choice(((), (1 + len(recent_batches), rng.randrange(1 << 41), rng.getrandbits(32)))),
+            )
         )
     return recent_batches
 
@@ -65,23 +73,49 @@ def test_largest_numbers_fit() -> None:
         Position(LedgerId(2**63 - 1), EntryId(2**63 - 1)),
         2**32 - 1,
         None,
+        GENERATION_MAX,
+        -(2**63),
+        2**32 - 1,
     )
     assert list(RecentBatches.unpack(RecentBatches([recent]).packed())) == [recent]
 
 
+def hundreds(count: int) -> list[RecentBatch]:
+    """Batches of 100 messages, without checksums."""
+    return [
+        RecentBatch(SequenceId(n * 100), SequenceId(n * 100 + 99), 100, Position(LedgerId(7), EntryId(9 * n)), 0, b"")
+        for n in range(count)
+    ]
+
+
+def test_batches_packed_without_checksums_are_read() -> None:
+    """The form that snapshots had before batches had checksums. A reader of that form refuses the newer one."""
+    packed = RecentBatches(hundreds(3)).packed()
+    assert packed[0] == 3
+    assert list(RecentBatches.unpack(packed)) == hundreds(3)
+    mixed = [*hundreds(2), hundreds(3)[2]._replace(generation=4, publish_time_ms=7, checksum=9)]
+    newer = RecentBatches(mixed).packed()
+    assert newer[0] == 128 + 3
+    assert list(RecentBatches.unpack(newer)) == mixed
+    for damaged in (newer[:-1], bytes((3,)) + newer[1:], bytes((128 + 4,)) + newer[1:], b"\x80"):
+        with pytest.raises(CorruptEntry):
+            RecentBatches.unpack(damaged)
+
+
 def test_few_batches_cost_few_bytes() -> None:
     """An idle producer with a few batches, among very many of them."""
+    sent_ms = 1_767_225_600_000
     recent_batches = RecentBatches(
-        RecentBatch(SequenceId(n * 100), SequenceId(n * 100 + 99), 100, Position(LedgerId(7), EntryId(9 * n)), 0, b"")
-        for n in range(64)
+        each._replace(generation=1, publish_time_ms=sent_ms + 250 * n, checksum=(1 << 32) - 1 - n)
+        for n, each in enumerate(hundreds(64))
     )
-    assert len(recent_batches.packed()) < 64 * 10
+    assert len(recent_batches.packed()) < 64 * 16
     open_bytes = recent_batches.bytes
     recent_batches.pack()
-    assert recent_batches.bytes < open_bytes / 4
+    assert recent_batches.bytes < open_bytes / 3
     few = RecentBatches(list(recent_batches)[:3])
     few.pack()
-    assert few.bytes < 120
+    assert few.bytes < 140
 
 
 def test_reading_statistics_unpacks_no_batches() -> None:

@@ -22,8 +22,11 @@ def parked(owner: Owner, session: SessionNumber) -> tuple[BlockedOn | None, int]
     return found.blocked_on, len(found.received)
 
 
-def duplicate(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
-    return (ResultRange(ResultKind.DUPLICATE, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
+def duplicate(
+    entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0, differs: bool | None = None
+) -> tuple[ResultRange, ...]:
+    position = Position(LedgerId(ledger_id), EntryId(entry_id))
+    return (ResultRange(ResultKind.DUPLICATE, count, position, offset, differs),)
 
 
 def ended(owner: Owner) -> list[tuple[SessionNumber, type[OncelogError]]]:
@@ -54,7 +57,7 @@ def test_retry_in_flight_joins_the_write() -> None:
     assert [answer.request for answer in owner.batches] == []
     owner.run()
     assert [(answer.session, answer.request, answer.result) for answer in owner.batches] == [
-        (again.session, 2, duplicate(1, 2))
+        (again.session, 2, duplicate(1, 2, differs=False))
     ]
     assert max(world.entries_of(LedgerId(1))) == 1
 
@@ -123,7 +126,7 @@ def test_session_waits_for_the_next_ledger() -> None:
     assert len(world.record.ledgers) == 2
     assert owner.result(1) == stored(1, 1)
     assert owner.result(2) == stored(0, 1, ledger_id=2)
-    assert owner.result(3) == duplicate(1, 1)
+    assert owner.result(3) == duplicate(1, 1, differs=False)
     assert ended(owner) == []
 
 

@@ -141,8 +141,8 @@ def test_toggling_dedup_keeps_the_dedup_state() -> None:
     owner.handle(DedupToggled(enabled=True))
     owner.send(granted.session, received(4, [0, 1]), received(5, [2, 3]))
     owner.run()
-    assert owner.result(4) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0),)
-    assert owner.result(5) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0),)
+    assert owner.result(4) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0, False),)
+    assert owner.result(5) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0, False),)
 
 
 @pytest.mark.hazard("missing-record-is-no-deletion")

@@ -80,8 +80,10 @@ the progress. A second Ctrl-C exits immediately.
 
 With -o json the summary has: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, but stored
 before), unverified (duplicates that may not be stored: their ids are older than all batches that the log remembers for
-the producer name), resumed_from (byte offset, null for a first run), position (byte offset before which all lines are
-stored), incomplete (null, or offset and bytes of an unpublished last line without a newline), seconds, interrupted.
+the producer name), differing (duplicates in batches that are not what is stored under their ids, as far as the log can
+compare them: the file was changed), resumed_from (byte offset, null for a first run), position (byte offset before
+which all lines are stored), incomplete (null, or offset and bytes of an unpublished last line without a newline),
+seconds, interrupted.
 
 {EXIT_CODES}"""
 
@@ -180,6 +182,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
                 producer_name=job.producer_name,
                 on_conflict=job.on_conflict.value,
                 on_unverified=job.on_unverified.value,
+                on_content_differs="accept",
             )
             last = producer.resume_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
@@ -230,6 +233,7 @@ def _summarise(
             "stored": progress.stored,
             "duplicates": progress.duplicates,
             "unverified": progress.unverified,
+            "differing": progress.differing,
             "resumed_from": resumed_from,
             "position": None if job.path is None else progress.offset,
             "incomplete": incomplete and {"offset": incomplete.offset, "bytes": incomplete.size_bytes},
@@ -244,6 +248,13 @@ def _summarise(
             errors,
             f"{progress.unverified:,} lines were not stored by this run, and may never have been: their ids are older "
             "than all batches that the log remembers for this producer name; publish new lines under another name",
+        )
+    if progress.differing:
+        _say(
+            errors,
+            f"{progress.differing:,} lines are in batches that differ from what the log stores under their byte "
+            "offsets: the stored lines stay, and these were not stored; if the file was replaced or changed, publish "
+            "it under another producer name",
         )
     if incomplete is not None:
         _say(

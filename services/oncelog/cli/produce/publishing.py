@@ -28,6 +28,8 @@ class BatchOutcome(Protocol):
     @property
     def unverified_ranges(self) -> list[range]: ...
     @property
+    def differing_ranges(self) -> list[range]: ...
+    @property
     def count(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
@@ -44,7 +46,8 @@ class RunProgress:
     """The progress of a run.
 
     sent: lines sent. acked: lines stored, now or before. duplicates: lines stored before. offset: all lines before it
-    are acknowledged. unverified: duplicates older than all batches that the owner remembers.
+    are acknowledged. unverified: duplicates older than all batches that the owner remembers. differing: duplicates in
+    batches with other content than the stored ones.
     """
 
     offset: int
@@ -52,6 +55,7 @@ class RunProgress:
     acked: int = 0
     duplicates: int = 0
     unverified: int = 0
+    differing: int = 0
 
     @property
     def stored(self) -> int:
@@ -147,5 +151,6 @@ class Publishing:
             progress.acked += result.count
             progress.duplicates += result.duplicates
             progress.unverified += sum(map(len, result.unverified_ranges))
+            progress.differing += sum(map(len, result.differing_ranges))
             progress.offset = end
             self._view.acked(progress.acked, progress.duplicates, progress.offset)

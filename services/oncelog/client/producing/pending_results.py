@@ -173,7 +173,7 @@ class PendingResults:
             ranges = [AnsweredRange(outcome[0].count, outcome[0])]
         else:
             self._count_unverified(answer, producer_name)
-            ranges = self._rules.applied(_answered_ranges(answer))
+            ranges = self._rules.applied(_answered_ranges(answer), topic)
         self._take(answer.request).completed(topic, answer.ids, ranges)
 
     def fail(self, request: int, error: OncelogError) -> None:

@@ -165,6 +165,8 @@ class AsyncProducer:
             StaleSequence: the id is below the highest stored id and was never stored. Concerns this message only.
             UnverifiedSequence: the id is older than all that the log remembers of the producer, and on_unverified is
                 "raise". Whether the message was ever stored is unknown. Concerns this message only.
+            ContentDiffers: another message is stored under this sequence id, and on_content_differs is "raise".
+                Concerns this message only.
             DeadlineExceeded: send_timeout passed without an answer.
             Any error that ended the producer, such as ProducerFenced.
 

@@ -71,6 +71,7 @@ class Client(Wrapper[AsyncClient]):
         batch_bytes_max: int = BATCH_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         on_unverified: Literal["accept", "raise"] = "raise",
+        on_content_differs: Literal["accept", "raise"] = "raise",
         on_behalf_of: Caller | None = None,
         trace_context: bool = False,
     ) -> Producer:
@@ -86,6 +87,7 @@ class Client(Wrapper[AsyncClient]):
                 batch_bytes_max=batch_bytes_max,
                 pending_bytes_max=pending_bytes_max,
                 on_unverified=on_unverified,
+                on_content_differs=on_content_differs,
                 on_behalf_of=on_behalf_of,
                 trace_context=trace_context,
             )

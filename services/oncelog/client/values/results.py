@@ -37,6 +37,9 @@ class SendResult:
             producer instance stored it.
         verified: False only for a monotonic sequence id that is older than all ids the topic owner remembers of the
             producer. Such a message was not stored now, and it is unknown whether it was ever stored.
+        content_differs: of a duplicate: True: another message is stored under its id, or under the id of another
+            message of its batch; only a producer with on_content_differs="accept" gets this result. False: the stored
+            message is the same. None: unknown, or no duplicate.
     """
 
     __slots__ = ("_index", "_range", "_topic", "resent", "sequence_id")
@@ -61,6 +64,10 @@ class SendResult:
     @property
     def verified(self) -> bool:
         return self._range.kind is not ResultKind.BELOW_MARK
+
+    @property
+    def content_differs(self) -> bool | None:
+        return self._range.content_differs
 
     def __repr__(self) -> str:
         return (
@@ -175,7 +182,8 @@ class BatchResult:
         verified: False when any message is unverified; see SendResult.
         results: `results[i]` is the SendResult of message i, or the error it failed with.
         message_ids: a sequence with the MessageId of each message; None for those that failed.
-        duplicate_ranges, resent_ranges, unverified_ranges, failed_ranges: lists of `range`s of indexes into the list.
+        duplicate_ranges, resent_ranges, unverified_ranges, differing_ranges, failed_ranges: lists of `range`s of
+            indexes into the list.
     """
 
     __slots__ = ("_batches", "_starts", "_topic", "count", "first", "last")
@@ -233,6 +241,11 @@ class BatchResult:
         return self._indexes(lambda r: r.stored is not None and r.stored.kind is ResultKind.BELOW_MARK)
 
     @property
+    def differing_ranges(self) -> list[range]:
+        """Indexes of the duplicates with other content than the stored ones; see SendResult.content_differs."""
+        return self._indexes(lambda r: r.stored is not None and r.stored.content_differs is True)
+
+    @property
     def failed_ranges(self) -> list[range]:
         """Indexes of the messages that failed; `results` has each message's error."""
         return self._indexes(lambda r: r.error is not None)
@@ -245,9 +258,12 @@ class BatchResult:
     def results(self) -> SendResults:
         return SendResults(self)
 
-    def with_ranges(self, change: "Callable[[list[AnsweredRange]], list[AnsweredRange]]") -> "BatchResult":
+    def with_ranges(
+        self, change: "Callable[[list[AnsweredRange], TopicPartition], list[AnsweredRange]]"
+    ) -> "BatchResult":
         """The same messages with other results. change: of the ranges of one batch."""
-        return BatchResult(self._topic, [AnsweredBatch(b.size, b.ids, change(b.ranges)) for b in self._batches])
+        batches = [AnsweredBatch(b.size, b.ids, change(b.ranges, self._topic)) for b in self._batches]
+        return BatchResult(self._topic, batches)
 
     def result_at(self, index: int) -> SendResult | OncelogError:
         """The result of the message at `index`, 0 to count - 1."""

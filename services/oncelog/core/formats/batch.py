@@ -38,12 +38,22 @@ SPARSE_IDS_MAX = 65_536
 _DELTA_BYTES_MAX = 9
 _CRC_START = 8
 _CRC = Struct("<I")
+_GENERATION, _GENERATION_AT = Struct("<I"), 16
+_PUBLISH_TIME, _PUBLISH_TIME_AT = Struct("<q"), 40
 
 
 def checksum_of(data: Buffer, checksum: Checksum) -> int:
     """The checksum of a batch or an entry: of all bytes but 4..8, where the checksum itself is stored."""
     view = memoryview(data)
     return checksum(view[_CRC_START:], checksum(view[:4], 0))
+
+
+def checksum_as_of(data: Buffer, *, generation: int, publish_time_ms: int, checksum: Checksum) -> int:
+    """The checksum that this batch would have if it had been packed by that generation at that time."""
+    header = bytearray(memoryview(data)[:HEADER_BYTES])
+    _GENERATION.pack_into(header, _GENERATION_AT, generation)
+    _PUBLISH_TIME.pack_into(header, _PUBLISH_TIME_AT, publish_time_ms)
+    return checksum(memoryview(data)[HEADER_BYTES:], checksum_of(header, checksum))
 
 
 class Compression(IntEnum):
@@ -60,7 +70,10 @@ class PayloadFormat(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch. first <= last; count == last - first + 1 exactly when the ids are dense."""
+    """The header of a batch. first <= last; count == last - first + 1 exactly when the ids are dense.
+
+    checksum: as stored in the header, not verified; 0 in a header that was not read from bytes.
+    """
 
     producer_id: ProducerId
     generation: Generation
@@ -73,6 +86,7 @@ class BatchHeader(NamedTuple):
     ids_bytes: int
     payload_bytes: int
     payload_raw_bytes: int
+    checksum: int = 0
 
     @property
     def dense(self) -> bool:
@@ -165,7 +179,7 @@ def peek_batch(data: Buffer) -> BatchHeader:
     if len(data) < HEADER_BYTES:
         raise InvalidBatch(f"a batch of {len(data)} bytes is shorter than its header of {HEADER_BYTES}", field="batch")
     (
-        magic, form, compression, payload_format, _crc, pid, generation, count, first, last, publish_time_ms,
+        magic, form, compression, payload_format, crc, pid, generation, count, first, last, publish_time_ms,
         ids_bytes, payload_bytes, raw_bytes, zero,
     ) = _HEADER.unpack_from(data)  # fmt: skip
     if (
@@ -193,6 +207,7 @@ def peek_batch(data: Buffer) -> BatchHeader:
         ids_bytes,
         payload_bytes,
         raw_bytes,
+        crc,
     )
 
 
@@ -213,7 +228,7 @@ def decode_batch(data: Buffer, checksum: Checksum) -> BatchHeader:
     header = peek_batch(data)
     if header.bytes_total != len(data):
         raise InvalidBatch("the batch's lengths do not add up to its size", field="batch", limit=len(data))
-    if checksum_of(data, checksum) != _CRC.unpack_from(data, 4)[0]:
+    if checksum_of(data, checksum) != header.checksum:
         raise InvalidBatch("the batch's checksum does not match its bytes", field="batch")
     if not header.dense:
         decode_ids(header, deltas_of(header, data))

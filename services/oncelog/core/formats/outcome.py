@@ -25,13 +25,15 @@ class ResultRange(NamedTuple):
     """`count` consecutive messages of the batch with the same result.
 
     position: the entry that holds them, None when it is not remembered. offset: batch_index of the first of them in
-    that entry.
+    that entry. content_differs: of duplicates that are a whole batch: True: at least one of them has other content than
+    the stored ones; False: none has; None: unknown.
     """
 
     kind: ResultKind
     count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
     position: Position | None
     offset: int
+    content_differs: bool | None = None
 
 
 #: The result of a whole batch: ranges whose counts add up to the batch's count.

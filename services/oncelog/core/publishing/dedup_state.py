@@ -48,7 +48,8 @@ def recent_batch_of(
 ) -> RecentBatch | None:
     """The part of a batch above the mark `above`, without its first `skip` messages; None when nothing is left."""
     if skip == 0 and batch.first > above:
-        return RecentBatch(batch.first, batch.last, batch.count, position, 0, bytes(deltas))
+        content = () if batch.compression else (batch.generation, batch.publish_time_ms, batch.checksum)
+        return RecentBatch(batch.first, batch.last, batch.count, position, 0, bytes(deltas), *content)
     ids = decode_ids(batch, deltas)
     start = max(skip, bisect_right(ids, above))
     if start >= len(ids):

@@ -145,6 +145,12 @@ class DedupTable:
         pending = self._pending.get(producer_id)
         return pending.accepted if pending is not None else self.state.producers[producer_id].persisted
 
+    def remembered(self, producer_id: ProducerId, position: Position) -> RecentBatch | None:
+        """The producer's recent batch that is stored, or in flight, at this position."""
+        producer, pending = self.state.producers[producer_id], self._pending.get(producer_id)
+        batches = [*producer.recent_batches, *(pending.batches if pending is not None else ())]
+        return next((recent for recent in batches if recent.position == position), None)
+
     # --- checking -----------------------------------------------------------------------------------------------------
 
     def check(self, batch: BatchHeader, deltas: Buffer) -> BatchVerdict:

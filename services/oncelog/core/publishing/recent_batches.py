@@ -2,13 +2,15 @@
 
 The recent batches of a producer are kept in one of two forms:
 
-    open     40 bytes a batch, plus the id deltas of batches with holes: while the producer stores batches
-    packed   about 9 bytes a batch, as in a snapshot, without id deltas: when it is idle, and after a takeover
+    open     56 bytes a batch, plus the id deltas of batches with holes: while the producer stores batches
+    packed   about 16 bytes a batch, as in a snapshot, without id deltas: when it is idle, and after a takeover
 
 Reading never changes the form, so memory never grows without being counted. The next append opens a packed form.
 
-Packed: count of batches 1, then six varints for each batch: ids between the previous batch and this one, last - first,
-holes, offset, ledger - ledger of the previous batch, entry (in the same ledger: entries between the two batches).
+Packed: count of batches 1, then varints for each batch: ids between the previous batch and this one, last - first,
+holes, offset, ledger - ledger of the previous batch, entry (in the same ledger: entries between the two batches). If
+128 is added to the count, three more follow for each batch: generation (0: checksum and time are not remembered),
+checksum, publish time - publish time of the previous batch that has one, zigzag.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,9 +30,12 @@ RECENT_DELTAS_BYTES_MAX = 8192
 _OPEN_BYTES = 200
 _PACKED_BYTES = 80
 _DELTAS_BYTES = 130
-_RECORD = Struct("<qqIIqq")
+_RECORD = Struct("<qqIIqqIIq")
 _LAST = Struct("<q")
 _NUMBERS = 6
+_NUMBERS_WITH_CONTENT = 9
+#: Added to the count of a packed form with checksums.
+_WITH_CONTENT = 128
 _CONTINUED = bytes(range(128, 256))
 
 
@@ -38,7 +43,8 @@ class RecentBatch(NamedTuple):
     """One stored batch of a producer, without its skipped messages.
 
     deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry has
-    them. offset: batch_index of `first` in its entry.
+    them. offset: batch_index of `first` in its entry. generation, publish_time_ms, checksum: of its header, to
+    recognize other content under the same ids; generation 0: not remembered.
     """
 
     first: SequenceId
@@ -47,6 +53,9 @@ class RecentBatch(NamedTuple):
     position: Position
     offset: int
     deltas: bytes | None
+    generation: int = 0
+    publish_time_ms: int = 0
+    checksum: int = 0
 
     @property
     def dense(self) -> bool:
@@ -104,17 +113,20 @@ class RecentBatches(Sequence[RecentBatch]):
         data = self._data
         if isinstance(data, bytearray):
             return len(data) // _RECORD.size
-        return data[0] if data else 0
+        return data[0] & ~_WITH_CONTENT if data else 0
 
     def __iter__(self) -> Iterator[RecentBatch]:
         if isinstance(self._data, bytes):
             yield from _unpack(self._data)
             return
         deltas = self._deltas or {}
-        for first, last, count, offset, ledger, entry in _RECORD.iter_unpack(bytes(self._data)):
+        for first, last, count, offset, ledger, entry, *content in _RECORD.iter_unpack(bytes(self._data)):
             dense = count == last - first + 1
             place = Position(LedgerId(ledger), EntryId(entry))
-            yield RecentBatch(first, last, count, place, offset, b"" if dense else deltas.get(last))
+            checksum, generation, time_ms = content
+            yield RecentBatch(
+                first, last, count, place, offset, b"" if dense else deltas.get(last), generation, time_ms, checksum
+            )
 
     @overload
     def __getitem__(self, index: int) -> RecentBatch: ...
@@ -158,8 +170,8 @@ class RecentBatches(Sequence[RecentBatch]):
         data = self._data
         if isinstance(data, bytes):
             data = self._open()
-        first, last, count, position, offset, deltas = batch
-        data += _RECORD.pack(first, last, count, offset, *position)
+        first, last, count, position, offset, deltas, generation, publish_time_ms, checksum = batch
+        data += _RECORD.pack(first, last, count, offset, *position, checksum, generation, publish_time_ms)
         if deltas or self._deltas is not None:
             self._set_deltas(batch)
 
@@ -172,6 +184,9 @@ class RecentBatches(Sequence[RecentBatch]):
             batch.offset,
             batch.position.ledger_id,
             batch.position.entry_id,
+            batch.checksum,
+            batch.generation,
+            batch.publish_time_ms,
         )
         _RECORD.pack_into(self._open(), index * _RECORD.size, *place)
         self._set_deltas(batch)
@@ -218,15 +233,24 @@ def check_packed(data: bytes) -> None:
     """Raises CorruptEntry unless the bytes are what `RecentBatches.packed` gives."""
     if data == b"\0":
         return
-    if not data or not data[0] or len(data[1:].translate(None, _CONTINUED)) != data[0] * _NUMBERS or data[-1] > 127:
+    count, numbers = _shape_of(data) if data else (0, 0)
+    if not count or len(data[1:].translate(None, _CONTINUED)) != count * numbers or data[-1] > 127:
         raise CorruptEntry("the packed batches of a producer contradict their count")
 
 
-def _pack(batches: Iterable[RecentBatch]) -> bytes:
+def _shape_of(packed: bytes) -> tuple[int, int]:
+    """(count of batches, numbers of each)."""
+    with_content = packed[0] & _WITH_CONTENT
+    return packed[0] & ~_WITH_CONTENT, _NUMBERS_WITH_CONTENT if with_content else _NUMBERS
+
+
+def _pack(batches: Sequence[RecentBatch]) -> bytes:
     numbers: list[int] = []
-    before, ledger, entry = -1, 0, -1
+    before, ledger, entry, time_ms = -1, 0, -1, 0
     count = 0
-    for batch in batches:
+    given = list(batches)
+    with_content = any(batch.generation for batch in given)
+    for batch in given:
         place = batch.position
         within = place.ledger_id == ledger
         numbers += (
@@ -236,9 +260,15 @@ def _pack(batches: Iterable[RecentBatch]) -> bytes:
         )  # fmt: skip
         before, ledger, entry = batch.last, place.ledger_id, place.entry_id
         count += 1
+        if with_content and batch.generation:
+            later = batch.publish_time_ms - time_ms
+            numbers += (batch.generation, batch.checksum, later * 2 if later >= 0 else -later * 2 - 1)
+            time_ms = batch.publish_time_ms
+        elif with_content:
+            numbers += (0, 0, 0)
     if numbers and min(numbers) < 0:
         raise InvariantViolated("the recent batches of a producer do not ascend")
-    out = bytearray((count,))
+    out = bytearray((count + _WITH_CONTENT * with_content,))
     for number in numbers:
         rest = number
         while rest > 127:
@@ -258,14 +288,20 @@ def _unpack(packed: bytes) -> Iterator[RecentBatch]:
         else:
             numbers.append(value | byte << shift)
             value = shift = 0
-    before, ledger, entry = -1, 0, -1
-    for at in range(0, len(numbers), _NUMBERS):
-        gap, span, holes, offset, ledgers, entries = numbers[at : at + _NUMBERS]
+    before, ledger, entry, time_ms = -1, 0, -1, 0
+    _, size = _shape_of(packed) if packed else (0, _NUMBERS)
+    for at in range(0, len(numbers), size):
+        gap, span, holes, offset, ledgers, entries, *content = numbers[at : at + size]
         entry = entries if ledgers else entry + 1 + entries
         ledger += ledgers
         first = before + 1 + gap
         before = first + span
         place = Position(LedgerId(ledger), EntryId(entry))
-        yield RecentBatch(
+        recent = RecentBatch(
             SequenceId(first), SequenceId(before), span + 1 - holes, place, offset, None if holes else b""
         )
+        if content and content[0]:
+            generation, checksum, later = content
+            time_ms += -(later + 1 >> 1) if later & 1 else later >> 1
+            recent = recent._replace(generation=generation, publish_time_ms=time_ms, checksum=checksum)
+        yield recent

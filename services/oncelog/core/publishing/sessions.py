@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, OncelogError
-from oncelog.core.formats.batch import deltas_of
+from oncelog.core.formats.batch import Checksum, deltas_of
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
 from oncelog.core.policies.retention_rules import QuotaVerdict
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.publishing.log import InFlight, PendingBatchAnswer, TopicLog
+from oncelog.core.publishing.repeated_content import with_content
 from oncelog.core.topic_events.effects import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds, Step
 from oncelog.core.topic_events.events import BatchesReceived, EntryIdsRead, ReceivedBatch, SessionClosed
 
@@ -61,8 +62,9 @@ class TopicSession:
 class Sessions:
     """All producer sessions of one topic at its owner."""
 
-    def __init__(self, step: Step, log: TopicLog, *, first_session: SessionNumber) -> None:
+    def __init__(self, step: Step, log: TopicLog, checksum: Checksum, *, first_session: SessionNumber) -> None:
         self._step = step
+        self._checksum = checksum
         self.log = log
         #: messages by verdict, since this process took the topic over
         self.counters: Counter[str] = Counter()
@@ -178,12 +180,13 @@ class Sessions:
             self._count_results(verdict.known)
 
     def _known(self, session: TopicSession, batch: ReceivedBatch, verdict: NothingNew) -> None:
-        self._count_results(verdict.known)
+        known = with_content(verdict.known, self.table, batch.header, batch.data, self._checksum)
+        self._count_results(known)
         if verdict.settles_at > self.table.state.position:
             entry = self.log.at(verdict.settles_at)
-            entry.waiting.append(PendingBatchAnswer(session.number, batch.request, verdict.known))
+            entry.waiting.append(PendingBatchAnswer(session.number, batch.request, known))
         else:
-            self.due.append(BatchAnswer(session.number, batch.request, verdict.known))
+            self.due.append(BatchAnswer(session.number, batch.request, known))
 
     def _refuse(self, session: TopicSession, batch: ReceivedBatch, error: OncelogError) -> None:
         if not session.confirmed:
@@ -196,6 +199,8 @@ class Sessions:
     def _count_results(self, outcome: Outcome) -> None:
         for result in outcome:
             self.counters[result.kind.name.lower()] += result.count
+            if result.content_differs:
+                self.counters["content_differs"] += result.count
 
     # --- confirm, answer ----------------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ class Serving:
         self._never_written: dict[LedgerId, None] = {}
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
         self.log = TopicLog(ManagedLedger(next_ledger, self, step), table, taken.given_up)
-        self.sessions = Sessions(step, self.log, first_session=first_session)
+        self.sessions = Sessions(step, self.log, checksum, first_session=first_session)
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,

@@ -205,6 +205,7 @@ def _rows(ids: Sequence[int], result: BatchResult) -> list[MessageAnswer]:
             duplicate=each.duplicate,
             resent=each.resent,
             verified=each.verified,
+            **({"content_differs": each.content_differs} if each.duplicate else {}),
         )
         for each, sequence_id in zip(result.results, ids, strict=True)
         if isinstance(each, SendResult)

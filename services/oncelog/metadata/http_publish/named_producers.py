@@ -121,6 +121,7 @@ class NamedProducers:
                         on_behalf_of=key.caller,
                         # Each request has rules of its own; see HttpPublishService.
                         on_unverified="accept",
+                        on_content_differs="accept",
                     )
                 except OncelogError as error:
                     raise error.of_send(stored=False) from error

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from oncelog.client.producing.duplicates import DuplicateRules, OnUnverified
+from oncelog.client.producing.duplicates import DuplicateRules, OnContentDiffers, OnUnverified
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, SequenceIdRequired
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
@@ -61,6 +61,11 @@ class PublishBody(BaseModel):
         description="What happens to a message whose sequence id is older than all that the log remembers of the "
         "producer, so that it may never have been stored: an error, or a result with `verified` false.",
     )
+    on_content_differs: Literal["raise", "accept"] = Field(
+        default="raise",
+        description="What happens to a message if another one is stored under its sequence id: an error, or a "
+        "duplicate with `content_differs` true.",
+    )
     messages: list[PublishMessage] = Field(min_length=1, fail_fast=True)
 
 
@@ -75,6 +80,11 @@ class MessageAnswer(BaseModel):
     )
     verified: bool = Field(
         description="false: the id is older than all that the log remembers; unknown whether it was stored"
+    )
+    content_differs: bool | None = Field(
+        default=None,
+        description="Of duplicates. true: another message is stored under this id, or under that of another message of "
+        "the same batch; false: the stored one is the same; null: unknown",
     )
 
 
@@ -173,7 +183,7 @@ def read_sequence_ids(body: PublishBody) -> Sequence[int]:
 
 
 def read_rules(body: PublishBody) -> DuplicateRules:
-    return DuplicateRules(OnUnverified(body.on_unverified))
+    return DuplicateRules(OnUnverified(body.on_unverified), OnContentDiffers(body.on_content_differs))
 
 
 def read_key(header: str) -> str:

@@ -45,6 +45,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.IdempotencyKeyRequired: (400, "Idempotency key or producer name required"),
     errors.StaleSequence: (409, "Stale sequence id"),
     errors.UnverifiedSequence: (409, "Unverified sequence id"),
+    errors.ContentDiffers: (409, "Other content under the same id"),
     errors.ProducerFenced: (409, "Producer fenced"),
     errors.BacklogQuotaExceeded: (507, "Backlog quota exceeded"),
     errors.ProducerExpired: (410, "Producer expired"),
