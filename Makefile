@@ -14,10 +14,10 @@ CHAOS ?=
 PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# The default suite in parts, some of which run at once: the first two compute, the others mostly wait.
+# The default suite in parts, some of which run at once: simulation and computing compute, the others mostly wait.
 SIMULATION := tests/simulation
-COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/pipeline tests/spark_proof \
-	tests/jobs_proof tests/fault_proof
+COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/fault_proof
+PIPELINE := tests/pipeline tests/spark_proof tests/jobs_proof
 CONTRACT := tests/contract tests/lab
 CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/processes tests/cluster/recipes
 SERVICES := tests/cluster/metadata tests/cluster/storage tests/cluster/test_until.py
@@ -27,7 +27,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -59,7 +59,7 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff check --fix .
 
 test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-services test-clients test-computing lint test-contract test-simulation
+	@$(BIN)/python -m tests.suite test-services test-clients test-computing test-pipeline lint test-contract test-simulation
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core
@@ -75,6 +75,9 @@ test-contract: $(STAMP)
 
 test-computing: $(STAMP)
 	$(BIN)/pytest $(COMPUTING)
+
+test-pipeline: $(STAMP)
+	$(BIN)/pytest $(PIPELINE)
 
 test-simulation: $(STAMP)
 	$(BIN)/pytest $(SIMULATION)

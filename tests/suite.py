@@ -13,8 +13,8 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-#: at once: on two cores two of them compute, while the others wait for most of their time
-TARGETS_MAX = 4
+#: at once: on two cores two of them compute, while the others wait for most of their time: for processes, or for Spark
+TARGETS_MAX = 5
 EVERY_S = 15.0
 #: pytest writes a line per test: its name when it begins, then its result and "[done/of]"
 LINE_PER_TEST = "--verbose --override-ini=console_output_style=count"
