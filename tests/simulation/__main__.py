@@ -1,25 +1,19 @@
-"""`python -m tests.simulation SEED [--steps]` replays a run; `--seeds N` sweeps; `--mutants` finds each planted bug.
-
-With `--consuming` these are runs of consumers, which have a smaller world (tests/simulation/consuming).
-"""
+"""`python -m tests.simulation SEED [--steps]` replays a run; `--seeds N` sweeps; `--mutants` finds each planted bug."""
 
 import argparse
 import sys
 import time
 from multiprocessing import get_context
 
-from tests.simulation.consuming.mutants import CONSUMING_MUTANTS
-from tests.simulation.consuming.run import ConsumingRun
-from tests.simulation.consuming.run import run as run_consumers
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
 
 PROCESSES = 2
 
 
-def replay(seed: int, *, steps: bool, consuming: bool) -> int:
+def replay(seed: int, *, steps: bool) -> int:
     """One run; with `steps`, a line per step: number, tick, what happened, and the state of all processes."""
-    one = ConsumingRun(seed) if consuming else Run(seed)
+    one = Run(seed)
     if steps:
         step, state = one.world.step, [""]
 
@@ -37,16 +31,14 @@ def replay(seed: int, *, steps: bool, consuming: bool) -> int:
     return 1 if outcome.problem else 0
 
 
-def sweep(first: int, count: int, *, consuming: bool) -> int:
+def sweep(first: int, count: int) -> int:
     """Many runs on two processes, up to the first failing seed, with the command that replays it."""
     began, steps = time.monotonic(), 0
-    one = run_consumers if consuming else run
-    options = " --consuming" if consuming else ""
     with get_context("spawn").Pool(PROCESSES) as pool:
-        for done, outcome in enumerate(pool.imap_unordered(one, range(first, first + count), chunksize=8), start=1):
+        for done, outcome in enumerate(pool.imap_unordered(run, range(first, first + count), chunksize=8), start=1):
             steps += outcome.steps
             if outcome.problem:
-                command = f"python -m tests.simulation {outcome.seed} --steps{options}"
+                command = f"python -m tests.simulation {outcome.seed} --steps"
                 print(f"seed {outcome.seed}: {outcome.problem}\n    {command}", flush=True)
                 return 1  # which ends the pool, and so the other runs
             if done % 200 == 0 or done == count:
@@ -61,7 +53,7 @@ def sweep(first: int, count: int, *, consuming: bool) -> int:
 def find_mutants(first: int, limit: int, name: str) -> int:
     """The first seed from `first` on that finds each planted bug whose name contains `name`."""
     survived = 0
-    for mutant in (m for m in (*MUTANTS, *CONSUMING_MUTANTS) if name in m.name):
+    for mutant in (m for m in MUTANTS if name in m.name and m.core_test is None):
         runs = (mutant.run(seed) for seed in range(first, first + limit))
         found = next((outcome for outcome in runs if outcome.problem), None)
         survived += found is None
@@ -78,13 +70,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed of a sweep, or of --mutants")
     parser.add_argument("--mutants", type=int, nargs="?", const=500, metavar="LIMIT", help="find each planted bug")
     parser.add_argument("--only", default="", metavar="TEXT", help="of --mutants: those whose name contains TEXT")
-    parser.add_argument("--consuming", action="store_true", help="runs of consumers")
     parser.add_argument("--traces", type=int, metavar="N", help="print the trace hash of N seeds")
     arguments = parser.parse_args()
     if arguments.mutants is not None:
         return find_mutants(arguments.first, arguments.mutants, arguments.only)
     if arguments.seeds is not None:
-        return sweep(arguments.first, arguments.seeds, consuming=arguments.consuming)
+        return sweep(arguments.first, arguments.seeds)
     if arguments.traces is not None:
         for seed in range(arguments.traces):
             outcome = run(seed)
@@ -92,7 +83,7 @@ def main() -> int:
         return 0
     if arguments.seed is None:
         parser.error("a seed, --seeds, --mutants or --traces")
-    return replay(arguments.seed, steps=arguments.steps, consuming=arguments.consuming)
+    return replay(arguments.seed, steps=arguments.steps)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class AckLogWatch:
         self._fold_closed(LedgerId(1 << 62), closed)
         return self.fold
 
-    def ack_limit(self, history: AckHistory, closed: Closed) -> None:
+    def check(self, history: AckHistory, closed: Closed) -> None:
         """At the end, when every ledger is CLOSED. Raises Violation."""
         self._fold_closed(LedgerId(1 << 62), closed)
         at = {(type(change), change): number for number, change in enumerate(self.changes)}

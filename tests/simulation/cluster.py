@@ -22,6 +22,7 @@ from oncelog.core.topic.topic import Topic
 from tests.oracles.history import History
 from tests.simulation.ack_workload import AckWorkload, ChangingTopic
 from tests.simulation.byzantine_client import Stranger
+from tests.simulation.consumers.consumption import EPOCH_MS, ConsumerShape, TopicConsumption, draw_consumer_shape
 from tests.simulation.disk import Index
 from tests.simulation.end_of_log_client import Questioner
 from tests.simulation.metadata_server import MetadataParts, MetadataServer, StaleRoutes
@@ -32,7 +33,6 @@ from tests.simulation.reader_client import ReaderClient, ReaderParts
 from tests.simulation.repair_server import Repairer, queue_settings
 from tests.simulation.storage_server import NodeParts, StorageServer
 from tests.simulation.store import Store
-from tests.simulation.topic_consumers import TopicConsumption
 from tests.simulation.topic_shell import TopicShell
 from tests.simulation.watching import Watch
 from tests.simulation.workload import make_inputs
@@ -80,6 +80,9 @@ class Shape:
     topics: int = 1
     producers: int = 3
     readers: int = 1
+    questioners: int = 1
+    #: ticks between two batches of a producer
+    pace: tuple[int, int] = (4, 60)
     settings: TopicSettings = field(default_factory=TopicSettings)
     #: the inputs of each topic, and at how many places each is fed; None: drawn
     inputs: list[tuple[Input, int]] | None = None
@@ -90,8 +93,8 @@ class Shape:
     impatient: bool = False
     #: whether changes of subscriptions are appended to the ack logs
     acks: bool = False
-    #: whether each topic has consumers
-    consumers: bool = False
+    #: of the consumers of each topic; None: it has none
+    consumers: ConsumerShape | None = None
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -147,15 +150,29 @@ def _drawn_for(world: World) -> Shape:
         return replace(shape, settings=replace(shape.settings, idle_tick_ms=shape.settings.tick_ms))
     rng = random.Random(f"{world.seed}/acks")
     if world.seed >= CONSUMER_SEEDS:
-        shape = Shape(owners=rng.choice((2, 3)), producers=2, settings=small_settings(world), consumers=True)
+        shape = _with_consumers(world, rng)
     acks = replace(
         shape.settings.acks, ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
     )  # fmt: skip
     snapshot = shape.settings.snapshot
-    if not shape.consumers and random.Random(f"{world.seed}/steps").random() < 0.3:
+    if shape.consumers is None and random.Random(f"{world.seed}/steps").random() < 0.3:
         snapshot = replace(snapshot, step_producers=1)  # each snapshot is encoded in many steps
     settings = replace(shape.settings, acks=acks, snapshot=snapshot, idle_tick_ms=IDLE_TICKS)
-    return replace(shape, acks=not shape.consumers, settings=settings)
+    if shape.consumers is not None and shape.consumers.ack_state_bytes_max is not None:
+        settings = replace(settings, ack_state_bytes_max=shape.consumers.ack_state_bytes_max)
+    return replace(shape, acks=shape.consumers is None, settings=settings)
+
+
+def _with_consumers(world: World, rng: random.Random) -> Shape:
+    """Messages come during all the faults, nobody else reads them, and the log can be trimmed often."""
+    inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(rng.randint(25, 55))), 1) for n in range(2)]
+    settings = small_settings(world)
+    snapshot = replace(settings.snapshot, entries_max=1, interval_ms=100, gap_ms=10, deltas_max=0)
+    settings = replace(settings, ledger_entries_max=rng.choice((2, 4, 20)), snapshot=snapshot)
+    return Shape(
+        owners=rng.choice((2, 3)), metadata=1, readers=0, questioners=0, inputs=inputs, pace=(40, 300),
+        settings=settings, consumers=draw_consumer_shape(world.seed),
+    )  # fmt: skip
 
 
 def _draw_shape(world: World) -> Shape:
@@ -266,9 +283,22 @@ class Cluster:
         self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
         for topic_id in topic_ids:
             self._add_topic(topic_id, shape, rules)
-            self.questioners.append(Questioner(parts, self.nodes, self.clients[topic_id][0], topic_id))
-        #: {topic: its consumers}
-        self.consumption = {each: TopicConsumption(self, each) for each in topic_ids if shape.consumers}
+            if shape.questioners:
+                self.questioners.append(Questioner(parts, self.nodes, self.clients[topic_id][0], topic_id))
+        if shape.consumers is not None:
+            self._add_consumers(shape.consumers)
+
+    def _add_consumers(self, shape: ConsumerShape) -> None:
+        parts = self.owner_parts
+        parts.policies, parts.stream_bytes_max = shape.policies, shape.stream_bytes_max
+        if shape.skews:
+            parts.began_ms, parts.skews = EPOCH_MS, dict(zip(self.owners, shape.skews, strict=False))
+        parts.consumption = {each: TopicConsumption(self, each, shape) for each in self.topic_ids}
+
+    @property
+    def consumption(self) -> dict[TopicId, TopicConsumption]:
+        """{topic: its consumers}"""
+        return self.owner_parts.consumption
 
     def _repairer(self, server: MetadataServer) -> Repairer:
         return Repairer(server, self.nodes, queue_settings(impatient=self.shape.impatient))
@@ -286,7 +316,16 @@ class Cluster:
         world, history, producers = self.world, History(), list[ProducerClient]()
         self.store.put(f"topics/{topic_id}", encode_topic(TopicRecord(topic_id, f"t{int(topic_id, 16)}")), -1)
         number = int(topic_id, 16)
-        parts = ClientParts(world, self.network, history, checksum, self.metadata, session_class=rules.session)
+        parts = ClientParts(
+            world,
+            self.network,
+            history,
+            checksum,
+            self.metadata,
+            session_class=rules.session,
+            pace=shape.pace,
+            keyed=shape.consumers is not None,
+        )
         for source, places in shape.inputs or make_inputs(world.rng, shape.producers):
             # A shape may serve many runs.
             mine = replace(source, complete=False, places=places, on_conflict=shape.on_conflict(world, source))
@@ -382,7 +421,8 @@ class Cluster:
         owners = " ".join(f"{owner.name}:{_owner_state(owner)}" for owner in self.owners.values())
         nodes = "".join("+" if n.alive and not n.paused else "z" if n.alive else "-" for n in self.nodes.values())
         clients = " ".join(f"{c.app.next}/{len(c.source.ids)}" if c.alive else "down" for c in self.producers)
-        return f"{owners} | nodes {nodes} | producers {clients}"
+        consumers = "".join(f" | {each.state_line()}" for each in self.consumption.values())
+        return f"{owners} | nodes {nodes} | producers {clients}{consumers}"
 
 
 def _owner_state(owner: OwnerServer) -> str:

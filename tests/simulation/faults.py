@@ -15,6 +15,7 @@ from oncelog.core.ids import EntryId
 from oncelog.core.topic_events.events import DedupToggled, DrainRequested
 from tests.simulation import copy_faults, opening_faults, past_faults, races, restored_record, storage_faults
 from tests.simulation.cluster import SESSION_TICKS, Cluster
+from tests.simulation.consumers.client import ConsumerClient
 from tests.simulation.network import NetworkFaults
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
@@ -27,11 +28,13 @@ EVERY = (150, 1500)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of fault: the probability that a run has it, and how it is injected."""
+    """One kind of fault: the probability that a run has it, how it is injected, and the ticks between two of them."""
 
     name: str
     probability: float
     inject: "Callable[[Faults], None]"
+    #: None: those of the run
+    every: tuple[int, int] | None = None
 
 
 def _is_drawn(kind: Kind, seed: int) -> bool:
@@ -54,6 +57,13 @@ class Faults:
         drawn = [kind for kind in KINDS if _is_drawn(kind, self.world.seed)]
         if not cluster.shape.repair:
             drawn = [kind for kind in drawn if kind not in REPAIR_KINDS]
+        if cluster.shape.consumers is None:
+            drawn = [kind for kind in drawn if kind not in CONSUMER_KINDS]
+        elif cluster.shape.consumers.expires:
+            # Here policies alone trim, and append times are those of clocks that differ.
+            drawn = [kind for kind in drawn if kind.inject not in (races.trim_all, _switch)]
+        if cluster.shape.consumers is not None and self.world.seed % 3:
+            drawn = [kind for kind in drawn if kind in CONSUMER_KINDS or kind.name in CALM]
         self.kinds = [kind for kind in KINDS if kind.name in only] if only else drawn
         self._good_network = bool(only)
         #: the one place that is ever wiped
@@ -91,7 +101,9 @@ class Faults:
             self.cluster.stale.probability = rng.choice((0.1, 0.4))
 
     def _later(self, kind: Kind) -> None:
-        self.world.after(self.world.rng.randint(*self.every), f"fault {kind.name}", lambda: self._inject(kind))
+        self.world.after(
+            self.world.rng.randint(*(kind.every or self.every)), f"fault {kind.name}", lambda: self._inject(kind)
+        )
 
     def _inject(self, kind: Kind) -> None:
         if self.on:
@@ -102,6 +114,7 @@ class Faults:
         """Inject no more faults, and restart all processes that are down."""
         self.on = False
         cluster = self.cluster
+        cluster.owner_parts.healed = True
         cluster.network.heal()
         cluster.store.heal()
         cluster.stale.probability = 0.0
@@ -348,7 +361,50 @@ def _switch(faults: Faults) -> None:
     faults.switch(on=not faults.cluster.owner_parts.dedup_enabled)
 
 
+def _crash_consumer(faults: Faults) -> None:
+    rng = faults.world.rng
+    faults.world.count("consumer crashed")
+    faults.crash(rng.choice(_consumers(faults)), rng.randint(20, 1_500))
+
+
+def _pause_consumer(faults: Faults) -> None:
+    rng = faults.world.rng
+    faults.world.count("consumer paused")
+    faults.pause(rng.choice(_consumers(faults)), rng.randint(100, 2_500))
+
+
+def _cut_consumer(faults: Faults) -> None:
+    rng, cluster = faults.world.rng, faults.cluster
+    names = [rng.choice(list(cluster.owners)), rng.choice(_consumers(faults)).name]
+    rng.shuffle(names)
+    faults.world.count("consumer cut off")
+    cluster.network.cuts[names[0], names[1]] = faults.world.now + rng.randint(50, 800)
+
+
+def _delete_subscription(faults: Faults) -> None:
+    for topic_id, consumption in faults.cluster.consumption.items():
+        for owner in faults.cluster.owners.values():
+            shell = owner.topics.get(topic_id)
+            if shell is not None and owner.alive and not owner.paused and shell.core.serving is not None:
+                shell.consumers.delete(faults.world.rng.choice(consumption.clients).settings.subscription)
+
+
+def _consumers(faults: Faults) -> list[ConsumerClient]:
+    return [client for each in faults.cluster.consumption.values() for client in each.clients]
+
+
+#: faults of runs with consumers
+CONSUMER_KINDS = (
+    Kind("consumer crash", 0.7, _crash_consumer),
+    Kind("consumer pause", 0.7, _pause_consumer),
+    Kind("consumer cut", 0.7, _cut_consumer),
+    Kind("subscription deletion", 0.3, _delete_subscription),
+    Kind("frequent trim", 0.5, races.trim_all, every=(40, 300)),
+)
+#: the other faults of most runs with consumers, where storage nodes and ZooKeeper have none
+CALM = ("owner crash", "crash inside a step", "owner pause", "theft", "unload", "session expiry")
 KINDS = (
+    *CONSUMER_KINDS,
     Kind("owner crash", 0.5, _crash_owner),
     Kind("crash inside a step", 0.35, _crash_inside),
     Kind("storage node crash", 0.4, _crash_node),

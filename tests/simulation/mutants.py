@@ -43,6 +43,7 @@ from oncelog.core.topic_events.effects import AnswerOpen
 from tests.simulation import owner_server, storage_server
 from tests.simulation.ack_mutants import ACK_MUTANTS
 from tests.simulation.cluster import Rules
+from tests.simulation.consumers.mutants import CONSUMER_MUTANTS
 from tests.simulation.end_of_log_client import Questioner
 from tests.simulation.page_mutants import PAGE_MUTANTS
 from tests.simulation.past_mutants import PAST_MUTANTS
@@ -418,4 +419,5 @@ MUTANTS = (
     Mutant("takeover waits for its snapshot without a timeout", "", 11, ((Takeover, "_timer_fired", _always([])),)),
     Mutant("given-up epoch taken again", "deposed-owner-refuses", 47, ((Ownership, "gave_up", _always(None)),)),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS)),
+    *CONSUMER_MUTANTS,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
 from oncelog.core.formats.batch import Checksum
@@ -11,6 +11,7 @@ from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.records.id_claim import (
     Counter,
     IdAllocated,
@@ -23,15 +24,19 @@ from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.core.topic_events.effects import AnswerOpen
-from oncelog.core.topic_events.events import ReceivedBatch, TopicAssigned
+from oncelog.core.topic_events.events import PoliciesChanged, ReceivedBatch, TopicAssigned
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import Recorder
+from tests.simulation.consumers.streams import OwnerStreams
 from tests.simulation.network import Network, Stream
 from tests.simulation.records import read_record, write_record
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
 from tests.simulation.topic_shell import TopicShell
 from tests.simulation.world import Process, World
+
+if TYPE_CHECKING:
+    from tests.simulation.consumers.consumption import TopicConsumption
 
 #: Session numbers of two times of ownership never overlap.
 SESSIONS_PER_TOPIC = 1_000_000
@@ -74,6 +79,20 @@ class OwnerParts:
     ids_stalled_until: int = 0
     #: {(counter, id)}: every id that was ever allocated
     granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
+    policies: TopicPolicies = field(default_factory=TopicPolicies)
+    #: the true time at tick 0; {place of an owner: by how much its clock is ahead}
+    began_ms: int = 0
+    skews: dict[str, int] = field(default_factory=dict)
+    #: the budget of what waits until consumers read it; None: they read at once
+    stream_bytes_max: int | None = None
+    #: {topic: its consumers}
+    consumption: "dict[TopicId, TopicConsumption]" = field(default_factory=dict)
+    #: no further faults
+    healed: bool = False
+
+    @property
+    def true_ms(self) -> int:
+        return self.began_ms + self.world.now
 
 
 class IdSource:
@@ -129,6 +148,8 @@ class OwnerServer(Process):
         self.streams: list[Stream] = []
         self.ledger_ids: IdSource
         self.producer_ids: IdSource
+        #: what waits until consumers read it; None: they read at once
+        self.waiting: OwnerStreams | None = None
         self._slots = 0
         #: {topic closed here: (its epoch then, until when it is not taken at that one)}
         self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
@@ -137,9 +158,15 @@ class OwnerServer(Process):
     def incarnation(self) -> Incarnation:
         return Incarnation(f"{self.name}.{(self.life + 1) // 2}")
 
+    @property
+    def now_ms(self) -> int:
+        return self.parts.true_ms + self.parts.skews.get(self.name, 0)
+
     def start(self) -> None:
         super().start()
         self.topics, self.links, self._given_up = {}, [], {}
+        bytes_max = self.parts.stream_bytes_max
+        self.waiting = None if bytes_max is None else OwnerStreams(self, bytes_max)
         self.ledger_ids = IdSource(self, Counter.LEDGER, block=1, prefetch_below=0)
         self.producer_ids = IdSource(self, Counter.PRODUCER, block=self.parts.pid_block, prefetch_below=1)
         self.register()
@@ -165,6 +192,8 @@ class OwnerServer(Process):
             self._slots += 1
             first = SessionNumber(self._slots * SESSIONS_PER_TOPIC)
             shell = self.topics[topic_id] = TopicShell(self, topic_id, first)
+            if self.parts.policies != TopicPolicies():
+                shell.handle(PoliciesChanged(self.parts.policies))
         shell.handle(TopicAssigned(given_up))
 
     def closed(self, shell: TopicShell) -> None:

@@ -10,7 +10,8 @@ from tests.simulation.run import Outcome, run
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """swaps: (object, attribute, replacement). rules: other rules of the shells; None: their own. runs: one seed.
+    """swaps: (object, attribute, replacement). rules: other rules of the shells; None: their own. core_test: a test of
+    the core that finds the bug, where no run does in reasonable time; then `first_seed` is None.
 
     `first_seed` is the first seed that finds the bug, kept by hand: a test holds that it still does. `hazard` names the
     history that the rule closes, empty where it has no name.
@@ -18,10 +19,18 @@ class Mutant:
 
     name: str
     hazard: str
-    first_seed: int
+    first_seed: int | None
     swaps: tuple[tuple[Any, str, Any], ...] = ()
     rules: Any = None
-    runs: Callable[[int, Any], Outcome] = run
+    core_test: Callable[..., None] | None = None
+    core_arguments: tuple[str, ...] = ()
+
+    @property
+    def found_by(self) -> str:
+        """The first seed, or the test of the core."""
+        if self.core_test is None:
+            return str(self.first_seed)
+        return f"`{self.core_test.__module__.removeprefix('tests.').replace('.', '/')}.py::{self.core_test.__name__}`"
 
     @contextmanager
     def planted(self) -> Iterator[Any]:
@@ -38,4 +47,4 @@ class Mutant:
     def run(self, seed: int) -> Outcome:
         """The run of this seed with the bug."""
         with self.planted() as rules:
-            return self.runs(seed, rules)
+            return run(seed, rules)

@@ -17,7 +17,7 @@ from oncelog.core.errors import (
     TopicNotFound,
 )
 from oncelog.core.formats.batch import Checksum, decode_batch
-from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.columns import encode_keys, encode_values
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
@@ -58,6 +58,7 @@ from oncelog.core.topic_events.effects import AnswerOpen
 from oncelog.core.topic_events.events import ReceivedBatch
 from oncelog.verify.violation import Violation
 from tests.oracles.history import History
+from tests.simulation.consumers.messages import keys_of
 from tests.simulation.metadata_server import MetadataServer
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
@@ -103,9 +104,11 @@ class ClientParts:
     #: asked in turn
     metadata: list[MetadataServer]
     #: ticks between two batches
-    pace: tuple[int, int] = (4, 60)
+    pace: tuple[int, int]
     session_class: type[ProducerSession] = ProducerSession
     open_results_max: int = 8
+    #: messages have keys
+    keyed: bool = False
 
 
 @dataclass(slots=True)
@@ -245,7 +248,8 @@ class ProducerClient(Process):
         app.unanswered[app.request] = ids
         self.parts.history.invoked(app.instance, app.request, ids, values)
         packed = None if source.automatic else pack_sequence_ids(ids)
-        self.handle(BatchReady(app.request, encode_values(values), len(ids), packed, self.world.now))
+        payload = encode_values(values) + (encode_keys(keys_of(ids)) if self.parts.keyed else b"")
+        self.handle(BatchReady(app.request, payload, len(ids), packed, self.world.now))
 
     def _answered(self, request: int, result: Outcome | OncelogError) -> None:
         del self.app.unanswered[request]

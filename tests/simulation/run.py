@@ -79,7 +79,7 @@ class Run:
         self.faults.start()
         self.until(FAULTY_TICKS)
         self.heal()
-        self.ack_limit()
+        self.check_history()
 
     def until(self, tick: int) -> None:
         while self.world.now < tick:
@@ -98,8 +98,9 @@ class Run:
         self.faults.heal()
         for workload in self.cluster.ack_workloads.values():
             workload.stop()
-        for consumption in self.cluster.consumption.values():
-            consumption.heal()
+        consumption = self.cluster.consumption.values()
+        for each in consumption:
+            each.heal()
         healed = self.world.now
         deadline = healed + HEALED_TICKS
         while not (
@@ -110,6 +111,8 @@ class Run:
             if self.world.now > deadline:
                 raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.state_line()}")
             self.step()
+            for each in consumption:
+                each.look()
         self._check_copies()
         self._close_topics()
 
@@ -169,9 +172,9 @@ class Run:
         last = [*watch.ledgers[-1:], *watch.acks.ledgers[-1:]]
         return bool(watch.ledgers) and all(ledger_id in self.cluster.watch.closed for ledger_id in last)
 
-    # --- the judgement ------------------------------------------------------------------------------------------------
+    # --- the history --------------------------------------------------------------------------------------------------
 
-    def ack_limit(self) -> None:
+    def check_history(self) -> None:
         """Raises Violation."""
         watch = self.cluster.watch
         owners: dict[ProducerId, tuple[str, str]] = {}
@@ -185,9 +188,9 @@ class Run:
                 if other != (topic_id, producer.name):
                     raise Violation("ids never repeat", f"producer id {pid} is {other} and {(topic_id, producer.name)}")
             if topic_id in self.cluster.ack_workloads:
-                topic.acks.ack_limit(self.cluster.ack_workloads[topic_id].history, watch.closed)
+                topic.acks.check(self.cluster.ack_workloads[topic_id].history, watch.closed)
             if topic_id in self.cluster.consumption:
-                self.cluster.consumption[topic_id].ack_limit(topic.acks.folded(watch.closed))
+                self.cluster.consumption[topic_id].check(topic.acks.folded(watch.closed))
             for client in producers:
                 self._check_input(client.source.name, client.source.ids, topic_id)
 

@@ -13,7 +13,7 @@ SEEDS = (*range(100), *range(104, 300, 5), *RARE)
 #: of the runs that change subscriptions, too
 ACK_RUNS = range(ACK_SEEDS, ACK_SEEDS + 50)
 #: of the runs with consumers
-CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 25)
+CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 40)
 CHUNK = 35
 
 
@@ -28,10 +28,11 @@ def kept_seeds() -> list[int]:
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
-def counts() -> dict[str, int]:
-    """{what happened in the sweep: how often}."""
+@cache
+def counts(*, consumers: bool = False) -> dict[str, int]:
+    """{what happened in the sweep: how often}. consumers: in the runs with consumers, or in the others."""
     total: dict[str, int] = {}
-    for seed in (*SEEDS, *ACK_RUNS):
+    for seed in CONSUMER_RUNS if consumers else (*SEEDS, *ACK_RUNS):
         for what, times in outcome_of(seed).counts.items():
             total[what] = total.get(what, 0) + times
     return total

@@ -50,6 +50,14 @@ QUESTIONS = (
     "answer of a lower epoch refused",
 )  # fmt: skip
 ACKS = ("change settled", "change dropped")
+CONSUMERS = (
+    "consumer crashed", "consumer paused", "consumer cut off", "subscription deleted", "stale route of a consumer",
+    "trimmed", "trimmed by retention", "messages evicted", "sought", "dead letter", "message forgotten",
+    "cumulative acknowledgement", "cumulative acknowledgement ends early", "ack durable", "nack durable",
+    "ack in memory", "dispatch paused", "report DeliverMessages", "report RecallMessages", "report ConsumerActive",
+    "report EndConsumer", "ack refused: stale_seek_epoch", "ack refused: subscription_gone",
+    "consumer failed: subscription_gone", "consumer failed: consumer_busy", "stream waits for room", "room returned",
+)  # fmt: skip
 MARKS = (
     "takeover",
     "SnapshotTaken",
@@ -67,3 +75,9 @@ MARKS = (
 def test_sweep_reaches_each_condition(what: str) -> None:
     """Each occurs at least three times, so that a small change of the schedule does not lose it."""
     assert counts().get(what, 0) >= 3
+
+
+@pytest.mark.parametrize("what", CONSUMERS)
+def test_sweep_of_consumers_reaches_each_condition(what: str) -> None:
+    """The same in the runs with consumers."""
+    assert counts(consumers=True).get(what, 0) >= 3

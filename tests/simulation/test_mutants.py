@@ -1,4 +1,4 @@
-"""Each planted bug is found by its known seed."""
+"""Each planted bug is found by its known seed, or by a test of its core."""
 
 import pytest
 
@@ -6,9 +6,24 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.planted_bug import Mutant
 from tests.simulation.sweep import outcome_of
 
+SIMULATED = [mutant for mutant in MUTANTS if mutant.core_test is None]
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+
+def _name(mutant: Mutant) -> str:
+    return mutant.name.replace(" ", "-")
+
+
+@pytest.mark.parametrize("mutant", SIMULATED, ids=_name)
 def test_planted_bug_is_found(mutant: Mutant) -> None:
     """With the bug the seed fails; without the bug the same seed passes."""
+    assert mutant.first_seed is not None
     assert mutant.run(mutant.first_seed).problem is not None
     assert outcome_of(mutant.first_seed).problem is None
+
+
+@pytest.mark.parametrize("mutant", [each for each in MUTANTS if each not in SIMULATED], ids=_name)
+def test_planted_bug_is_found_by_a_test_of_its_core(mutant: Mutant) -> None:
+    """The test itself passes among the tests of the core."""
+    assert mutant.core_test is not None
+    with mutant.planted(), pytest.raises(AssertionError):
+        mutant.core_test(*mutant.core_arguments)

@@ -17,12 +17,33 @@ def test_no_seed_violates_an_invariant(seeds: tuple[int, ...]) -> None:
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.hazard(
+    "failed-ack-write",
+    "ack-before-delivery",
+    "delivered-while-held",
+    "late-ack-after-seek",
+    "seek-below-a-trim",
+    "recreated-subscription",
+    "deposed-owner-delivers",
+    "activation-not-durable",
+    "former-consumer-acks",
+    "key-moves-too-early",
+    "relative-credit",
+    "wrong-delivery-count",
+    "dead-letter-number-lost",
+    "dispatch-paused-for-ever",
+    "ack-state-at-its-limit",
+    "full-disk-refuses-acks",
+    "wrong-clock-expires",
+    "deposed-owner-acks",
+    "unread-windows",
+)
 @pytest.mark.parametrize("seed", CONSUMER_RUNS)
 def test_no_seed_with_consumers_violates_an_invariant(seed: int) -> None:
     """An acknowledged message is not delivered again by any owner; all messages are delivered until acknowledged."""
     outcome = outcome_of(seed)
     assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
-    assert outcome.counts["ack durable"] >= 10
+    assert outcome.counts["message received"] >= 10
 
 
 @pytest.mark.parametrize("seed", kept_seeds())

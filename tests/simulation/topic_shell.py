@@ -25,6 +25,7 @@ from oncelog.core.topic_events.effects import (
     AllocateProducerId,
     AnswerBatches,
     AnswerOpen,
+    CheckClock,
     CheckPageSupport,
     CursorRecoveryTimedOut,
     DeletePages,
@@ -46,6 +47,7 @@ from oncelog.core.topic_events.effects import (
 )
 from oncelog.core.topic_events.events import (
     BatchesReceived,
+    ClockChecked,
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
@@ -60,10 +62,11 @@ from oncelog.core.topic_events.events import (
 )
 from oncelog.verify.violation import Violation
 from tests.simulation.ack_workload import AppendChanges, ChangingTopic
+from tests.simulation.consumers.messages import sound_entries
+from tests.simulation.consumers.owner_end import ShellConsumers
 from tests.simulation.ledger_lists import page_path
 from tests.simulation.member_requests import MemberRequests
 from tests.simulation.records import read_record, write_record
-from tests.simulation.topic_consumers import ShellConsumers
 
 if TYPE_CHECKING:
     from tests.simulation.owner_server import ClientLink, OwnerServer
@@ -152,7 +155,10 @@ class TopicShell:
 
     def handle(self, event: TopicEvent | AppendChanges) -> None:
         """One step of the core, and its effects; a process may crash between two of them."""
-        effects = self.core.handle(event, now_ms=self.owner.world.now)  # type: ignore[arg-type]
+        effects = self.core.handle(event, now_ms=self.owner.now_ms)  # type: ignore[arg-type]
+        consumption = self.owner.parts.consumption.get(self.topic_id)
+        if consumption is not None:
+            consumption.stepped(self)
         self._check_grants()
         self._check_cursor_timeout(event)
         for effect in effects:
@@ -239,6 +245,9 @@ class TopicShell:
                 self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
             case CheckPageSupport():
                 self.owner.post(1, "checks pages", lambda: self.handle(PageSupportChecked(known=True)))
+            case CheckClock():
+                checked = ClockChecked(self.owner.now_ms, self.owner.parts.true_ms)
+                self.owner.post(5, "checks its clock", lambda: self.handle(checked))
             case DeletePages(below):
                 self._delete_pages(below)
             case DeleteLedgers(ledger_ids):
@@ -323,13 +332,15 @@ class TopicShell:
                 store.remove(path)
 
     def _read_ends(self, ledger_ids: tuple[LedgerId, ...]) -> None:
-        """The append time of a last entry is not read: it counts as new."""
+        """A last entry that cannot be read counts as new."""
         ends: list[EndOfLedger] = []
         for ledger_id in ledger_ids:
             data, _ = self.owner.parts.store.get(f"ledgers/{ledger_id}")
             metadata = None if data is None else decode_ledger(data)
             if metadata is not None:
-                ends.append(EndOfLedger(ledger_id, metadata.end, metadata.length, self.owner.world.now))
+                last = sound_entries(self.owner.parts, ledger_id, metadata.end, metadata.end)
+                ended_ms = last[0][0].append_time_ms if last else self.owner.now_ms
+                ends.append(EndOfLedger(ledger_id, metadata.end, metadata.length, ended_ms))
         self.handle(LedgerEndsRead(tuple(ends)))
 
     def _write(self, effect: WriteRecord[Any, Any]) -> None:

@@ -7,7 +7,7 @@ is folded as its ledgers close, and every takeover is compared with that fold.
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_cursor, decode_topic
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
 from oncelog.core.records.id_claim import decode_counter
 from oncelog.core.topic.serving import Serving
@@ -52,6 +52,8 @@ class TopicWatch:
         self.topic_id = topic_id
         self.fold = LogFold()
         self.record = TopicRecord(topic_id, "")
+        #: {epoch: the place of its owner}
+        self.owners: dict[OwnerEpoch, str] = {}
         #: every ledger that was ever in the list, in order; those of them that left it; those that are folded
         self.ledgers: list[LedgerId] = []
         self.trimmed: dict[LedgerId, None] = {}
@@ -69,6 +71,8 @@ class TopicWatch:
         before, self.record = self.record, record
         if record.owner_epoch < before.owner_epoch:
             raise Violation("owner epochs", f"the record went from {before.owner_epoch} to {record.owner_epoch}")
+        if record.owner is not None:
+            self.owners[record.owner_epoch] = record.owner.split(".")[0]
         self.acks.record_changed(before, record, closed)
         listed = [link.ledger_id for link in links]
         for link in links:

@@ -2,7 +2,8 @@
 
 import re
 
-from tests.tidy.guarantees import DOCUMENT, PLANTED, document, marked, marked_tests
+from tests.simulation.mutants import MUTANTS
+from tests.tidy.guarantees import DOCUMENT, document, marked, marked_tests
 from tests.tidy.hazards import HAZARDS
 from tests.tidy.source import Source
 
@@ -10,7 +11,7 @@ from tests.tidy.source import Source
 def test_every_hazard_has_a_test() -> None:
     """A marker names a hazard of the registry, and no hazard is without a marker."""
     assert set(marked_tests()) == set(HAZARDS)
-    assert {mutant.hazard for mutant in PLANTED} <= {"", *HAZARDS}
+    assert {mutant.hazard for mutant in MUTANTS} <= {"", *HAZARDS}
 
 
 def test_names_can_be_read() -> None:

@@ -41,10 +41,11 @@ class PausePolicy:
 @dataclass(frozen=True, slots=True)
 class AckStateLimit:
     """Judges the durable state by a policy. writable: whether acknowledgements can be made durable now. A change of
-    either is another limit."""
+    either is another limit. topic_bytes_max: the hard limit of all subscriptions of the topic together."""
 
     policy: PausePolicy
     writable: bool = True
+    topic_bytes_max: int = TOPIC_STATE_BYTES_MAX
 
     def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
         """Why new messages are withheld; empty: they are not. paused: whether they are withheld now."""
@@ -65,4 +66,4 @@ class AckStateLimit:
 
     def full(self, state: SubscriptionsState) -> bool:
         """Whether the ack state of the topic is at its hard limit, so that only what lowers it may be written."""
-        return state.state_bytes >= TOPIC_STATE_BYTES_MAX
+        return state.state_bytes >= self.topic_bytes_max

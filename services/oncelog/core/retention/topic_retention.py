@@ -111,9 +111,11 @@ class TopicRetention:
         policies: TopicPolicies,
         *,
         pages: PageSettings,
+        ack_state_bytes_max: int,
         on_verdict: Callable[[QuotaVerdict], None],
     ) -> None:
-        """on_verdict: called with the verdict of the backlog quota when it changes."""
+        """ack_state_bytes_max: the hard limit of the ack state of the topic. on_verdict: called with the verdict of the
+        backlog quota when it changes."""
         self._step = step
         self._ownership = ownership
         self._log = log
@@ -127,6 +129,7 @@ class TopicRetention:
         self.verdict = QuotaVerdict()
         #: what the verdict does to publishing; None: it is open
         self.held: HeldPublishing | None = None
+        self._ack_state_bytes_max = ack_state_bytes_max
         self._ack_limit: AckStateLimit | None = None
         #: the index at which the log begins when the trim in flight is over
         self._trim_target: int | None = None
@@ -154,7 +157,7 @@ class TopicRetention:
             self._give_verdict(QuotaVerdict())
 
     def _set_ack_limit(self) -> None:
-        ack_limit = AckStateLimit(self.policies.pause, self._acks.writable)
+        ack_limit = AckStateLimit(self.policies.pause, self._acks.writable, self._ack_state_bytes_max)
         if ack_limit != self._ack_limit:
             self._ack_limit = ack_limit
             self._subscriptions.set_ack_state_limit(ack_limit)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from oncelog.core.acks.changes import IndexRange, SubscriptionType
 from oncelog.core.delivery.events import DeliverMessages, FlowReported
-from oncelog.core.delivery.limits import NO_LIMITS
 from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.sdk.consumer.events import (
@@ -47,13 +47,15 @@ from oncelog.core.sdk.owner_attempts import (
 )
 from oncelog.verify.violation import Violation
 from tests.oracles.consumption import ConsumptionHistory, Place, Repetition
-from tests.simulation.consuming.ends import ConsumerParts, OwnerEnd
-from tests.simulation.consuming.outboxes import ConsumerStream
-from tests.simulation.network import Stream
-from tests.simulation.world import Process
+from tests.simulation.consumers.messages import StoredMessages
+from tests.simulation.consumers.streams import ConsumerStream
+from tests.simulation.network import Network, Stream
+from tests.simulation.world import Process, World
+
+if TYPE_CHECKING:
+    from tests.simulation.consumers.owner_end import OwnerGate
 
 WORK_TICKS = (1, 120)
-IDLE_TICKS = (500, 1_500)
 _CUMULATIVE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
@@ -66,8 +68,22 @@ class Habits:
     twice: float = 0.1
     cumulative: float = 0.3
     seek: float = 0.0
-    #: the application never takes a message
-    deaf: bool = False
+    #: between two times that it takes messages
+    take_ticks: tuple[int, int] = WORK_TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerParts:
+    """What the consumers of a topic share. owners: the topic at each owner, by the place of its process. route: returns
+    the owner that a look-up finds, and its epoch."""
+
+    world: World
+    network: Network
+    log: StoredMessages
+    history: ConsumptionHistory
+    owners: "Mapping[str, OwnerGate]"
+    route: Callable[[], tuple[str, OwnerEpoch]]
+    nack_delays_ms: tuple[int | None, ...] = (None, 0, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +99,16 @@ class Message:
 class ConsumerClient(Process):
     """One consumer name."""
 
-    def __init__(
-        self,
-        parts: ConsumerParts,
-        name: str,
-        settings: ConsumerSettings,
-        habits: Habits,
-        *,
-        history: ConsumptionHistory,
-        owners: Mapping[str, OwnerEnd],
-        stale: Callable[[], bool],
-    ) -> None:
+    def __init__(self, parts: ConsumerParts, name: str, settings: ConsumerSettings, habits: Habits) -> None:
         super().__init__(parts.world, name)
         self.parts = parts
+        self.history = parts.history
         self.settings = settings
         self.habits = habits
-        self.history = history
-        self.owners = owners
-        #: whether this look-up gets a stale route
-        self.stale = stale
         self.session: ConsumerSession
         self.stream: ConsumerStream | None = None
         #: the other end of `stream`
-        self._owner: OwnerEnd | None = None
+        self._owner: OwnerGate | None = None
         #: no further faults: everything is acknowledged
         self.diligent = False
         self._requests = count(1)
@@ -200,12 +203,8 @@ class ConsumerClient(Process):
             self._feed(event)
 
     def _look_up(self, session: ConsumerSession, effect: LookUp) -> None:
-        record = self.parts.record
-        name, epoch = record.owner, record.epoch
-        if record.former and self.stale():
-            self.world.count("stale route")
-            name, epoch = self.world.rng.choice(record.former)
-        owner = self.owners.get(name)
+        name, epoch = self.parts.route()
+        owner = self.parts.owners.get(name)
 
         def found() -> None:
             if session is not self.session or not session.opening.looks_up(effect.attempt):
@@ -219,7 +218,7 @@ class ConsumerClient(Process):
 
         self.post(self.world.rng.randint(1, 20), "looked up", found)
 
-    def _connect(self, session: ConsumerSession, owner: OwnerEnd, attempt: int) -> None:
+    def _connect(self, session: ConsumerSession, owner: "OwnerGate", attempt: int) -> None:
         if self.stream is not None:
             self.stream.stream.sever()
         self._owner, stream = owner, Stream(self.parts.network, self, owner.process)
@@ -265,9 +264,7 @@ class ConsumerClient(Process):
     # --- the application ----------------------------------------------------------------------------------------------
 
     def _take(self) -> None:
-        # Runs with limits last long after the last fault. MessagesReady wakes the application anyway.
-        idle = self.diligent and self.parts.ack_limit is not NO_LIMITS
-        self._later("takes messages", self._take, IDLE_TICKS if idle else WORK_TICKS)
+        self._later("takes messages", self._take, WORK_TICKS if self.diligent else self.habits.take_ticks)
         if self.session.attachment is None or self.session.state is ConsumerSessionState.CLOSED:
             return
         self._take_now(self.world.rng.randint(1, 6))
@@ -276,7 +273,7 @@ class ConsumerClient(Process):
             self._feed(SeekWanted(next(self._requests), self.world.rng.randint(log.first_index, log.next_index)))
 
     def _take_now(self, count_max: int) -> None:
-        if self.session.attachment is not None and not self.habits.deaf:
+        if self.session.attachment is not None:
             self._feed(MessagesWanted(count_max))
 
     def _receive(self, run: MessageRange) -> None:
@@ -305,7 +302,7 @@ class ConsumerClient(Process):
             return
         self._working.remove(message)
         if not self.diligent and draw < habits.forget + habits.nack:
-            delay_ms, counts = rng.choice((None, 0, 50)), dict.fromkeys([index], message.delivery_count)
+            delay_ms, counts = rng.choice(self.parts.nack_delays_ms), dict.fromkeys([index], message.delivery_count)
             self._ask(NackWanted(next(self._requests), message.seek_epoch, ranges, delay_ms, counts), ranges)
         elif self.settings.type in _CUMULATIVE and not self.diligent and rng.random() < habits.cumulative:
             self._ack_below(message)

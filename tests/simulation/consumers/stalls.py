@@ -10,11 +10,11 @@ from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.acknowledging import SHARED_TYPES
 from oncelog.core.delivery.credit import Credit
 from oncelog.core.delivery.subscription import Subscription
+from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.verify.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.consuming.client import ConsumerClient
-    from tests.simulation.consuming.owner import Ownership
+    from tests.simulation.consumers.client import ConsumerClient
 
 #: More than a takeover makes consumers wait, and than a request, a read and a write of the ack log take together.
 STALL_TICKS_MAX = 3_000
@@ -27,14 +27,13 @@ class Stalls:
         #: {what stands still: (how it was, since when)}
         self._since: dict[str, tuple[object, int]] = {}
 
-    def look(self, ownership: "Ownership", clients: "Sequence[ConsumerClient]", now: int) -> None:
-        """Raises Violation."""
-        for subscription in ownership.core:
-            waits = _can_deliver(subscription, ownership.parts.log.next_index)
-            counts = (ownership.epoch, subscription.delivered_counts)
-            self._note(subscription.state.name, counts if waits else None, now)
+    def look(self, subscriptions: Subscriptions, clients: "Sequence[ConsumerClient]", *, epoch: int, now: int) -> None:
+        """epoch: of the owner whose subscriptions these are. Raises Violation."""
+        for each in subscriptions:
+            waits = _can_deliver(each, subscriptions.log.next_index)
+            self._note(each.state.name, (epoch, each.delivered_counts) if waits else None, now)
         for client in clients:
-            self._note(client.name, _unreported(client, ownership), now)
+            self._note(client.name, _unreported(client, subscriptions), now)
 
     def _note(self, what: str, how: object, now: int) -> None:
         """how: None: it goes on."""
@@ -61,12 +60,12 @@ def _has_credit(credit: Credit) -> bool:
     return credit.left > 0 and credit.left >= credit.window // 2
 
 
-def _unreported(client: "ConsumerClient", ownership: "Ownership") -> object:
+def _unreported(client: "ConsumerClient", subscriptions: Subscriptions) -> object:
     """The credit that the consumer gives and the one that its owner knows, if they differ."""
     session = client.session
     attached = None if session.attachment is None else session.attachment.consumer
     if not client.alive or attached is None:
         return None
-    known = next((c.credit for each in ownership.core for c in each.consumers if c.number == attached), None)
+    known = next((c.credit for each in subscriptions for c in each.consumers if c.number == attached), None)
     given, taken = session.messages.credit, None if known is None else (known.handed_out, known.window)
     return None if taken in (None, given) else (given, taken)

@@ -1,7 +1,10 @@
-"""Planted bugs of the half of the system that consumes, each found by its first seed of the consuming simulation."""
+"""Planted bugs of the half of the system that consumes, each found by a run with consumers or by a test of its core.
 
+A test of the core finds those that need a coincidence of time-outs, seeks and policies which one run in hundreds has.
+"""
+
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pyroaring import BitMap64
@@ -19,18 +22,35 @@ from oncelog.core.delivery.outstanding import Outstanding
 from oncelog.core.delivery.redelivery import Redeliveries
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import ConsumerBusy, StaleSeekEpoch
-from oncelog.core.policies import retention_rules as retention
-from oncelog.core.policies.retention_rules import trim_of
+from oncelog.core.policies import retention_rules
+from oncelog.core.policies.retention_rules import ClockCheck, trim_of
+from oncelog.core.retention import topic_retention
+from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.sdk.consumer import session as consumer_session
 from oncelog.core.sdk.consumer.requests import PendingRequests
 from oncelog.core.sdk.owner_attempts import OwnerAttempts
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
-from tests.simulation.consuming import expiry
-from tests.simulation.consuming.owner import Ownership, Parts, Rules
-from tests.simulation.consuming.run import run
+from oncelog.core.topic.topic import Topic
+from tests.core.delivery.test_ack_timeout import (
+    test_order_is_kept_when_the_counts_of_a_time_out_are_dropped,
+    test_report_of_a_former_delivery_starts_no_time,
+)
+from tests.core.delivery.test_redelivery import test_seek_voids_a_dead_letter_that_has_no_number_yet
+from tests.core.delivery.test_subscription import (
+    test_cumulative_acknowledgement_of_a_former_consumer_is_fenced,
+    test_request_to_attach_that_was_overtaken_ends_no_newer_stream,
+)
+from tests.core.delivery.test_subscription_pause import (
+    test_delays_end_while_new_messages_are_withheld,
+    test_lowest_acknowledgements_in_memory_are_written_although_the_state_is_full,
+)
+from tests.core.delivery.test_subscriptions import test_step_back_waits_for_a_trim_in_flight
+from tests.core.retention.test_topic_space import (
+    test_clock_that_disagrees_with_zookeepers_deletes_nothing,
+    test_expired_messages_count_as_acknowledged,
+)
+from tests.core.sdk.test_consumer_session import test_frame_of_a_lower_owner_epoch_is_refused
 from tests.simulation.planted_bug import Mutant
-
-ConsumingMutant = partial(Mutant, runs=run)
 
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
 _open, _choose = Subscriptions._open, Activation.choose
@@ -81,20 +101,17 @@ def _grants_what_was_overtaken(attachments: Attachments, opening: ConsumerOpenin
     return _refusal_to_attach(attachments, replace(opening, call=1 << 60), former)
 
 
-def _with_what_is_in_flight(ownership: Ownership) -> int:
+def _with_what_is_in_flight(retention: TopicRetention) -> int | None:
     """Counts acknowledgements in flight."""
-    bounds = [ownership.core.log.next_index]
-    for subscription in ownership.core:
-        at = subscription.state.acks.mark_delete
-        while subscription.state.acks.contains(at) or at in subscription._context.deliverable.hidden:
+    bounds = []
+    for subscription in retention._subscriptions:
+        at, acks = subscription.state.acks.mark_delete, subscription.state.acks
+        while at < retention._subscriptions.log.next_index and (
+            acks.contains(at) or at in subscription._context.deliverable.hidden
+        ):
             at += 1
         bounds.append(at)
-    return min(bounds)
-
-
-def _beside_a_step_back(ownership: Ownership) -> int:
-    needed = ownership.state.first_needed
-    return ownership.core.log.next_index if needed is None else needed
+    return min(bounds, default=None)
 
 
 def _numbered_in_memory(letters: DeadLetters, index: int, topic_id: Any) -> None:
@@ -128,10 +145,6 @@ def _any_subscription_of_the_name(topic: Subscriptions, opening: ConsumerOpening
         subscription_id = topic._state.subscriptions[number].subscription_id
         opening = replace(opening, resume=replace(opening.resume, subscription_id=subscription_id))
     _open(topic, opening)
-
-
-def _same_id(_: Parts) -> str:
-    return "ab" * 16
 
 
 def _any_receiver(keys: KeyShared, index: int, slot: int, entry: Any, picks: Any) -> Any:
@@ -189,7 +202,7 @@ def _none(*_: Any) -> Any:
     return BitMap64()
 
 
-def _always(value: Any) -> Any:
+def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
@@ -198,122 +211,136 @@ def _keeps_lower(attempts: OwnerAttempts, owner_epoch: Any) -> bool:
     return True
 
 
-CONSUMING_MUTANTS = (
-    ConsumingMutant(
-        "ack answered before it is durable", "failed-ack-write", 0,
+CONSUMER_MUTANTS = (
+    Mutant(
+        "ack answered before it is durable", "failed-ack-write", 2_000_000,
         ((Acknowledging, "append", _answered_at_once),),
     ),
-    ConsumingMutant("seek without epoch", "late-ack-after-seek", 10, ((Acknowledging, "refusal", _any_epoch),)),
-    ConsumingMutant("grant not durable", "activation-not-durable", 2, ((Activation, "choose", _active_at_once),)),
-    ConsumingMutant(
-        "busy with a holder that may return", "activation-not-durable", 3,
+    Mutant("seek without epoch", "late-ack-after-seek", 2_000_006, ((Acknowledging, "refusal", _any_epoch),)),
+    Mutant("grant not durable", "activation-not-durable", 2_000_009, ((Activation, "choose", _active_at_once),)),
+    Mutant(
+        "busy with a holder that may return", "activation-not-durable", 2_000_002,
         ((Attachments, "_refusal", _busy_while_it_may_return),),
     ),
-    ConsumingMutant(
-        "a request that was overtaken is granted", "activation-not-durable", 163,
+    Mutant(
+        "a request that was overtaken is granted", "activation-not-durable", None,
         ((Attachments, "_refusal", _grants_what_was_overtaken),),
+        core_test=test_request_to_attach_that_was_overtaken_ends_no_newer_stream,
     ),
-    ConsumingMutant(
-        "consumers wait for long after a takeover", "delivered-while-held", 63,
+    Mutant(
+        "consumers wait for long after a takeover", "delivered-while-held", 2_000_000,
         ((attachments, "RETURN_WAIT_MS", 20_000),),
     ),
-    ConsumingMutant(
-        "delivery counts forgotten", "wrong-delivery-count", 0,
+    Mutant(
+        "delivery counts forgotten", "wrong-delivery-count", 2_000_000,
         ((Redeliveries, "deliveries", _always(0)),),
     ),
-    ConsumingMutant("a key handed over early", "key-moves-too-early", 0, ((KeyShared, "_receiver", _any_receiver),)),
-    ConsumingMutant(
-        "trim from the layer in flight", "failed-ack-write", 5,
-        rules=Rules(trim_bound=_with_what_is_in_flight),
+    Mutant("a key handed over early", "key-moves-too-early", 2_000_000, ((KeyShared, "_receiver", _any_receiver),)),
+    Mutant(
+        "trim from the layer in flight", "failed-ack-write", 2_000_011,
+        ((TopicRetention, "_first_needed", _with_what_is_in_flight),),
     ),
-    ConsumingMutant("trim beside a step back", "seek-below-a-trim", 20, rules=Rules(trim_bound=_beside_a_step_back)),
-    ConsumingMutant(
-        "step back beside a trim", "seek-below-a-trim", 54,
+    Mutant(
+        "trim beside a step back", "seek-below-a-trim", 2_000_015,
+        ((Subscriptions, "steps_back_to", _always(None)),),
+    ),
+    Mutant(
+        "step back beside a trim", "seek-below-a-trim", None,
         ((Subscriptions, "trim_began", _always(None)),),
+        core_test=test_step_back_waits_for_a_trim_in_flight,
     ),
-    ConsumingMutant(
-        "retention ignores subscriptions", "seek-below-a-trim", 160,
-        ((expiry, "trim_of", _whatever_is_needed),),
+    Mutant(
+        "retention ignores subscriptions", "seek-below-a-trim", 2_000_013,
+        ((topic_retention, "trim_of", _whatever_is_needed),),
     ),
-    ConsumingMutant(
-        "a clock that is ahead decides", "wrong-clock-expires", 169,
-        rules=Rules(clock_agrees=_always(True)),
+    Mutant(
+        "a clock that is ahead decides", "wrong-clock-expires", None,
+        ((ClockCheck, "agrees", _always(True)),),
+        core_test=test_clock_that_disagrees_with_zookeepers_deletes_nothing,
     ),
-    ConsumingMutant(
-        "messages expire with the oldest one", "wrong-clock-expires", 168,
-        ((expiry, "expired_below", _oldest_decides),),
+    Mutant(
+        "messages expire with the oldest one", "wrong-clock-expires", None,
+        ((topic_retention, "expired_below", _oldest_decides),),
+        core_test=test_expired_messages_count_as_acknowledged,
     ),
-    ConsumingMutant(
-        "quota evicts the whole backlog", "full-disk-refuses-acks", 160,
-        ((retention, "EVICT_PERCENT", 0),),
+    Mutant(
+        "quota evicts the whole backlog", "full-disk-refuses-acks", 2_000_017,
+        ((retention_rules, "EVICT_PERCENT", 0),),
     ),
-    ConsumingMutant(
-        "pause without redelivery", "dispatch-paused-for-ever", 129,
-        ((Redeliveries, "pause", _without_redelivery),),
+    Mutant(
+        # The time-out that ends a pause is longer than many runs.
+        "pause without redelivery", "dispatch-paused-for-ever", None,
+        ((Redeliveries, "pause", _without_redelivery),), core_test=test_delays_end_while_new_messages_are_withheld,
     ),
-    ConsumingMutant(
-        "full state keeps its lowest hole in memory", "ack-state-at-its-limit", 120,
+    Mutant(
+        "full state keeps its lowest hole in memory", "ack-state-at-its-limit", None,
         ((Acknowledging, "write_lowest", _always(None)),),
+        core_test=test_lowest_acknowledgements_in_memory_are_written_although_the_state_is_full,
     ),
-    ConsumingMutant(
-        "dead-letter number in memory", "dead-letter-number-lost", 7,
+    Mutant(
+        "dead-letter number in memory", "dead-letter-number-lost", 2_000_002,
         ((DeadLetters, "_number", _numbered_in_memory),),
     ),
-    ConsumingMutant("credit as a counter", "relative-credit", 0, ((Credit, "report", _counted),)),
-    ConsumingMutant(
-        "recreated subscription under an old id", "recreated-subscription", 1, ((Parts, "new_id", _same_id),)
+    Mutant("credit as a counter", "relative-credit", 2_000_000, ((Credit, "report", _counted),)),
+    Mutant(
+        "recreated subscription under an old id", "recreated-subscription", 2_000_000,
+        ((Topic, "_new_subscription_id", _always("ab" * 16)),),
     ),
-    ConsumingMutant("ack log not fenced", "deposed-owner-acks", 12, rules=Rules(fence=_always(None))),
-    ConsumingMutant(
-        "frames of a deposed owner are taken", "deposed-owner-delivers", 17,
+    Mutant(
+        "frames of a deposed owner are taken", "deposed-owner-delivers", None,
         ((OwnerAttempts, "believes", _keeps_lower),),
+        core_test=test_frame_of_a_lower_owner_epoch_is_refused,
     ),
-    ConsumingMutant(
-        "acknowledgements are forgotten with their stream", "delivered-while-held", 0,
+    Mutant(
+        "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_004,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
     ),
-    ConsumingMutant(
-        "cumulative ack over an own negative one", "former-consumer-acks", 2,
+    Mutant(
+        "cumulative ack over an own negative one", "former-consumer-acks", 2_000_004,
         ((consumer_session, "up_to_nacked", lambda request, _: request),),
     ),
-    ConsumingMutant(
-        "more is reported as acknowledged than is", "former-consumer-acks", 2,
+    Mutant(
+        "more is reported as acknowledged than is", "former-consumer-acks", 2_000_004,
         ((Acknowledging, "_answer", _acknowledged_up_to_the_end),),
     ),
-    ConsumingMutant(
-        "room is asked for once a frame", "unread-windows", 201,
+    Mutant(
+        "room is asked for once a frame", "unread-windows", 2_000_018,
         ((StreamOutbox, "ask", _room_between_frames_only),),
     ),
-    ConsumingMutant(
-        "the wake-up of a stream is lost", "unread-windows", 201,
+    Mutant(
+        "the wake-up of a stream is lost", "unread-windows", 2_000_010,
         ((StreamBudget, "join_line", _always(None)),),
     ),
-    ConsumingMutant(
-        "a stream that ends keeps its part", "unread-windows", 205,
+    Mutant(
+        "a stream that ends keeps its part", "unread-windows", 2_000_006,
         ((StreamOutbox, "close", _always(None)),),
     ),
-    ConsumingMutant(
-        "cumulative ack of a former generation", "former-consumer-acks", 123,
+    Mutant(
+        "cumulative ack of a former generation", "former-consumer-acks", None,
         ((Acknowledging, "refusal", _any_generation),),
+        core_test=test_cumulative_acknowledgement_of_a_former_consumer_is_fenced,
     ),
-    ConsumingMutant(
-        "ack time-out in the window", "timeout-in-the-window", 4,
+    Mutant(
+        "ack time-out in the window", "timeout-in-the-window", 2_000_002,
         ((Outstanding, "add", _timed_in_the_window),),
     ),
-    ConsumingMutant(
-        "time-out returns one message alone", "timeout-in-the-window", 532,
+    Mutant(
+        "time-out returns one message alone", "timeout-in-the-window", None,
         ((Redeliveries, "_from_there_on", _alone_again),),
+        core_test=test_order_is_kept_when_the_counts_of_a_time_out_are_dropped,
     ),
-    ConsumingMutant(
-        "report of a former delivery starts a time", "timeout-in-the-window", 200,
+    Mutant(
+        "report of a former delivery starts a time", "timeout-in-the-window", None,
         ((Outstanding, "came_again", _always(None)),),
+        core_test=test_report_of_a_former_delivery_starts_no_time,
     ),
-    ConsumingMutant(
-        "wanted dead letters survive a seek", "late-ack-after-seek", 468,
+    Mutant(
+        "wanted dead letters survive a seek", "late-ack-after-seek", None,
         ((DeadLetters, "seek", _always(None)), (DeadLetters, "sought", _kept_over_a_seek)),
+        core_test=test_seek_voids_a_dead_letter_that_has_no_number_yet, core_arguments=("behind it",),
     ),
-    ConsumingMutant(
-        "repeated negative ack counts again", "nack-counted-twice", 61,
+    Mutant(
+        "repeated negative ack counts again", "nack-counted-twice", 2_000_006,
         ((Redeliveries, "_answered_before", _none), (Redeliveries, "counted_before", _none)),
     ),
 )  # fmt: skip
