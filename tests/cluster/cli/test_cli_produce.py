@@ -183,6 +183,11 @@ def test_follow_prints_new_messages(cluster: Cluster) -> None:
             assert done.returncode == 0, done.stderr
             assert b"ids are automatic" in done.stderr
             assert follower.stdout.readline() == value
+        texts = cluster.run("produce", "tail", "-m", "", "-m", "grüße", "-o", "json")
+        assert (json.loads(texts.stdout)["stored"], texts.stderr) == (2, b"")
+        assert [follower.stdout.readline() for _ in range(2)] == [b"\n", "grüße\n".encode()]
+        both = cluster.run("produce", "tail", "-m", "text", "--stdin")
+        assert (both.returncode, b"use one of --from-file FILE, --stdin and -m TEXT" in both.stderr) == (2, True)
         follower.send_signal(signal.SIGINT)
         assert follower.wait(_DEADLINE_S) == 130
 

@@ -27,6 +27,7 @@ from oncelog.cli.admin.rest_paths import (
 from oncelog.cli.admin.storage import EveryNodeOption, storage
 from oncelog.cli.admin.subscriptions import subscriptions
 from oncelog.cli.admin.topic_list import add_topic_list
+from oncelog.cli.admin.watching import add_watch
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
 from oncelog.core.names import DEFAULT_TENANT
@@ -178,6 +179,7 @@ def revoke_permissions(api: AdminApi, namespace: NamespaceArgument, role: RoleAr
 
 
 add_topic_list(topics)
+add_watch(topics)
 
 
 @admin_command(topics, "create", line="Create a topic.")

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import typer
@@ -37,7 +37,7 @@ class Report:
     answer: Answer
 
 
-Command = Callable[..., Answer | Report]
+Command = Callable[..., Answer | Report | Iterator[Report]]
 
 
 class NegativeAnswer(Exception):
@@ -77,8 +77,9 @@ def admin_command(
 ) -> Callable[[Command], Command]:
     """Add a command. It takes the API first, then its own arguments, and returns what to print.
 
-    A returned string describes a change; with -o json it is not printed. panel: its group in the help of `app`. line:
-    its line there, by default the beginning of its own help.
+    A returned string describes a change; with -o json it is not printed. An iterator is printed as it goes on, with -o
+    json a line for each report. panel: its group in the help of `app`. line: its line there, by default the beginning
+    of its own help.
     """
 
     def add(command: Command) -> Command:
@@ -86,9 +87,14 @@ def admin_command(
             try:
                 with call.api() as api:
                     answer = command(api, **arguments)
+                    if isinstance(answer, Iterator):
+                        _print_each(answer, call.output)
+                        return
             except NegativeAnswer as negative:
                 _print(negative.answer, call.output)
                 raise typer.Exit(Exit.FAILED) from negative
+            except KeyboardInterrupt:
+                raise typer.Exit(Exit.INTERRUPTED) from None
             except OncelogError as error:
                 code = explain(error, Console(stderr=True, highlight=False))
                 raise typer.Exit(code) from error
@@ -115,3 +121,11 @@ def _print(answer: Answer | Report, output: WideOutput) -> None:
         show(answer, Console(highlight=False), wide=output is WideOutput.WIDE)
     elif not isinstance(answer, str):
         print(json.dumps(answer, indent=2))
+
+
+def _print_each(reports: Iterator[Report], output: WideOutput) -> None:
+    for report in reports:
+        if output is WideOutput.JSON:
+            print(json.dumps(report.answer), flush=True)
+        else:
+            print(report.shown, flush=True)

@@ -37,6 +37,11 @@ def topic_path(topic: str) -> str:
     return f"{ROOT}/persistent/{_full(parse_topic(topic))}"
 
 
+def subscription_path(topic: str, subscription: str) -> str:
+    """Raises InvalidName."""
+    return f"{topic_path(topic)}/subscription/{quote(check_part(subscription, field='subscription'), safe='')}"
+
+
 def topics_path(namespace: str) -> str:
     """The path that lists the topics of a namespace. Raises InvalidName."""
     return f"{ROOT}/persistent/{parse_namespace(namespace)}"

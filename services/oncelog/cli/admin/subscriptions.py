@@ -1,7 +1,6 @@
 """`oncelog admin subscriptions`: subscriptions, their positions and backlogs."""
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -9,17 +8,19 @@ from oncelog.cli.admin import losses
 from oncelog.cli.admin.commands import Report, admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.rest_paths import topic_path
+from oncelog.cli.admin.rest_paths import subscription_path, topic_path
+from oncelog.cli.admin.watching import add_lag
 from oncelog.cli.read.start import parse_start
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
-from oncelog.core.names import check_part
 
 _HELP = """Show and change the subscriptions of topics.
 
     oncelog admin subscriptions list orders
 
     oncelog admin subscriptions stats orders billing
+
+    oncelog admin subscriptions lag orders --watch
 
     oncelog admin subscriptions seek orders billing --to 2026-01-31T12:00:00+01:00
 
@@ -51,9 +52,12 @@ def show_subscription(api: AdminApi, topic: TopicArgument, subscription: NameArg
 
     With -o json: {topic: its statistics}, with one entry for each partition of a partitioned topic.
     """
-    answer = api.get(_path(topic, subscription))
+    answer = api.get(subscription_path(topic, subscription))
     only = next(iter(answer.values())) if isinstance(answer, dict) and len(answer) == 1 else None
     return Report(only if isinstance(only, dict) else answer, answer)
+
+
+add_lag(subscriptions)
 
 
 @admin_command(subscriptions, "create")
@@ -67,7 +71,7 @@ def create_subscription(
 ) -> Answer:
     """Create a subscription. Usually not needed: the first consumer creates it."""
     body: Answer = {"start": _place(start, from_index), "properties": _properties(properties or [])}
-    api.put(_path(topic, subscription), body)
+    api.put(subscription_path(topic, subscription), body)
     return f"created subscription {subscription} of {topic}"
 
 
@@ -79,7 +83,7 @@ def peek_message(
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="1: the oldest message of the backlog.")] = 1,
 ) -> Answer:
     """Show a message of the backlog. Nothing is delivered or acknowledged."""
-    return api.get(f"{_path(topic, subscription)}/position/{number}")
+    return api.get(f"{subscription_path(topic, subscription)}/position/{number}")
 
 
 @admin_command(subscriptions, "seek")
@@ -101,14 +105,14 @@ def seek(
     where = f"index {index}" if to is None else to
 
     def loss() -> str:
-        backlog = losses.of_subscription(api, _path(topic, subscription))
+        backlog = losses.of_subscription(api, subscription_path(topic, subscription))
         return (
             f"let subscription {subscription} of {topic} begin again at {where}: all messages from there on are "
             f"delivered again, and those of its backlog ({backlog}) that are before it are not delivered any more"
         )
 
     confirm(yes, loss, typed=subscription)
-    api.post(f"{_path(topic, subscription)}/resetcursor", place)
+    api.post(f"{subscription_path(topic, subscription)}/resetcursor", place)
     return f"subscription {subscription} of {topic} begins again"
 
 
@@ -123,11 +127,11 @@ def skip_messages(
     """Acknowledge the oldest messages of the backlog. Says what is lost, and asks first."""
 
     def loss() -> str:
-        backlog = losses.of_subscription(api, _path(topic, subscription))
+        backlog = losses.of_subscription(api, subscription_path(topic, subscription))
         return f"acknowledge the oldest {count} of {backlog} in the backlog of {subscription}: {_NEVER}"
 
     confirm(yes, loss, typed=subscription)
-    api.post(f"{_path(topic, subscription)}/skip/{count}")
+    api.post(f"{subscription_path(topic, subscription)}/skip/{count}")
     return f"skipped {count} messages of subscription {subscription}"
 
 
@@ -136,11 +140,11 @@ def clear_backlog(api: AdminApi, topic: TopicArgument, subscription: NameArgumen
     """Acknowledge everything that is stored now. Says what is lost, and asks first."""
 
     def loss() -> str:
-        backlog = losses.of_subscription(api, _path(topic, subscription))
+        backlog = losses.of_subscription(api, subscription_path(topic, subscription))
         return f"acknowledge the whole backlog of {subscription}, {backlog}: {_NEVER}"
 
     confirm(yes, loss, typed=subscription)
-    api.post(f"{_path(topic, subscription)}/skip_all")
+    api.post(f"{subscription_path(topic, subscription)}/skip_all")
     return f"cleared the backlog of subscription {subscription}"
 
 
@@ -160,14 +164,17 @@ def expire_messages(
         if subscription is None:
             backlog, whose = losses.of_topic(api, topic), f"all subscriptions of {topic}"
         else:
-            backlog, whose = losses.of_subscription(api, _path(topic, subscription)), f"subscription {subscription}"
+            backlog, whose = (
+                losses.of_subscription(api, subscription_path(topic, subscription)),
+                f"subscription {subscription}",
+            )
         return f"acknowledge what is older than {seconds} s for {whose} ({backlog}): {_NEVER}"
 
     confirm(yes, loss, typed=subscription or topic)
     if subscription is None:
         api.post(f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
         return f"expired messages of all subscriptions of {topic}"
-    api.post(f"{_path(topic, subscription)}/expireMessages/{seconds}")
+    api.post(f"{subscription_path(topic, subscription)}/expireMessages/{seconds}")
     return f"expired messages of subscription {subscription}"
 
 
@@ -182,11 +189,11 @@ def delete_subscription(
     """Delete a subscription. Its position is lost. Says what is lost, and asks first."""
 
     def loss() -> str:
-        backlog = losses.of_subscription(api, _path(topic, subscription))
+        backlog = losses.of_subscription(api, subscription_path(topic, subscription))
         return f"delete subscription {subscription} of {topic} with its position and its backlog of {backlog}"
 
     confirm(yes, loss, typed=subscription)
-    api.delete(_path(topic, subscription) + ("?force=true" if force else ""))
+    api.delete(subscription_path(topic, subscription) + ("?force=true" if force else ""))
     return f"deleted subscription {subscription} of {topic}"
 
 
@@ -195,16 +202,12 @@ def properties_of(
     api: AdminApi, topic: TopicArgument, subscription: NameArgument, replacements: PropertyOption = None
 ) -> Answer:
     """Show the properties of a subscription; with --property, replace all of them."""
-    path = f"{_path(topic, subscription)}/properties"
+    path = f"{subscription_path(topic, subscription)}/properties"
     if replacements is None:
         return api.get(path)
     body: Answer = dict(_properties(replacements))
     api.put(path, body)
     return f"set {len(replacements)} properties of subscription {subscription}"
-
-
-def _path(topic: str, subscription: str) -> str:
-    return f"{topic_path(topic)}/subscription/{quote(check_part(subscription, field='subscription'), safe='')}"
 
 
 def _place(text: str, index: int | None) -> dict[str, object]:

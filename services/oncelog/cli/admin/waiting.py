@@ -1,9 +1,9 @@
-"""Commands that wait for a cluster: look again until the work is done, or the time is up. Progress goes to standard
-error.
+"""Commands that look at a cluster again and again: until the work is done or the time is up, or until Ctrl-C. Progress
+goes to standard error.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
 from rich.console import Console
@@ -40,6 +40,30 @@ def waited(wait_seconds: int, look: Callable[[], tuple[bool, str, T]]) -> T:
         if time.monotonic() >= ends_s:
             raise NegativeAnswer(cast("Answer", answer))
         time.sleep(WAIT_S)
+
+
+def watched(interval_s: float, look: Callable[[], T], *, once: bool = False) -> Iterator[T]:
+    """What is seen at each look, without an end, or once. interval_s: between the begin of two looks.
+
+    Raises the error of the first look. Later the cluster may not answer for a while: that is told, and the look is
+    repeated; an error that a retry does not mend is raised.
+    """
+    shown: str | None = None
+    seen = False
+    while True:
+        began_s = time.monotonic()
+        try:
+            yield look()
+            seen, shown = True, None
+        except Retriable as error:
+            if not seen:
+                raise
+            if error.message != shown:
+                progress(f"{error.message}; will retry")
+                shown = error.message
+        if once:
+            return
+        time.sleep(max(0.0, interval_s - (time.monotonic() - began_s)))
 
 
 def progress(line: str) -> None:

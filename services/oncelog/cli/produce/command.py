@@ -1,6 +1,7 @@
 """`oncelog produce`: options, execution and summary."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -36,10 +37,12 @@ class ConflictChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The arguments of one run. path None: standard input. replay_lines None: replay the whole file."""
+    """The arguments of one run. path None: `messages`, or, if there are none, standard input. replay_lines None: replay
+    the whole file."""
 
     topic: str
     path: Path | None
+    messages: list[str]
     final: bool
     producer_name: str | None
     rate: float | None
@@ -52,7 +55,7 @@ class Job:
     output: Output
 
 
-_HELP = f"""Publish lines: each line of a file, or of standard input, is one message.
+_HELP = f"""Publish lines: each line of a file, or of standard input, is one message. Or publish the texts of -m.
 
 With --from-file the byte offset of a line is its sequence id. After any interruption (Ctrl-C, a crash, kill -9, a
 network failure) run the same command again: it continues after the last stored line, so that no line is lost or stored
@@ -64,7 +67,8 @@ published line are lost.
 
 With --stdin sequence ids are assigned automatically, because standard input cannot be replayed: lines that you pipe in
 again are stored again. To avoid this, save the input to a file and use --from-file. The bytes after the last newline of
-standard input are published as a line.
+standard input are published as a line. It is the same with -m: run again, its texts are stored again. Without
+--producer-name both get a new name.
 
 If the cluster cannot be reached at the start, the command ends after --timeout with exit code 4. If it becomes
 unavailable later, the command retries without a time limit. Ctrl-C stops reading, waits for pending messages and prints
@@ -77,6 +81,8 @@ the progress. A second Ctrl-C exits immediately.
     oncelog produce flights --from-file flights.csv --producer-name importer --final
 
     tail -F app.log | oncelog produce logs --stdin
+
+    oncelog produce greetings -m hello -m world
 
 With -o json the summary has: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, but stored
 before), unverified (duplicates that may not be stored: their ids are older than all batches that the log remembers for
@@ -95,6 +101,9 @@ def produce(
         Path | None, typer.Option("--from-file", help="File to publish.", exists=True, dir_okay=False)
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Publish standard input.")] = False,
+    message: Annotated[
+        list[str] | None, typer.Option("-m", "--message", metavar="TEXT", help="Publish this text. Repeatable.")
+    ] = None,
     final: Annotated[
         bool,
         typer.Option(
@@ -138,17 +147,18 @@ def produce(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    if stdin == (from_file is not None):
-        raise typer.BadParameter("use either --from-file FILE or --stdin")
+    if [stdin, from_file is not None, bool(message)].count(True) != 1:
+        raise typer.BadParameter("use one of --from-file FILE, --stdin and -m TEXT")
     if from_file is not None and producer_name is None:
         raise typer.BadParameter("--from-file needs --producer-name, to resume the next run")
-    if stdin and (replay or from_start):
-        raise typer.BadParameter("--replay and --from-start need --from-file: standard input cannot be replayed")
-    if stdin and final:
-        raise typer.BadParameter("--final needs --from-file: the end of standard input is always final")
+    if from_file is None and (replay or from_start):
+        raise typer.BadParameter("--replay and --from-start need --from-file: nothing else can be replayed")
+    if from_file is None and final:
+        raise typer.BadParameter("--final needs --from-file: only a file can grow")
     job = Job(
         topic,
         from_file,
+        message or [],
         final,
         producer_name,
         rate,
@@ -168,7 +178,7 @@ produce.__doc__ = _HELP
 
 
 async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
-    from oncelog.cli.produce.line_file import LineFile
+    from oncelog.cli.produce.line_file import LineBlock, LineFile
     from oncelog.cli.produce.publishing import Publishing
     from oncelog.cli.produce.stdin_lines import lines_of_descriptor
 
@@ -186,13 +196,18 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
             )
             last = producer.resume_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
-            if file is None:
+            if file is None and not job.messages:
                 _say(errors, "reading standard input: sequence ids are automatic, so a replay would be stored again")
             view.opened(producer.producer_name, last, start)
             publishing = Publishing(producer, view, job.rate, start)
             interrupt.first = publishing.stop
             began = time.monotonic()
-            lines = lines_of_descriptor(0) if file is None else _blocks(file.blocks(start))
+            if file is not None:
+                lines = _blocks(file.blocks(start))
+            elif job.messages:
+                lines = _blocks([LineBlock([os.fsencode(text) for text in job.messages], None, -1)])
+            else:
+                lines = lines_of_descriptor(0)
             try:
                 await publishing.run(lines)
                 await producer.close()
