@@ -20,7 +20,8 @@ To start, run a cluster on this machine with `oncelog standalone`. Then, in anot
 
     oncelog consume greetings --subscription mine --from earliest --count 3
 
-Set the address of another cluster with --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL.
+Set the address of another cluster with --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL, or keep it under a
+name with `oncelog context`.
 
 {EXIT_CODES}"""
 
@@ -56,6 +57,9 @@ COMMANDS = {
         "Publish a file while processes are killed, and verify it.",
         _of("oncelog_lab.demo.command", "demo"),
         extras=(LAB,),
+    ),
+    "context": LazyCommand(
+        "Name clusters, and choose one for all commands.", _of("oncelog.cli.context.app", "context")
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "storage": LazyCommand(

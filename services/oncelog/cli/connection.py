@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncelog.cli.context.use import spread_in_context
 from oncelog.cli.options import DEFAULT_URL, PlaintextTokenOption, TlsCaFileOption, TokenFileOption, UrlOption
-from oncelog.cli.parameters import parameters_of, spread_parameter
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient
@@ -50,4 +50,4 @@ class Connection:
 
 def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
     """In the command's signature, its parameter `connection` becomes the options of a Connection."""
-    return spread_parameter(command, "connection", parameters_of(Connection), lambda given: Connection(**given))
+    return spread_in_context(command, "connection", Connection)

@@ -9,8 +9,10 @@
 """
 
 import traceback
+from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, NoReturn, ParamSpec
 
 from oncelog.core import errors
 from oncelog.runtime.tasks import leaves_of
@@ -18,6 +20,7 @@ from oncelog.runtime.tasks import leaves_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+P = ParamSpec("P")
 EXIT_CODES = "Exit codes: 0 success; 1 failure; 2 invalid usage; 4 cluster unreachable, retry; 70 bug; 130 interrupted."
 
 
@@ -60,6 +63,27 @@ _TLS_ADVICE = {
     "not in peer certificate": "the server's certificate does not have the name oncelog: check --url",
     "WRONG_VERSION_NUMBER": "the server does not use TLS on this port: use oncelog:// and http://, or the TLS port",
 }
+
+
+def offline(command: Callable[P, None]) -> Callable[P, None]:
+    """Decorate a command that needs no cluster so that its errors are printed with what to do."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except (errors.OncelogError, OSError) as error:
+            leave(error)
+
+    return run
+
+
+def leave(error: BaseException) -> NoReturn:
+    """Print the error and what to do, and end the program with its exit code."""
+    import typer
+    from rich.console import Console
+
+    raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
 
 
 def explain(error: BaseException, console: "Console") -> Exit:

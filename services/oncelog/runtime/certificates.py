@@ -6,10 +6,8 @@ other, and the names by which clients connect. Keys are P-256.
 
 import datetime as dt
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -74,16 +72,6 @@ def new_certificate(ca: KeyPair, names: Sequence[str], *, days: int) -> KeyPair:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
     )
     return _signed(builder, key, authority_key)
-
-
-def write_pem(path: Path, pem: bytes, *, secret: bool) -> None:
-    """Replace the file atomically; only its owner may read a secret."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(pem)
-    beside.replace(path)
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ class RecordingServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Recorder)
         self.asked: list[Asked] = []
+        self.headers: list[Message] = []
         self.answers: dict[str, tuple[int, object]] = {}
 
     @property
@@ -33,6 +35,7 @@ class Recorder(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.headers.append(self.headers)
         self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
         status, answer = self.server.answers.get(self.path, (204, None))
         data = b"" if status == 204 else json.dumps(answer).encode()

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.tables import show
+from oncelog.cli.context.use import spread_in_context
 from oncelog.cli.failures import Exit, explain
 from oncelog.cli.options import (
     DEFAULT_ADMIN_URL,
@@ -23,7 +25,7 @@ from oncelog.cli.options import (
     WideOutput,
     WideOutputOption,
 )
-from oncelog.cli.parameters import option_parameter, own_parameters, parameters_of, sign, spread_parameter
+from oncelog.cli.parameters import option_parameter, own_parameters, sign
 from oncelog.client.network.addresses import is_proxy_url, speaks_tls
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
@@ -102,7 +104,7 @@ def admin_command(
 
         functools.update_wrapper(run, command)
         sign(run, [*own_parameters(command)[1:], option_parameter("call", RestCall)])
-        run = spread_parameter(run, "call", parameters_of(RestCall), lambda given: RestCall(**given))
+        run = spread_in_context(run, "call", RestCall)
         app.command(name, rich_help_panel=panel, short_help=line)(run)
         return command
 
@@ -124,8 +126,14 @@ def _print(answer: Answer | Report, output: WideOutput) -> None:
 
 
 def _print_each(reports: Iterator[Report], output: WideOutput) -> None:
-    for report in reports:
-        if output is WideOutput.JSON:
-            print(json.dumps(report.answer), flush=True)
-        else:
-            print(report.shown, flush=True)
+    """Raises KeyboardInterrupt at SIGINT and SIGTERM, also where a script has started it with SIGINT ignored."""
+    former = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for report in reports:
+            if output is WideOutput.JSON:
+                print(json.dumps(report.answer), flush=True)
+            else:
+                print(report.shown, flush=True)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

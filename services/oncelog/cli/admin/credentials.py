@@ -2,18 +2,15 @@
 
 import re
 import secrets
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from oncelog.cli.failures import explain
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.cli.failures import offline
+from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.whole_file import replace_file
 
-P = ParamSpec("P")
 #: Twice the block size that HS256 needs, in URL-safe characters.
 SECRET_BYTES = 64
 _DURATION = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
@@ -21,19 +18,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 tokens = typer.Typer(help="Create and check tokens from a key file, without a cluster.", no_args_is_help=True)
 certificates = typer.Typer(help="Create a CA and TLS certificates, without a cluster.", no_args_is_help=True)
-
-
-def offline(command: Callable[P, None]) -> Callable[P, None]:
-    """Decorate a command so that its errors are printed with what to do."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except (OncelogError, OSError) as error:
-            raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
-
-    return run
 
 
 @tokens.command("keygen")
@@ -106,7 +90,7 @@ def create_certificates(
 
     oncelog admin certificates create --dir certificates --dns oncelog.example --dns 192.0.2.7
     """
-    from oncelog.runtime.certificates import KeyPair, new_ca, new_certificate, write_pem
+    from oncelog.runtime.certificates import KeyPair, new_ca, new_certificate
 
     directory.mkdir(parents=True, exist_ok=True)
     files = {name: directory / name for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")}
@@ -124,11 +108,11 @@ def create_certificates(
         )
     else:
         ca = new_ca()
-        write_pem(files["ca.key"], ca.key, secret=True)
-        write_pem(files["ca.crt"], ca.certificate, secret=False)
+        replace_file(files["ca.key"], ca.key, secret=True)
+        replace_file(files["ca.crt"], ca.certificate, secret=False)
     pair = new_certificate(ca, dns or [], days=days)
-    write_pem(files["tls.key"], pair.key, secret=True)
-    write_pem(files["tls.crt"], pair.certificate, secret=False)
+    replace_file(files["tls.key"], pair.key, secret=True)
+    replace_file(files["tls.crt"], pair.certificate, secret=False)
     print(f"wrote tls.crt and tls.key to {directory}; ca.crt is for clients, ca.key signs further certificates")
 
 
@@ -136,9 +120,7 @@ def _give(secret: str, to: Path | None) -> None:
     if to is None:
         print(secret)
         return
-    from oncelog.runtime.certificates import write_pem
-
-    write_pem(to, f"{secret}\n".encode(), secret=True)
+    replace_file(to, f"{secret}\n".encode(), secret=True)
 
 
 def _seconds(text: str) -> int:

@@ -1,0 +1,1 @@
+"""`oncelog context`: named clusters, kept in a file."""

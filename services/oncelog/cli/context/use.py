@@ -1,0 +1,52 @@
+"""Which values a command takes from the current context.
+
+A context is used as a whole: a command whose address is named by an option or a variable takes nothing from it, so that
+no token goes to another cluster than its own. Otherwise single options and variables win over the context.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from oncelog.cli.failures import leave
+from oncelog.cli.parameters import option_parameter, parameters_of, spread_parameter
+from oncelog.core.errors import InvalidArgument, OncelogError
+
+_ADDRESSES = ("url", "admin_url")
+_FILES = ("token_file", "tls_ca_file")
+
+
+def spread_in_context(command: Callable[..., None], name: str, options: type) -> Callable[..., None]:
+    """In the command's signature, its parameter `name` becomes the fields of the dataclass `options`: address,
+    credentials and others. What is not given is taken from the current context."""
+
+    def gather(given: dict[str, Any]) -> object:
+        called = given.pop("called")
+        try:
+            return options(**_merged(called, given))
+        except (OncelogError, OSError) as error:
+            leave(error)
+
+    parameters = [option_parameter("called", typer.Context), *parameters_of(options)]
+    return spread_parameter(command, name, parameters, gather)
+
+
+def _merged(command: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
+    sources = {name: command.get_parameter_source(name) for name in given}
+    free = {name for name, source in sources.items() if source is not None and source.name == "DEFAULT"}
+    if not free.issuperset(name for name in _ADDRESSES if name in given):
+        return given
+    from oncelog.cli.context.file import contexts_path, read_contexts
+
+    contexts = read_contexts(contexts_path())
+    if contexts.current is None:
+        return given
+    values: dict[str, Any] = {**contexts.named(contexts.current).values()}
+    for name in free.intersection(_FILES).intersection(values):
+        values[name] = Path(values[name])
+        if not values[name].is_file():
+            message = f"{name} of context {contexts.current} is no file: {values[name]}; delete and add the context"
+            raise InvalidArgument(message, field=name)
+    return given | {name: values[name] for name in free.intersection(values)}
