@@ -24,7 +24,7 @@ SAMPLES = {
     "messages": "test_entry test_batch test_columns test_message_id test_single_message test_batch_check",
     "snapshots": "test_dedup_snapshot test_snapshot_encoder test_subscriptions_snapshot test_recent_batches",
     "acks": "test_ack_format test_ack_set test_subscriptions_state test_index_set",
-    "records": "test_records core/test_ledger_pages test_id_claim test_idempotency",
+    "records": "test_records retention/test_ledger_pages test_id_claim test_idempotency",
     "disk": "test_segments test_directory test_directory_starts test_storage_node test_storage_fences",
     "zookeeper": (
         "test_stores_records test_stores_registry test_stores_repair test_stores_deletion test_damaged_records"

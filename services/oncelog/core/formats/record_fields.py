@@ -3,6 +3,7 @@ TypeError, which a decoder turns into a CorruptEntry of that record.
 
     fields = parse_json(data)
     host, port = text(fields, "host"), number(fields, "port")
+    owner = built(LiveOwner, fields, incarnation=name)
 
 Rules: a value of the wrong type is refused here, where the record is known, not where the value is used. Nesting and
 numbers are bounded, because later code recurses, prints and calculates.
@@ -10,8 +11,14 @@ numbers are bounded, because later code recurses, prints and calculates.
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
 
 #: Deeper than any record of ours.
 DEPTH_MAX = 16
@@ -106,6 +113,47 @@ def numbers_by_name(fields: Mapping[str, Any], name: str) -> dict[str, int]:
     if not isinstance(value, dict) or not set(map(type, value.values())) <= {int}:
         raise ValueError(f"{name} must be an object of whole numbers, not {_shown(value)}")
     return dict(value)
+
+
+def built(record: type[T], fields: Mapping[str, Any], **known: object) -> T:
+    """A dataclass from the fields of the same names, each of the type that its annotation says. known: the values of
+    fields that are not in the record. No other field may be missing, so add what older versions did not write.
+
+    Raises KeyError, ValueError, TypeError.
+    """
+    return record(**known, **{name: read(fields, name) for name, read in _readers(record).items() if name not in known})  # type: ignore[arg-type]
+
+
+@cache
+def _readers(record: type) -> dict[str, Callable[[Mapping[str, Any], str], Any]]:
+    return {name: _reader(annotation) for name, annotation in get_type_hints(record).items()}
+
+
+_PLAIN: Mapping[type, Callable[[Mapping[str, Any], str], Any]] = {int: number, str: text, bool: flag}
+
+
+def _reader(annotation: Any) -> Callable[[Mapping[str, Any], str], Any]:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        (one,) = (each for each in arguments if each is not NoneType)
+        read = _reader(one)
+        return lambda fields, name: None if fields[name] is None else read(fields, name)
+    if origin is tuple:
+        (one, _) = arguments
+        if is_dataclass(one):
+            of: type = one  # type: ignore[assignment]  # an annotation names the class
+            return lambda fields, name: tuple(built(of, each) for each in fields[name])
+        return numbers if _plain(one) is int else texts
+    if origin is Mapping:
+        return numbers_by_name
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return lambda fields, name: annotation(text(fields, name))
+    return _PLAIN[_plain(annotation)]
+
+
+def _plain(annotation: Any) -> Any:
+    """The type under a NewType."""
+    return getattr(annotation, "__supertype__", annotation)
 
 
 def _shown(value: object) -> str:

@@ -17,11 +17,10 @@ Rules
   it. Until then the name is taken: the partitions of a new topic would be the old ones.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from oncelog.core.errors import CorruptEntry, NotFound, TopicNotFound
-from oncelog.core.formats.record_fields import number, numbers, text
+from oncelog.core.formats.record_fields import built
 from oncelog.core.formats.topic_record import TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.names import TopicName
@@ -151,28 +150,12 @@ def _ledgers(record: TopicRecord, cursors: dict[str, Znode]) -> tuple[LedgerId, 
 
 
 def _encode(deletion: Deletion) -> bytes:
-    fields: dict[str, Any] = {
-        "name": deletion.name,
-        "partitions": deletion.partitions,
-        "owner": deletion.owner,
-        "ledgers": list(deletion.ledgers),
-        "last": deletion.last,
-        "last_acks": deletion.last_acks,
-    }
-    return encode_record(fields)
+    return encode_record({name: value for name, value in asdict(deletion).items() if name != "topic_id"})
 
 
 def _decode(topic_id: TopicId, data: bytes) -> Deletion:
     return decode_record(
         data,
         "the record of a deletion",
-        lambda f: Deletion(
-            topic_id,
-            text(f, "name"),
-            number(f, "partitions"),
-            None if f["owner"] is None else Incarnation(text(f, "owner")),
-            tuple(map(LedgerId, numbers(f, "ledgers"))),
-            None if f["last"] is None else LedgerId(number(f, "last")),
-            None if f.get("last_acks") is None else LedgerId(number(f, "last_acks")),
-        ),
+        lambda f: built(Deletion, {"last_acks": None} | f, topic_id=topic_id),
     )

@@ -7,12 +7,11 @@ never come back under another incarnation, and one that is retired is never chos
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.record_fields import flag, number, numbers_by_name, text
+from oncelog.core.formats.record_fields import built, number, text
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.starts import JournalEnd, StorageEnd
@@ -121,10 +120,10 @@ class Registry:
 
     def __init__(self, session: StoreSession) -> None:
         self._session = session
-        self.owners = EphemeralFolder(session, paths.OWNERS, encode=_encode_owner, decode=_decode_owner)
-        self.storage_nodes = EphemeralFolder(session, paths.STORAGE, encode=_encode_node, decode=_decode_node)
+        self.owners = EphemeralFolder(session, paths.OWNERS, encode=_encode_live, decode=_decode_owner)
+        self.storage_nodes = EphemeralFolder(session, paths.STORAGE, encode=_encode_live, decode=_decode_node)
         #: The names are ascending numbers of ten digits.
-        self.metadata = EphemeralFolder(session, paths.METADATA, encode=_encode_metadata, decode=_decode_metadata)
+        self.metadata = EphemeralFolder(session, paths.METADATA, encode=_encode_live, decode=_decode_metadata)
 
     def register_owner(self, owner: LiveOwner) -> Registration[LiveOwner]:
         return self.owners.registration(owner.incarnation, owner)
@@ -168,17 +167,7 @@ class Registry:
 
     async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates. CONFLICT then means that the directory has joined before."""
-        fields = {
-            "incarnation": cookie.incarnation,
-            "host": cookie.host,
-            "port": cookie.port,
-            "retired": cookie.retired,
-            "read_only": cookie.read_only,
-            "replaced_by": cookie.replaced_by,
-            "debt": cookie.debt,
-            "decommission": cookie.decommission.value,
-            "own_filesystem": cookie.own_filesystem,
-        }
+        fields = asdict(cookie) | {"decommission": cookie.decommission.value}
         path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
         return await create_or_write(self._session, path, encode_record(fields), version=version)
 
@@ -242,82 +231,43 @@ def _decode_end(data: bytes) -> StorageEnd:
     )
 
 
-def _encode_owner(owner: LiveOwner) -> bytes:
-    fields = {"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms}
-    return encode_record(
-        {**fields, "ack_quorum": owner.ack_quorum, "advertised": owner.advertised, "version": owner.version,
-         "write_quorum": owner.write_quorum}
-    )  # fmt: skip
+#: What owners of older versions did not write.
+_OWNER_BEFORE = {"ack_quorum": 1, "advertised": "", "version": 1, "write_quorum": 1}
 
 
 def _decode_owner(name: str, data: bytes) -> LiveOwner:
     return decode_record(
-        data,
-        "an owner's record",
-        lambda f: LiveOwner(
-            Incarnation(name),
-            text(f, "host"),
-            numbers_by_name(f, "ports"),
-            number(f, "since_ms"),
-            number({"ack_quorum": 1} | f, "ack_quorum"),
-            text({"advertised": ""} | f, "advertised"),
-            _version(f),
-            number({"write_quorum": 1} | f, "write_quorum"),
-        ),
+        data, "an owner's record", lambda f: built(LiveOwner, _OWNER_BEFORE | f, incarnation=Incarnation(name))
     )
 
 
-def _encode_node(node: LiveStorageNode) -> bytes:
-    fields = {"host": node.host, "port": node.port, "free_bytes": node.free_bytes, "read_only": node.read_only}
-    return encode_record({**fields, "joining": node.joining, "version": node.version})
+def _encode_live(record: LiveOwner | LiveStorageNode | LiveMetadata) -> bytes:
+    """The name of the node says which incarnation it is."""
+    return encode_record({name: value for name, value in asdict(record).items() if name != "incarnation"})
 
 
 def _decode_node(name: str, data: bytes) -> LiveStorageNode:
+    before = {"joining": False, "version": 1}
     return decode_record(
         data,
         "a storage node's record",
-        lambda f: LiveStorageNode(
-            Incarnation(name),
-            text(f, "host"),
-            number(f, "port"),
-            number(f, "free_bytes"),
-            flag(f, "read_only"),
-            flag({"joining": False} | f, "joining"),
-            _version(f),
-        ),
+        lambda f: built(LiveStorageNode, before | f, incarnation=Incarnation(name)),
     )
-
-
-def _encode_metadata(replica: LiveMetadata) -> bytes:
-    return encode_record({"host": replica.host, "ports": dict(replica.ports), "version": replica.version})
 
 
 def _decode_metadata(_name: str, data: bytes) -> LiveMetadata:
-    return decode_record(
-        data,
-        "a metadata service's record",
-        lambda f: LiveMetadata(text(f, "host"), numbers_by_name(f, "ports"), _version(f)),
-    )
+    return decode_record(data, "a metadata service's record", lambda f: built(LiveMetadata, {"version": 1} | f))
 
 
-def _version(fields: Mapping[str, Any]) -> int:
-    """Raises ValueError."""
-    return number({"version": 1, **fields}, "version")
+#: What older versions did not write.
+_COOKIE_BEFORE = {
+    "read_only": False,
+    "replaced_by": None,
+    "debt": None,
+    "decommission": Decommission.NO.value,
+    "own_filesystem": False,
+}
 
 
 def _decode_cookie(data: bytes) -> StorageCookie:
-    return decode_record(
-        data,
-        "a storage cookie",
-        lambda f: StorageCookie(
-            Incarnation(text(f, "incarnation")),
-            text(f, "host"),
-            number(f, "port"),
-            flag(f, "retired"),
-            flag({"read_only": False} | f, "read_only"),
-            None if f.get("replaced_by") is None else Incarnation(text(f, "replaced_by")),
-            None if f.get("debt") is None else number(f, "debt"),
-            Decommission(text({"decommission": ""} | f, "decommission")),
-            flag({"own_filesystem": False} | f, "own_filesystem"),
-        ),
-    )
+    return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, _COOKIE_BEFORE | f))

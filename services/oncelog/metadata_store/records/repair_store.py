@@ -3,9 +3,10 @@
 Nothing depends on the record: which ledgers need repair follows from their records and from the registrations.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from functools import partial
 
-from oncelog.core.formats.record_fields import number, text
+from oncelog.core.formats.record_fields import built
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
@@ -72,7 +73,9 @@ class RepairStore:
     async def read(self) -> RepairProgress | None:
         """The last progress; None: there was no repairer yet. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.REPAIR)
-        return None if node is None else decode_record(node.data, "the progress of repair", _decode)
+        return (
+            None if node is None else decode_record(node.data, "the progress of repair", partial(built, RepairProgress))
+        )
 
     async def write(self, progress: RepairProgress) -> None:
         """Replace the record. A write that loses against another one is dropped: the next one is due soon.
@@ -82,39 +85,3 @@ class RepairStore:
         node = await self._session.read(paths.REPAIR)
         version = ABSENT_VERSION if node is None else node.version
         await create_or_write(self._session, paths.REPAIR, encode_record(asdict(progress)), version=version)
-
-
-_NUMBERS = tuple(f.name for f in fields(RepairProgress) if f.type in (int, "int"))
-
-
-def _decode(found: dict[str, object]) -> RepairProgress:
-    running, stuck = found["running"], found["stuck"]
-    assert isinstance(running, list)
-    assert isinstance(stuck, list)
-    return RepairProgress(
-        replica=text(found, "replica"),
-        paused=text(found, "paused"),
-        running=tuple(map(_running, running)),
-        stuck=tuple(map(_stuck, stuck)),
-        **{name: number(found, name) for name in _NUMBERS},
-    )
-
-
-def _running(found: dict[str, object]) -> RunningRepair:
-    return RunningRepair(
-        LedgerId(number(found, "ledger_id")),
-        TopicId(text(found, "topic_id")),
-        text(found, "step"),
-        number(found, "entries_done"),
-        number(found, "entries_total"),
-        number(found, "began_ms"),
-    )
-
-
-def _stuck(found: dict[str, object]) -> StuckRepair:
-    return StuckRepair(
-        LedgerId(number(found, "ledger_id")),
-        TopicId(text(found, "topic_id")),
-        text(found, "reason"),
-        number(found, "since_ms"),
-    )

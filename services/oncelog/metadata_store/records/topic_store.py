@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound, ServiceUnavailable, TopicNotFound
 from oncelog.core.formats.ledger_page import ListPage
-from oncelog.core.formats.record_fields import flag, number, numbers, text
+from oncelog.core.formats.record_fields import built
 from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
@@ -238,11 +238,5 @@ def _decode_name(data: bytes) -> NameRecord:
     return decode_record(
         data,
         "the record of a topic name",
-        lambda f: NameRecord(
-            TopicId(text(f, "topic_id")),
-            number(f, "partitions"),
-            flag(f, "deleted"),
-            numbers({"former_partitions": []} | f, "former_partitions"),
-            number({"growing_to": 0} | f, "growing_to"),
-        ),
+        lambda f: built(NameRecord, {"former_partitions": [], "growing_to": 0} | f),
     )
