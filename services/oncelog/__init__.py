@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from oncelog.client.sync import Client, Consumer, Producer, Reader
     from oncelog.client.values.corruption import Skipped
     from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
-    from oncelog.client.values.results import AckResult, BatchResult, SendResult
+    from oncelog.client.values.results import AckResult, BatchResult, PublishResult, SendResult
 
 #: {name: module that has it}
 _LAZY = {
@@ -46,6 +46,7 @@ _LAZY = {
     "Message": "oncelog.client.values.messages",
     "MessageBatch": "oncelog.client.values.messages",
     "Producer": "oncelog.client.sync",
+    "PublishResult": "oncelog.client.values.results",
     "Reader": "oncelog.client.sync",
     "ConsumerBatch": "oncelog.client.values.messages",
     "SendResult": "oncelog.client.values.results",
@@ -71,6 +72,7 @@ __all__ = [
     "MessageBatch",
     "MessageId",
     "Producer",
+    "PublishResult",
     "Reader",
     "SendResult",
     "Skipped",

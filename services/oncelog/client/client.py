@@ -13,17 +13,21 @@ from oncelog.client.network.addresses import Routing, parse_url, routing_of, spe
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place
 from oncelog.client.producing.duplicates import DuplicateRules, OnContentDiffers, OnUnverified
+from oncelog.client.producing.keyed_publish import publish_keyed
+from oncelog.client.producing.message_arguments import Key
 from oncelog.client.producing.producer import AsyncProducer
+from oncelog.client.producing.send_buffer import Properties
 from oncelog.client.producing.sender import ProducerOptions
 from oncelog.client.reading.log_reader import last_message_id
 from oncelog.client.reading.reader import AsyncReader, ReadStart
 from oncelog.client.still_open import StillOpen
 from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.values.corruption import OnCorrupt
+from oncelog.client.values.results import PublishResult
 from oncelog.client.values.trace_context import CurrentTrace
 from oncelog.core.access import Caller
 from oncelog.core.errors import DeadlineExceeded, OncelogError
-from oncelog.core.formats.batch import Compression
+from oncelog.core.formats.batch import Buffer, Compression
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.formats.opening import OnConflict
@@ -189,6 +193,55 @@ class AsyncClient:
         self._producers.add(producer)
         await producer.open(self._timeout_ms, one_log=self._internal)
         return producer
+
+    async def publish(
+        self,
+        topic: str,
+        value: Buffer,
+        *,
+        idempotency_key: str,
+        key: Key | None = None,
+        event_time_ms: int | None = None,
+        properties: Properties | None = None,
+    ) -> PublishResult:
+        """Publish one message that has a key of its own, such as the UUID of a web request, from any process.
+
+        The message of a key is stored once, however often and from however many processes it is published within the
+        cluster's window (a day, ONCELOG_IDEMPOTENCY_WINDOW_S), and each call returns the same message id. Unlike a
+        producer this needs no name and no sequence ids; it costs two writes to the cluster's Redis for each message.
+        The call repeats itself until it is answered, at most operation_timeout. Keys belong to a topic, and to the role
+        that used them first; those of HTTP publish are the same.
+
+        Args:
+            topic: as in `create_producer`. Of a partitioned topic, the message goes to the partition of its `key`, or
+                else of its idempotency key, among the partitions that the topic was created with.
+            value: bytes, bytearray or memoryview.
+            idempotency_key: 1 to 255 printable ASCII characters.
+            key: as in `send` of a producer; must be UTF-8.
+            event_time_ms, properties: as in `send` of a producer.
+
+        Raises:
+            InvalidArgument: an argument has a wrong type or value; `field` names it.
+            MessageTooLarge: the value exceeds the metadata service's limit.
+            IdempotencyKeyReused: the key was used for another message, or by another role. Nothing was stored.
+            IdempotencyUnavailable: the cluster has no Redis for keys, or it has lost keys and refuses them for longer
+                than operation_timeout.
+            PermissionDenied: the caller may not publish to the topic.
+            TopicNotFound: the topic does not exist and may not be created.
+            DeadlineExceeded: no answer within operation_timeout; `stored` is None: call again with the same key.
+            ClientClosed: the client is closed.
+        """
+        self._network.check_open()
+        return await publish_keyed(
+            self._network,
+            parse_topic(topic),
+            value,
+            idempotency_key=idempotency_key,
+            key=key,
+            event_time_ms=event_time_ms,
+            properties=properties,
+            timeout_ms=self._timeout_ms,
+        )
 
     async def create_reader(
         self,

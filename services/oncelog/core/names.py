@@ -10,13 +10,14 @@ Source: Pulsar's NamedEntity and topic names.
 import re
 from dataclasses import dataclass
 
-from oncelog.core.errors import InvalidName, PermissionDenied
+from oncelog.core.errors import InvalidArgument, InvalidName, PermissionDenied
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 PART_CHARACTERS_MAX = 255
 PRODUCER_CHARACTERS_MAX = 255
 PRODUCER_BYTES_MAX = 1000
+IDEMPOTENCY_KEY_MAX = 255
 #: At most nine digits, so a partition number always fits 31 bits.
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.ASCII)
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
@@ -116,6 +117,16 @@ def refuse_reserved_name(name: str) -> None:
             f"producer names that begin with {prefix}/ belong to the services: choose another name",
             field="producer_name",
         )
+
+
+def check_idempotency_key(key: str, *, field: str) -> str:
+    """Return the key when it is legal. Raises InvalidArgument naming `field` and the limit."""
+    if not isinstance(key, str):
+        raise InvalidArgument(f"{field} must be a string, not {type(key).__name__}", field=field)
+    if not 1 <= len(key) <= IDEMPOTENCY_KEY_MAX or not (key.isascii() and key.isprintable()):
+        message = f"an idempotency key must have 1 to {IDEMPOTENCY_KEY_MAX} printable ASCII characters"
+        raise InvalidArgument(message, field=field, limit=IDEMPOTENCY_KEY_MAX)
+    return key
 
 
 def check_producer_name(name: str) -> str:

@@ -24,6 +24,9 @@ PUBLISH_DEAD_LETTERS = unary_of(
     pb.PublishDeadLettersAnswer,
     request_bytes_max=PAYLOAD_RAW_BYTES_MAX + DEAD_LETTERS_BYTES_MAX,
 )
+#: Of a request or an answer of REST: below the maximum size of a gRPC message, with room for the headers. Each path has
+#: a lower limit of its own.
+REST_BYTES_MAX = 15 * 1024 * 1024
 REST = unary_of(f"{_SERVICE}/Rest", pb.RestRequest, pb.RestAnswer)
 #: REST as its server handles it, one message each way: only the handler of a stream can read the call's metadata.
-REST_SERVED = stream_of(f"{_SERVICE}/Rest", pb.RestRequest, pb.RestAnswer)
+REST_SERVED = stream_of(f"{_SERVICE}/Rest", pb.RestRequest, pb.RestAnswer, request_bytes_max=REST_BYTES_MAX)

@@ -72,13 +72,17 @@ def unary_of(
 
 
 def stream_of(
-    path: str, request: type[PbRequestT], answer: type[PbAnswerT]
+    path: str,
+    request: type[PbRequestT],
+    answer: type[PbAnswerT],
+    *,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
 ) -> StreamMethod[PbRequestT, PbRequestT, PbAnswerT, PbAnswerT]:
     """A stream of generated messages in both directions, for streams of few small messages."""
     return StreamMethod(
         path,
         request.SerializeToString,
-        partial(parse_request, request.FromString),
+        partial(parse_request, request.FromString, bytes_max=request_bytes_max),
         answer.SerializeToString,
         partial(parse, answer.FromString),
     )

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 import oncelog
 from oncelog.core.errors import (
+    IdempotencyUnavailable,
     InvalidArgument,
     InvalidName,
     InvalidSequenceId,
@@ -267,6 +268,16 @@ def requests_of(cluster: Cluster, topic_id: str) -> dict[str, list[tuple[Method,
         ],
     }
     return {name: [(method, method.encode_request(value)) for method, value in some] for name, some in asked.items()}
+
+
+async def test_publish_with_a_key_without_redis_says_so_at_once(client: oncelog.AsyncClient) -> None:
+    """It is not repeated until operation_timeout: only an operator can help. Nothing is created."""
+    async with asyncio.timeout(DEADLINE_S / 2):
+        with pytest.raises(IdempotencyUnavailable, match="ONCELOG_REDIS_URL") as caught:
+            await client.publish("unkeyed", b"a", idempotency_key="a")
+    assert caught.value.stored is False
+    with pytest.raises(TopicNotFound):
+        await client.last_message_id("unkeyed")
 
 
 async def test_garbage_and_truncated_frames_fail_no_handler(cluster: Cluster, client: oncelog.AsyncClient) -> None:

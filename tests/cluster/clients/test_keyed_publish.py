@@ -1,14 +1,21 @@
-"""Keys over real processes: a metadata service dies during publishing, and its clients use the other replica."""
+"""Keys over real processes, from the SDK and over HTTP: processes share keys, and metadata services and Redis die."""
 
 import asyncio
+import sys
 from collections import Counter
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 import oncelog
+from oncelog.core.errors import (
+    IdempotencyKeyReused,
+    InvalidArgument,
+    MessageTooLarge,
+)
+from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.until import until
 from tests.contract.stores.redis_process import RedisProcess
@@ -18,6 +25,126 @@ pytestmark = pytest.mark.asyncio
 TOPIC = "/topics/persistent/public/default/orders"
 KEYS = [f"order-{number}" for number in range(60)]
 SENDERS = 8
+
+
+#: One of several processes that publish the same keys.
+WORKER = """
+import asyncio, sys
+import oncelog
+
+async def main():
+    async with await oncelog.connect(sys.argv[1]) as client:
+        for number in range(int(sys.argv[2])):
+            result = await client.publish("workers", b"%d" % number, idempotency_key=f"request-{number}")
+            print(result.message_id)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    with RedisProcess.running(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def keyed_cluster(tmp_path_factory: pytest.TempPathFactory, redis: RedisProcess) -> Iterator[Cluster]:
+    with Cluster.running(tmp_path_factory.mktemp("keyed"), metadata=2, redis_url=redis.url) as own:
+        yield own
+
+
+async def worker(url: str, count: int) -> list[str]:
+    """The message ids that one process was told."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER, url, str(count), stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await process.communicate()
+    assert process.returncode == 0
+    return told.decode().splitlines()
+
+
+async def test_processes_that_share_keys_store_each_message_once(keyed_cluster: Cluster) -> None:
+    """A request that several workers get is one message, and each of them is told the same position."""
+    count = 20
+    told = await asyncio.gather(*(worker(keyed_cluster.url, count) for _ in range(3)))
+    assert len(set(told[0])) == count
+    assert told == [told[0]] * 3
+    async with await oncelog.connect(keyed_cluster.url) as client, await client.create_reader("workers") as reader:
+        stored = [await reader.read_next() for _ in range(count)]
+        assert not await reader.has_message_available()
+    assert [str(message.message_id) for message in sorted(stored, key=lambda m: int(bytes(m.value)))] == told[0]
+
+
+async def test_published_message_is_whole_and_its_key_belongs_to_it(keyed_cluster: Cluster) -> None:
+    """As HTTP publish, whose keys they are. The largest value fits; arguments are checked before anything is sent."""
+    async with await oncelog.connect(keyed_cluster.url) as client:
+        extras: dict[str, Any] = {"key": "table-4", "event_time_ms": 7, "properties": {"guest": "Ada"}}
+        first = await client.publish("orders-of-web", b"\x00\xff", idempotency_key='a "key" \\', **extras)
+        again = await client.publish("orders-of-web", b"\x00\xff", idempotency_key='a "key" \\', **extras)
+        assert (first.replayed, again.replayed, again.message_id) == (False, True, first.message_id)
+        with pytest.raises(IdempotencyKeyReused) as reused:
+            await client.publish("orders-of-web", b"other", idempotency_key='a "key" \\')
+        assert reused.value.stored is False
+        large = await client.publish("orders-of-web", bytes(MESSAGE_BYTES_MAX - 1_000), idempotency_key="large")
+        with pytest.raises(MessageTooLarge):
+            await client.publish("orders-of-web", bytes(MESSAGE_BYTES_MAX + 1), idempotency_key="larger")
+        with pytest.raises(InvalidArgument) as refused:
+            await client.publish("orders-of-web", b"a", idempotency_key="")
+        assert refused.value.details["field"] == "idempotency_key"
+        with pytest.raises(InvalidArgument, match="UTF-8"):
+            await client.publish("orders-of-web", b"a", idempotency_key="k", key=b"\xff")
+        async with await client.create_reader("orders-of-web") as reader:
+            message, second = await reader.read_next(), await reader.read_next()
+            assert not await reader.has_message_available()
+        assert (bytes(message.value), message.key, message.event_time_ms, dict(message.properties)) == (
+            b"\x00\xff", b"table-4", 7, {"guest": "Ada"},
+        )  # fmt: skip
+        assert (message.message_id, second.message_id) == (first.message_id, large.message_id)
+
+
+async def test_partitioned_topic_takes_keys(keyed_cluster: Cluster) -> None:
+    """Messages of one key stay in one partition; the message id says which."""
+    await keyed_cluster.change("PUT", "/admin/v2/persistent/public/default/split/partitions", json=3)
+
+    def publish(client: oncelog.Client) -> list[oncelog.PublishResult]:
+        return [client.publish("split", b"v", idempotency_key=f"split-{n}", key=f"guest-{n % 4}") for n in range(12)]
+
+    def both() -> tuple[list[oncelog.PublishResult], list[oncelog.PublishResult]]:
+        with oncelog.Client(keyed_cluster.url) as client:
+            return publish(client), publish(client)
+
+    first, again = await asyncio.to_thread(both)
+    assert [each.message_id for each in again] == [each.message_id for each in first]
+    assert [(each.replayed, other.replayed) for each, other in zip(first, again, strict=True)] == [(False, True)] * 12
+    places = [each.message_id.partition for each in first if each.message_id is not None]
+    assert places == places[:4] * 3
+    async with await oncelog.connect(keyed_cluster.url) as client, await client.create_reader("split") as reader:
+        stored = {(await reader.read_next()).message_id for _ in range(12)}
+        assert not await reader.has_message_available()
+    assert stored == {each.message_id for each in first}
+
+
+async def test_publish_goes_on_while_redis_restarts(keyed_cluster: Cluster, redis: RedisProcess) -> None:
+    """The outcome of the calls in flight is unknown for a while; with the same key they are repeated, and stored
+    once."""
+    async with await oncelog.connect(keyed_cluster.url) as client:
+        for number in range(5):
+            await client.publish("restarted", b"%d" % number, idempotency_key=f"restart-{number}")
+        redis.kill()
+        calls = [
+            asyncio.ensure_future(client.publish("restarted", b"%d" % n, idempotency_key=f"restart-{n}"))
+            for n in range(10)
+        ]
+        await asyncio.wait(calls, timeout=1)
+        assert not any(call.done() for call in calls)
+        redis.start()  # in this thread: the guard ends it with the thread that started it
+        results = await asyncio.gather(*calls)
+        async with await client.create_reader("restarted") as reader:
+            stored = [await reader.read_next() for _ in range(10)]
+            assert not await reader.has_message_available()
+        assert {each.message_id for each in stored} == {each.message_id for each in results}
+        assert sorted(bytes(each.value) for each in stored) == [b"%d" % n for n in range(10)]
 
 
 async def post(http: httpx.AsyncClient, address: str, key: str) -> httpx.Response:
@@ -52,42 +179,39 @@ async def read(url: str, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.hazard("key-without-message")
-async def test_keys_survive_a_killed_publishing_process(tmp_path: Path) -> None:
+async def test_keys_survive_a_killed_publishing_process(keyed_cluster: Cluster) -> None:
     """kill -9 with requests in flight. Every key is repeated at the other replica, and each message is read back
     once."""
-    with (
-        RedisProcess.running(tmp_path / "redis") as redis,
-        Cluster.running(tmp_path, metadata=2, redis_url=redis.url) as cluster,
-    ):
-        first, second = (cluster.serving(f"metadata-{number}", "http") for number in (1, 2))
-        answers: dict[str, list[dict[str, Any]]] = {}
-        left = list(KEYS)
+    cluster = keyed_cluster
+    first, second = (cluster.serving(f"metadata-{number}", "http") for number in (1, 2))
+    answers: dict[str, list[dict[str, Any]]] = {}
+    left = list(KEYS)
 
-        async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
 
-            async def send() -> None:
-                while left:
-                    key = left.pop(0)
-                    try:
-                        answer = await post(http, first, key)
-                    except httpx.TransportError:
-                        return  # it died while this request was in flight
-                    if answer.status_code == 200:
-                        answers[key] = answer.json()["messages"]
+        async def send() -> None:
+            while left:
+                key = left.pop(0)
+                try:
+                    answer = await post(http, first, key)
+                except httpx.TransportError:
+                    return  # it died while this request was in flight
+                if answer.status_code == 200:
+                    answers[key] = answer.json()["messages"]
 
-            await repeated(http, second, "before")
-            with cluster.held():
-                senders = [asyncio.ensure_future(send()) for _ in range(SENDERS)]
-                await until(lambda: len(answers) >= 10, 40)
-                await cluster.kill("metadata-1")
-                await asyncio.gather(*senders)
-                assert 10 <= len(answers) < len(KEYS)
-                final = {key: await repeated(http, second, key) for key in KEYS}
-                url = f"oncelog://{cluster.serving('metadata-2')}"
-                stored = await read(url, 2 * len(KEYS) + 2)
-        values = Counter(value for value, _ in stored)
-        assert values == Counter(f"{key} {half}" for key in ["before", *KEYS] for half in "ab")
-        assert {key: final[key] for key in answers} == answers
-        places = dict(stored)
-        for key, messages in final.items():
-            assert [each["message_id"] for each in messages] == [places[f"{key} a"], places[f"{key} b"]]
+        await repeated(http, second, "before")
+        with cluster.held():
+            senders = [asyncio.ensure_future(send()) for _ in range(SENDERS)]
+            await until(lambda: len(answers) >= 10, 40)
+            await cluster.kill("metadata-1")
+            await asyncio.gather(*senders)
+            assert 10 <= len(answers) < len(KEYS)
+            final = {key: await repeated(http, second, key) for key in KEYS}
+            url = f"oncelog://{cluster.serving('metadata-2')}"
+            stored = await read(url, 2 * len(KEYS) + 2)
+    values = Counter(value for value, _ in stored)
+    assert values == Counter(f"{key} {half}" for key in ["before", *KEYS] for half in "ab")
+    assert {key: final[key] for key in answers} == answers
+    places = dict(stored)
+    for key, messages in final.items():
+        assert [each["message_id"] for each in messages] == [places[f"{key} a"], places[f"{key} b"]]

@@ -63,6 +63,7 @@ async def test_only_authorized_clients_publish_and_read(cluster: Cluster, files:
         async with await client.create_producer(topic, producer_name="importer") as producer:
             assert not (await producer.send(b"one", sequence_id=1)).duplicate
             assert (await producer.send(b"one", sequence_id=1)).duplicate
+        assert not (await client.publish(f"{topic}-keyed", b"one", idempotency_key="one")).replayed
         reader = await client.create_reader(topic)
         with pytest.raises(PermissionDenied):
             await reader.read_next(timeout=20)
@@ -71,6 +72,8 @@ async def test_only_authorized_clients_publish_and_read(cluster: Cluster, files:
         assert (await reader.read_next(timeout=20)).value == b"one"
         with pytest.raises(PermissionDenied):
             await client.create_producer(topic, producer_name="importer")
+        with pytest.raises(PermissionDenied, match="produce"):
+            await client.publish(topic, b"two", idempotency_key="two")
     for role, error in ((None, Unauthenticated), ("stranger", PermissionDenied)):
         async with client_of(cluster, files, role, scheme) as client:
             with pytest.raises(error):

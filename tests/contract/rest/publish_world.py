@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
+from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
 from oncelog.client.client import AsyncClient, connect
 from oncelog.core.errors import TopicNotFound
+from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.topic_lookup import Located, TopicLookup
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching
@@ -31,11 +33,17 @@ ORDERS = "/topics/persistent/public/default/orders"
 class FakeLookup:
     """What a metadata service knows of the fake cluster's topics."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: FakeCluster, partitions: dict[str, list[int]]) -> None:
+        """partitions: {topic: its numbers of partitions, the current one last}."""
         self._cluster = cluster
+        self._partitions = partitions
 
     async def locate(self, name: TopicName, *, create: bool) -> Located:
         assert create
+        counts = self._partitions.get(str(name))
+        if counts:
+            whole = TopicId(uuid5(NAMESPACE_URL, str(name)).hex)
+            return Located(whole, counts[-1], former_partitions=tuple(counts[:-1]))
         topic = self._cluster.topics.get(str(name))
         if topic is None:
             topic = self._cluster.topics[str(name)] = FakeTopic(str(name))
@@ -87,6 +95,8 @@ class PublishWorld:
         self.cluster = cluster
         self.keys = MemoryKeyServer()
         self.now_ms = 1_000_000
+        #: {topic: its numbers of partitions, the current one last}
+        self.partitions: dict[str, list[int]] = {}
         self.session = MemorySession(MemoryTree(), root="/oncelog")
         self._stack = stack
 
@@ -105,7 +115,9 @@ class PublishWorld:
         given = MetadataSettings(**settings)
         datasets = DatasetStore(self.session)
         store = KeyStore(self.keys, datasets, window_ms=60_000, now_ms=lambda: self.now_ms) if keys else None
-        reaching = Reaching(client, cast("TopicLookup", FakeLookup(self.cluster)), PolicyStore(self.session))
+        reaching = Reaching(
+            client, cast("TopicLookup", FakeLookup(self.cluster, self.partitions)), PolicyStore(self.session)
+        )
         publisher = HttpPublishService(reaching, given, store)
         self._stack.push_async_callback(publisher.close)
         start(publisher.run())

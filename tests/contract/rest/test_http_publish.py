@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.names import parse_topic
 from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
+from oncelog.core.sdk.producer.routing import partition_of
 from oncelog.metadata.http_publish.publish_body import PublishBody, read_messages
 from oncelog.metadata.http_publish.routes import REPLAYED
 from oncelog.rpc.owner_codec import OpenRequest
@@ -207,12 +210,13 @@ async def test_key_belongs_to_the_role_that_used_it_first(world: PublishWorld) -
     limits = replica.publisher.limits
     messages = read_messages(PublishBody.model_validate({"messages": [{"value": "a"}]}), limits)
     orders = parse_topic("orders")
-    first, replayed = await replica.publisher.publish_keyed(orders, "key", messages, "importer")
-    assert not replayed
+    first, keyed = await replica.publisher.publish_keyed(orders, "key", messages, "importer")
+    assert not keyed.replayed
     with pytest.raises(IdempotencyKeyReused, match="another role"):
         await replica.publisher.publish_keyed(orders, "key", messages, "auditor")
-    assert await replica.publisher.publish_keyed(orders, "key", messages, "importer") == (first, True)
-    assert not (await replica.publisher.publish_keyed(orders, "other", messages, "auditor"))[1]
+    again = await replica.publisher.publish_keyed(orders, "key", messages, "importer")
+    assert again == (first, replace(keyed, replayed=True))
+    assert not (await replica.publisher.publish_keyed(orders, "other", messages, "auditor"))[1].replayed
     assert world.values() == ["a", "a"]
 
 
@@ -226,6 +230,48 @@ async def test_other_messages_with_a_used_key_are_refused(world: PublishWorld) -
         ORDERS, content=b'{ "messages" : [ { "value_base64": "YQ==" } ] }',
         headers={"Idempotency-Key": "key", "Content-Type": "application/json"},
     )).status_code == 200  # fmt: skip
+
+
+@pytest.mark.hazard("resent-to-another-partition")
+async def test_key_of_a_partitioned_topic_always_finds_its_message(world: PublishWorld) -> None:
+    """Also when the topic gets more partitions: the message would be stored again in another one. A key belongs to the
+    whole topic, so other messages are refused whichever partition they would go to."""
+    replica = await world.replica()
+    world.partitions["public/default/orders"] = [3]
+    first = {}
+    for number in range(12):
+        answer = await replica.post("a", key=f"key-{number}")
+        assert answer.status_code == 200, answer.text
+        first[number] = answer.json()
+    used = {each["topic"] for each in first.values()}
+    assert used == {f"public/default/orders-partition-{number}" for number in range(3)}
+    world.partitions["public/default/orders"] = [3, 4]
+    for number in range(12):
+        again = await replica.post("a", key=f"key-{number}")
+        assert (again.json(), again.headers[REPLAYED]) == (first[number], "true")
+    assert sum(len(world.cluster.topic(f"orders-partition-{n}").values()) for n in range(3)) == 12
+    headers, body = {"Idempotency-Key": "key-0"}, {"value": "a"}
+    for key in "abcdef":
+        refused = await replica.http.post(ORDERS, json={"messages": [body | {"key": key}]}, headers=headers)
+        assert refused.json()["code"] == "idempotency_key_reused"
+    keyed = [body | {"key": key} for key in "abcdef"]
+    mixed = await replica.http.post(ORDERS, json={"messages": keyed}, headers={"Idempotency-Key": "mixed"})
+    assert (mixed.status_code, mixed.json()["code"], mixed.json()["stored"]) == (422, "invalid_argument", False)
+    one = await replica.http.post(ORDERS, json={"messages": [keyed[0], body]}, headers={"Idempotency-Key": "one"})
+    assert one.json()["topic"] == f"public/default/orders-partition-{partition_of(b'a', 3)}"
+
+
+async def test_quoted_key_keeps_its_quotes_and_spaces(world: PublishWorld) -> None:
+    """The header without quotes is the same key; quotes and backslashes are escaped inside."""
+    replica = await world.replica()
+    first = await replica.stored("a", key="key")
+    assert await replica.stored("a", key='"key"') == first
+    found = {first[0]["message_id"]}
+    for key in (" key", '"key"', "\\key", '\\"key', "key\\"):
+        (one,) = await replica.stored("a", key=json.dumps(key))
+        assert await replica.stored("a", key=json.dumps(key)) == [one]
+        found.add(one["message_id"])
+    assert len(found) == len(world.values()) == 6
 
 
 async def test_key_in_progress_is_a_conflict_at_every_replica(world: PublishWorld) -> None:
@@ -308,6 +354,7 @@ async def test_without_redis_keys_are_refused_and_producer_names_work(world: Pub
     without, replica = await world.replica(keys=False), await world.replica()
     problem = await without.refused(503, "idempotency_unavailable", "a", key="key")
     assert "ONCELOG_REDIS_URL" in problem["detail"]
+    assert problem["stored"] is False
     world.keys.down = True
     await replica.refused(503, "idempotency_unavailable", "a", key="key")
     await replica.stored("named", producer_name="shop", sequence_id=0)

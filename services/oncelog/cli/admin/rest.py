@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from oncelog.client.network.addresses import is_proxy_url
-from oncelog.core.errors import BY_CODE, DeadlineExceeded, Fatal, OncelogError, Retriable, ServiceUnavailable
+from oncelog.client.network.problems import error_of_problem
+from oncelog.core.errors import DeadlineExceeded, Fatal, OncelogError, ServiceUnavailable
 from oncelog.runtime.credentials import PLAIN, Credentials
 
 if TYPE_CHECKING:
@@ -113,11 +114,5 @@ def _shown(query: Mapping[str, bool | int | str | None]) -> dict[str, str]:
 
 def _error(response: "httpx.Response") -> OncelogError:
     """The error in a problem body."""
-    try:
-        problem = response.json()
-    except ValueError:
-        problem = None
-    if not isinstance(problem, dict) or "code" not in problem:
-        return Fatal(f"{response.url} answered {response.status_code} without a problem body: check --admin-url")
-    kind = BY_CODE.get(str(problem["code"]), Retriable if response.status_code in {429, 503, 504} else Fatal)
-    return kind(str(problem.get("detail", "")))
+    error = error_of_problem(response.status_code, response.content)
+    return error or Fatal(f"{response.url} answered {response.status_code} without a problem body: check --admin-url")

@@ -18,10 +18,17 @@ def session_backoff() -> Backoff:
     return Backoff(retry_pause_ms, forget_after_s=_QUIET_S)
 
 
-async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int | None, what: str) -> ResultT:
+async def persist(
+    ask: Callable[[bool], Awaitable[ResultT]],
+    *,
+    timeout_ms: int | None,
+    what: str,
+    hopeless: Callable[[OncelogError], bool] = lambda _: False,
+) -> ResultT:
     """Call `ask(again)` until it succeeds; again: whether this is a retry. what: the subject, for the error.
 
-    Raises its first fatal error, or DeadlineExceeded with the last retriable one; LedgerUnavailable is raised itself.
+    Raises its first fatal error, or retriable one that is `hopeless`, or DeadlineExceeded with the last retriable one;
+    LedgerUnavailable is raised itself.
     """
     backoff = session_backoff()
     trouble: BaseException | None = None
@@ -31,7 +38,7 @@ async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int 
                 try:
                     return await ask(trouble is not None)
                 except OncelogError as error:
-                    if not error.retriable:
+                    if not error.retriable or hopeless(error):
                         raise
                     trouble = error
                 await backoff.pause()

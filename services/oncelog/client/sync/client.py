@@ -9,12 +9,16 @@ from oncelog.client.client import BATCH_BYTES_MAX, OPERATION_TIMEOUT_S, PENDING_
 from oncelog.client.consuming.subscribing import SubscriptionTypeName
 from oncelog.client.network.start_position import Place
 from oncelog.client.portal import Portal
+from oncelog.client.producing.message_arguments import Key
+from oncelog.client.producing.send_buffer import Properties
 from oncelog.client.reading.reader import ReadStart
 from oncelog.client.sync.consumer import Consumer
 from oncelog.client.sync.producer import Producer
 from oncelog.client.sync.reader import Reader
 from oncelog.client.sync.wrapper import Wrapper, documented_by
+from oncelog.client.values.results import PublishResult
 from oncelog.core.access import Caller
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
 from oncelog.runtime.credentials import Token
 
@@ -93,6 +97,28 @@ class Client(Wrapper[AsyncClient]):
             )
         )
         return Producer(opened, self._portal)
+
+    @documented_by(AsyncClient.publish)
+    def publish(
+        self,
+        topic: str,
+        value: Buffer,
+        *,
+        idempotency_key: str,
+        key: Key | None = None,
+        event_time_ms: int | None = None,
+        properties: Properties | None = None,
+    ) -> PublishResult:
+        return self._portal.run(
+            self._inner.publish(
+                topic,
+                value,
+                idempotency_key=idempotency_key,
+                key=key,
+                event_time_ms=event_time_ms,
+                properties=properties,
+            )
+        )
 
     @documented_by(AsyncClient.create_reader)
     def create_reader(

@@ -319,6 +319,18 @@ def _singles(ranges: Sequence[AnsweredRange]) -> Iterator[AnsweredRange]:
             yield one
 
 
+class PublishResult(NamedTuple):
+    """The result of a `publish` with an idempotency key: the message is stored, once.
+
+    Attributes:
+        message_id: the message's position, the same for each call with the key; None if it is no longer remembered.
+        replayed: another call with this key has stored the message, or this call's own earlier attempt.
+    """
+
+    message_id: MessageId | None
+    replayed: bool
+
+
 class AckResult(NamedTuple):
     """The result of an acknowledgement.
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Scope
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, TooManyRequests
-from oncelog.rpc.metadata_codec import REST_SERVED
+from oncelog.rpc.metadata_codec import REST_BYTES_MAX, REST_SERVED
 from oncelog.rpc.options import AUTHORIZATION
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire import metadata_pb2 as pb
@@ -23,8 +23,6 @@ AT_ONCE_MAX = 100
 TARGET_CHARACTERS_MAX = 8_192
 HEADERS_MAX = 64
 HEADER_CHARACTERS_MAX = 8_192
-#: Below the maximum size of a gRPC message, with room for the headers.
-ANSWER_BYTES_MAX = 15 * 1024 * 1024
 REQUEST_S = 30.0
 
 _METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD"})
@@ -112,11 +110,9 @@ class RestOverGrpc:
             logger.exception("a REST request failed", extra={"fields": {"path": scope["path"]}})
             answer.status = answer.status or 500
         answer.body = b"".join(pieces)
-        if len(answer.body) > ANSWER_BYTES_MAX:
-            text = (
-                f"the response has {len(answer.body)} bytes, the maximum here is {ANSWER_BYTES_MAX}: use the REST port"
-            )
-            raise MessageTooLarge(text, limit=ANSWER_BYTES_MAX)
+        if len(answer.body) > REST_BYTES_MAX:
+            text = f"the response has {len(answer.body)} bytes, the maximum here is {REST_BYTES_MAX}: use the REST port"
+            raise MessageTooLarge(text, limit=REST_BYTES_MAX)
         return answer
 
 

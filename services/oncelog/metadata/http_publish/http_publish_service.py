@@ -44,6 +44,8 @@ _UNVERIFIED = (
     "the log remembers for this producer, so it is unknown whether they were stored before. If they are new, they are "
     "lost: publish them again with higher sequence ids or another producer name"
 )
+#: Until somebody has configured Redis, no repeat helps.
+_NO_KEYS_RETRY_S = 3_600
 _NO_KEYS = (
     "publishing with an idempotency key is not configured: set ONCELOG_REDIS_URL on the metadata service, or send a "
     "producer name with sequence ids"
@@ -101,11 +103,11 @@ class HttpPublishService:
 
     async def publish_keyed(
         self, topic: TopicName, key: str, messages: Messages, role: str = ""
-    ) -> tuple[PublishAnswer, bool]:
-        """Returns (answer, whether it was given before). Raises the errors of `core.http_publish.idempotency`."""
+    ) -> tuple[PublishAnswer, KeyedAnswer]:
+        """Returns the body of the response, and what it says. Raises the errors of `core.http_publish.idempotency`."""
         keyed = self._keyed
         if keyed is None:
-            raise IdempotencyUnavailable(_NO_KEYS)
+            raise IdempotencyUnavailable(_NO_KEYS, retry_after_s=_NO_KEYS_RETRY_S).of_send(stored=False)
         try:
             work = keyed.publish(topic, key, messages, role)
             answer = await self._with_timeout(work, "the same key", lambda: keyed.producers.last_error(topic))
@@ -113,7 +115,7 @@ class HttpPublishService:
             self._count("refused")
             raise
         self._count("replayed" if answer.replayed else "keyed", 1 if answer.replayed else len(messages.values))
-        return _keyed_answer(topic, answer), answer.replayed
+        return _keyed_answer(answer), answer
 
     async def run(self) -> None:
         """Check Redis once, so that problems are logged at the start; then run background tasks; never returns."""
@@ -224,7 +226,7 @@ def _fates(ids: Sequence[int], result: BatchResult) -> list[MessageOutcome]:
     return fates
 
 
-def _keyed_answer(topic: TopicName, answer: KeyedAnswer) -> PublishAnswer:
+def _keyed_answer(answer: KeyedAnswer) -> PublishAnswer:
     """The answer, the same for each repeat: all messages of a claim are in one entry, in order."""
     first = MessageId.parse(answer.message_id) if answer.message_id else None
     rows = [
@@ -237,4 +239,4 @@ def _keyed_answer(topic: TopicName, answer: KeyedAnswer) -> PublishAnswer:
         )
         for index in range(answer.claim.count)
     ]
-    return PublishAnswer(topic=str(topic), producer_name=answer.claim.producer_name, messages=rows)
+    return PublishAnswer(topic=str(answer.topic), producer_name=answer.claim.producer_name, messages=rows)

@@ -6,18 +6,27 @@ a lock, renews its lease while claims are in progress, and closes it when every 
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.producer import AsyncProducer
-from oncelog.core.errors import IdempotencyUnavailable, OncelogError, ServiceUnavailable, TooManyRequests
+from oncelog.core.errors import (
+    IdempotencyUnavailable,
+    InvalidArgument,
+    OncelogError,
+    ServiceUnavailable,
+    TooManyRequests,
+)
 from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
+from oncelog.core.sdk.producer.routing import partition_of
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.http_publish.publish_body import Messages
 from oncelog.metadata_store.keys.idempotency_backend import Holder
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 
@@ -46,6 +55,15 @@ class OpenKeyedProducer:
         return Holder(self.core.producer_name, LEASE_MS)
 
 
+class KeyedTarget(NamedTuple):
+    """topic, topic_id: of the log that gets the messages. scope: the id of the topic to which the key belongs, which
+    has partitions or is that log."""
+
+    topic: TopicName
+    topic_id: TopicId
+    scope: TopicId
+
+
 class KeyedProducers:
     """At most `producers_max`, one per topic. `run` renews leases; retired producers close in the background."""
 
@@ -61,16 +79,40 @@ class KeyedProducers:
         self._closing: set[asyncio.Task[None]] = set()
 
     def last_error(self, topic: TopicName) -> OncelogError | None:
-        """Why its producer cannot publish now; None: it can, or no producer is open."""
-        keyed = self._producers.get(topic)
-        return None if keyed is None else keyed.producer.last_error
+        """Why its producer, or that of a partition, cannot publish now; None: it can, or no producer is open."""
+        errors = (
+            keyed.producer.last_error
+            for name, keyed in self._producers.items()
+            if topic in (name, replace(name, partition=None))
+        )
+        return next((error for error in errors if error is not None), None)
 
-    async def topic_id(self, topic: TopicName) -> TopicId:
-        """The id of the topic as it is served now. The topic is created if that is allowed."""
+    async def target(self, topic: TopicName, key: str, messages: Messages) -> "KeyedTarget":
+        """Where the messages of the key go, as the topic is served now. The topic is created if that is allowed.
+
+        Of a partitioned topic, a key must find the same partition for as long as it is kept, also when the topic gets
+        more of them: so only those are used that the topic was created with. Raises InvalidArgument if the messages
+        belong to several partitions.
+        """
         keyed = self._producers.get(topic)
         if keyed is not None and keyed.usable:
-            return keyed.topic_id
-        return (await self._lookup.locate(topic, create=True)).topic_id
+            return KeyedTarget(topic, keyed.topic_id, keyed.topic_id)
+        located = await self._lookup.locate(topic, create=True)
+        if not located.partitions:
+            return KeyedTarget(topic, located.topic_id, located.topic_id)
+        count = located.former_partitions[0] if located.former_partitions else located.partitions
+        given = dict.fromkeys(partition_of(each, count) for each in messages.keys if each is not None)
+        number, *others = given or (partition_of(key.encode(), count),)
+        if others:
+            message = (
+                f"the keys of the messages belong to several partitions of {topic}: send those of one key in a request"
+            )
+            raise InvalidArgument(message, field="messages")
+        part = replace(topic, partition=number)
+        keyed = self._producers.get(part)
+        if keyed is not None and keyed.usable:
+            return KeyedTarget(part, keyed.topic_id, located.topic_id)
+        return KeyedTarget(part, (await self._lookup.locate(part, create=True)).topic_id, located.topic_id)
 
     async def reserve(self, topic: TopicName, topic_id: TopicId, count: int) -> tuple[OpenKeyedProducer, Claim]:
         """Wait for the producer's lock and reserve ids. The caller then owns the lock, and must end the reservation

@@ -43,7 +43,7 @@ from oncelog.core.http_publish.idempotency import (
 from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.http_publish.keyed_producers import KeyedProducers, OpenKeyedProducer
+from oncelog.metadata.http_publish.keyed_producers import KeyedProducers, KeyedTarget, OpenKeyedProducer
 from oncelog.metadata.http_publish.named_producers import send
 from oncelog.metadata.http_publish.publish_body import Messages
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
@@ -52,8 +52,11 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 
 @dataclass(frozen=True, slots=True)
 class KeyedAnswer:
-    """Where the messages are stored. message_id: of the first one, "" if unknown; the others follow in its entry."""
+    """Where the messages are stored: the topic or partition, and its id. message_id: of the first message, "" if
+    unknown; the others follow in its entry."""
 
+    topic: TopicName
+    topic_id: TopicId
     claim: Claim
     message_id: str
     replayed: bool
@@ -80,17 +83,15 @@ class KeyedPublishes:
 
         Raises the errors of `core.http_publish.idempotency`, and those of opening a producer on the topic.
         """
-        topic_id = await self.producers.topic_id(topic)
-        return await _KeyedRequest(self, topic, topic_id, key, messages, role).run()
+        target = await self.producers.target(topic, key, messages)
+        return await _KeyedRequest(self, target, key, messages, role).run()
 
 
 class _KeyedRequest:
-    def __init__(
-        self, shared: KeyedPublishes, topic: TopicName, topic_id: TopicId, key: str, messages: Messages, role: str
-    ) -> None:
+    def __init__(self, shared: KeyedPublishes, target: KeyedTarget, key: str, messages: Messages, role: str) -> None:
         self._shared = shared
-        self._topic = (topic, topic_id)
-        self._key = f"{topic_id}:{hashlib.sha256(key.encode()).hexdigest()}"
+        self._topic = (target.topic, target.topic_id)
+        self._key = f"{target.scope}:{hashlib.sha256(key.encode()).hexdigest()}"
         self._messages = messages
         self._core = KeyedPublish(_fingerprint(messages, role), without_role=messages.fingerprint)
         #: the producer whose lock this request holds
@@ -109,7 +110,7 @@ class _KeyedRequest:
                         raise effect.error
                     if isinstance(effect, ReturnAnswer):
                         assert self._core.found is not None, "an answer has a record"
-                        return KeyedAnswer(self._core.found.record.claim, effect.answer, effect.replayed)
+                        return KeyedAnswer(*self._topic, self._core.found.record.claim, effect.answer, effect.replayed)
                     completion = await self._perform(effect) or completion
                 assert completion is not None, f"no completion of {effects}"
                 event = completion

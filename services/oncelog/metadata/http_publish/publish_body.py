@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 from oncelog.client.producing.duplicates import DuplicateRules, OnContentDiffers, OnUnverified
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, SequenceIdRequired
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties
+from oncelog.core.names import check_idempotency_key
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.core.sdk.producer.sequence_ids import check_sequence_ids
 
 #: Overhead of a message in its batch, beside value, key, event time and properties.
 _OVERHEAD_BYTES = 16
-_KEY_CHARACTERS_MAX = 255
 
 
+#: A quoted header escapes quotes and backslashes.
+_ESCAPED = re.compile(r"\\([\\\"])")
 #: JSON values of one message: brackets, five fields, and some properties.
 _VALUES_PER_MESSAGE = 64
 
@@ -190,11 +193,8 @@ def read_key(header: str) -> str:
     """The key, from a header with or without quotes. Raises InvalidArgument."""
     key = header.strip()
     if len(key) >= 2 and key[0] == key[-1] == '"':
-        key = key[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    if not 1 <= len(key) <= _KEY_CHARACTERS_MAX or not (key.isascii() and key.isprintable()):
-        message = f"an idempotency key must have 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters"
-        raise InvalidArgument(message, field="Idempotency-Key", limit=_KEY_CHARACTERS_MAX)
-    return key
+        key = _ESCAPED.sub(r"\1", key[1:-1])
+    return check_idempotency_key(key, field="Idempotency-Key")
 
 
 def _value(message: PublishMessage, field: str, limits: PublishLimits) -> bytes:

@@ -25,6 +25,8 @@ from oncelog.metadata.rest.values import TopicPath
 
 PREFIX = "/topics/"
 REPLAYED = "Idempotency-Replayed"
+#: With it, an SDK makes a whole message id of the text in the response.
+TOPIC_ID = "Oncelog-Topic-Id"
 _KEY = (
     "Instead of a producer name, for senders without sequence ids. A repeated request with the same key and the same "
     "messages gets the answer of the first one, and stores nothing."
@@ -72,8 +74,9 @@ def routes(publisher: HttpPublishService | None) -> APIRouter:
                 raise InvalidArgument(
                     f"an Idempotency-Key cannot be combined with {name}: send one of them", field=name
                 )
-        answer, replayed = await publisher.publish_keyed(topic, read_key(idempotency_key), messages, caller.role)
-        if replayed:
+        answer, keyed = await publisher.publish_keyed(topic, read_key(idempotency_key), messages, caller.role)
+        response.headers[TOPIC_ID] = keyed.topic_id
+        if keyed.replayed:
             response.headers[REPLAYED] = "true"
         return answer
 
