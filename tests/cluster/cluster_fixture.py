@@ -13,22 +13,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
-from oncelog.cli.standalone.status import read_status
 from oncelog.core.names import parse_topic
-from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.settings import variable
+from oncelog.testing import LocalCluster
 from tests.cluster.commands import environment, run_command
 from tests.cluster.until import until, until_sync
 
 START_S = 180.0
-STOP_S = 90.0
 #: Far above the duration of any step on a busy machine, and below the session timeout of the failover tests.
 DEADLINE_S = 40.0
 REQUEST_S = 10.0
@@ -36,17 +34,23 @@ REQUEST_S = 10.0
 _SMALL = {"segment_bytes": 8 << 20, "free_bytes_min": 64 << 20, "balance": False, "replace_delay_ms": 0}
 
 
-class Cluster:
+class Cluster(LocalCluster):
     """One standalone cluster on one directory. It may be killed and restarted."""
 
+    #: what runs the cluster
+    program: Sequence[str] = ("oncelog.cli", "standalone")
+
     def __init__(self, data: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
-        self.data = data
         self.log = data.with_suffix(".log")
-        self._command = [sys.executable, "-m", "oncelog.cli", "standalone", "--data", str(data), *arguments]
-        self._environment = environment
-        self._supervisor: subprocess.Popen[bytes] | None = None
+        command = [sys.executable, "-m", *self.program, "--data", str(data), *arguments]
+        self._set_up(command, environment, log=self.log)
+        self._data = data
         #: further options of httpx for each request to REST: headers, verify
         self.rest: dict[str, Any] = {}
+
+    @property
+    def data(self) -> Path:
+        return self._data
 
     @classmethod
     @contextmanager
@@ -69,7 +73,7 @@ class Cluster:
         ports = {"--port": port, "--http-port": http_port}
         arguments = [f"{name}={value}" for name, value in (counts | ports).items()]
         given = {variable(name): str(value) for name, value in (_SMALL | settings).items()}
-        cluster = cls(directory / "data", [*arguments, "-o", "json"], environment() | given)
+        cluster = cls(directory / "data", arguments, environment() | given)
         try:
             cluster.start()
             yield cluster
@@ -77,25 +81,6 @@ class Cluster:
             cluster.kill_all()
 
     # --- life ---------------------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Return once every process serves."""
-        with self.log.open("ab") as log:
-            self._supervisor = subprocess.Popen(
-                guarded(self._command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=dict(self._environment),
-                start_new_session=True,
-            )
-        until_sync(self._is_ready, START_S, waiting_for="the cluster to serve")
-
-    def _is_ready(self) -> bool:
-        assert self._supervisor is not None
-        assert self._supervisor.poll() is None, self.supervisor_log[-2000:]
-        status = self._status()
-        return status.get("pid") == self._supervisor.pid and bool(status.get("ready"))
 
     def kill_all(self) -> None:
         """Kill all processes at once, as a power failure does. The directory stays."""
@@ -111,12 +96,6 @@ class Cluster:
         supervisor.wait()
         until_sync(lambda: not any(map(alive, children)), DEADLINE_S, waiting_for="the children to be gone")
 
-    def stop(self) -> int:
-        """End the cluster with SIGTERM, as a user does. Returns the exit code."""
-        assert self._supervisor is not None
-        self._supervisor.terminate()
-        return self._supervisor.wait(STOP_S)
-
     def kill_supervisor(self) -> None:
         """SIGKILL for the supervisor alone: the other processes end by themselves."""
         assert self._supervisor is not None
@@ -125,7 +104,7 @@ class Cluster:
     @property
     def supervisor_id(self) -> int:
         """Process id of the supervisor that uses the directory."""
-        return int(self._status()["pid"])
+        return int(self.status()["pid"])
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -139,29 +118,15 @@ class Cluster:
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
-    def _status(self) -> dict[str, Any]:
-        try:
-            return read_status(self.data / "standalone.json")
-        except FileNotFoundError:
-            return {}
-
     @property
     def supervisor_log(self) -> str:
         """What the supervisor has written."""
         return self.log.read_text()
 
     @property
-    def url(self) -> str:
-        return str(self._status()["url"])
-
-    @property
-    def admin_url(self) -> str:
-        return str(self._status()["admin_url"])
-
-    @property
     def processes(self) -> dict[str, dict[str, Any]]:
         """{name: the supervisor's record of the process}; inside `held()`, as of its start."""
-        return {process["name"]: process for process in self._status()["processes"]}
+        return {process["name"]: process for process in self.status()["processes"]}
 
     def serving(self, name: str, what: str = "address") -> str:
         return str(self.processes[name]["serving"][what])

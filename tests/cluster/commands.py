@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from oncelog.cli.app import app
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.testing.local_cluster import without_settings
 
 COMMAND_TIMEOUT_S = 120.0
 
@@ -19,7 +20,7 @@ def command(*words: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """Without the settings of the user who runs the tests."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
+    return without_settings(os.environ)
 
 
 def run_command(url: str, admin_url: str, *words: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":

@@ -5,7 +5,6 @@ await cluster.cut_power("storage-1")          # kill it; its unsynced writes are
 """
 
 import shutil
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 class FaultyCluster(Cluster):
     """See `Cluster`. Storage nodes are named storage-1, storage-2 and so on."""
 
+    program = ("tests.fault_proof.faulty_standalone",)
+
     def __init__(self, data: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
         self._faults = data.with_name("faults")
         own = {FAULTS_VARIABLE: str(self._faults), "PYTHONPATH": str(ROOT)}
         super().__init__(data, arguments, {**environment, **own})
-        entry = "tests.fault_proof.faulty_standalone"
-        self._command = [sys.executable, "-m", entry, "--data", str(data), *arguments]
         self._orders: dict[str, DiskOrders] = {}
 
     @property

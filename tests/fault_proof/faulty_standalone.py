@@ -1,6 +1,7 @@
 """`python -m tests.fault_proof.faulty_standalone`: `oncelog standalone` with storage nodes over interposed disks."""
 
 import argparse
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,8 @@ def main() -> int:
 
     async def serve(shutdown: Shutdown) -> None:
         await earlier_gone(plan.status_path, tell)
-        async with Supervisor(plan, tell).running(processes=_processes):
+        async with Supervisor(plan, tell).running(processes=_processes) as status:
+            print(json.dumps(status.to_json()), flush=True)
             await shutdown.wait()
 
     with locked(plan.data):

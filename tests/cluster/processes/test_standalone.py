@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster_fixture import STOP_S, Cluster, alive
+from oncelog.testing.local_cluster import STOP_TIMEOUT_S
+from tests.cluster.cluster_fixture import Cluster, alive
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 from tests.cluster.until import until_sync
 
@@ -67,7 +68,7 @@ def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
         assert welcome.startswith("oncelog is running"), process.communicate()
         assert [path.name.startswith("oncelog-") for path in tmp_path.iterdir()] == [True]
         process.send_signal(signal.SIGINT)
-        assert process.wait(STOP_S) == 0
+        assert process.wait(STOP_TIMEOUT_S) == 0
         said = process.stdout.read()
         assert "oncelog://127.0.0.1:" in said
         assert "ONE of each message" in said
