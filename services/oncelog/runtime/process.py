@@ -3,7 +3,8 @@
 sys.exit(run(main, drain_timeout_ms=10_000))      # async def main(shutdown: Shutdown) -> None
 
 SIGTERM or SIGINT   `shutdown` is requested; main drains and returns; exit 0
-a second signal     ends at once, exit 3, as does a drain that exceeds its timeout
+a second signal     ends at once, exit 3, as does a drain that exceeds its timeout; SIGTERM for the death of the parent
+                    (`orphan_guard`) is no second one, and Linux sends it once for each thread of the parent
 main raises         a core error: exit 1 with its message; anything else: exit 70 with its trace
 elsewhere           an unhandled error (in a task, a thread, a callback) and InvariantViolated: exit 70 at once.
                     A process in an unknown state must not acknowledge anything; a restart is cheap.
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 #: How the last line of the log begins when an error that names what to do has ended the process.
 ENDS_BECAUSE = "the process ends because of an error: "
+
+#: For this long after the death of the parent was noticed, further SIGTERMs are taken for its signals.
+ORPHANED_S = 1.0
 
 
 class ExitCode(IntEnum):
@@ -134,8 +138,15 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]], drain_timeout
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
     shutdown = Shutdown()
+    parent, orphaned_s = os.getppid(), float("inf")
 
     def stop(number: signal.Signals) -> None:
+        nonlocal orphaned_s
+        if os.getppid() != parent:
+            orphaned_s = min(orphaned_s, loop.time())
+        if shutdown.requested and number is signal.SIGTERM and 0 <= loop.time() - orphaned_s < ORPHANED_S:
+            logger.info("the parent process has ended, the drain goes on")
+            return
         if shutdown.requested:
             logger.warning(
                 "a second signal ends the process without a drain", extra={"fields": {"signal": number.name}}

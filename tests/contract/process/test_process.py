@@ -1,6 +1,7 @@
 """How a process ends: drained on a signal, with an error when it must not continue. Each test runs a process."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -69,6 +70,40 @@ def test_drain_ends_at_its_deadline() -> None:
     ended = _ended('print("ready", flush=True); await asyncio.Event().wait()', signal.SIGTERM, drain_timeout_ms=50)
     assert ended.code == ExitCode.DRAIN_TIMED_OUT
     assert ended.lines[-1]["msg"] == "the drain exceeded its timeout"
+
+
+def test_death_of_the_parent_is_no_second_signal() -> None:
+    """Linux signals it once for each thread of the parent (`orphan_guard`): the drain, which the parent may have begun
+    before, goes on."""
+    body = """
+    print(os.getpid(), flush=True)
+    await shutdown.wait()
+    print("draining", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    print("drained", flush=True)
+    """
+    program = "import os\n" + _PROGRAM.format(body=indent(dedent(body), "    "), drain_timeout_ms=60_000)
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        os.kill(child, signal.SIGTERM)
+        assert '"msg": "draining"' in process.stdout.readline()
+        assert process.stdout.readline() == "draining\n"
+        process.kill()
+        process.wait()
+        os.kill(child, signal.SIGTERM)
+        assert "the parent process has ended, the drain goes on" in process.stdout.readline()
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.stdout.read() == "drained\n"
 
 
 def test_second_signal_ends_the_process_at_once() -> None:
