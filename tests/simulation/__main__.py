@@ -5,7 +5,7 @@ import sys
 import time
 from multiprocessing import get_context
 
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.planted.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
 
 PROCESSES = 2

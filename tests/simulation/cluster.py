@@ -20,22 +20,22 @@ from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from tests.oracles.history import History
-from tests.simulation.ack_workload import AckWorkload, ChangingTopic
-from tests.simulation.byzantine_client import Stranger
+from tests.simulation.clients.ack_workload import AckWorkload, ChangingTopic
+from tests.simulation.clients.byzantine_client import Stranger
+from tests.simulation.clients.end_of_log_client import Questioner
+from tests.simulation.clients.producer_client import ClientParts, Input, ProducerClient
+from tests.simulation.clients.reader_client import ReaderClient, ReaderParts
+from tests.simulation.clients.workload import make_inputs
 from tests.simulation.consumers.consumption import EPOCH_MS, ConsumerShape, TopicConsumption, draw_consumer_shape
-from tests.simulation.disk import Index
-from tests.simulation.end_of_log_client import Questioner
-from tests.simulation.metadata_server import MetadataParts, MetadataServer, StaleRoutes
 from tests.simulation.network import Network
-from tests.simulation.owner_server import OwnerParts, OwnerServer
-from tests.simulation.producer_client import ClientParts, Input, ProducerClient
-from tests.simulation.reader_client import ReaderClient, ReaderParts
-from tests.simulation.repair_server import Repairer, queue_settings
-from tests.simulation.storage_server import NodeParts, StorageServer
-from tests.simulation.store import Store
-from tests.simulation.topic_shell import TopicShell
-from tests.simulation.watching import Watch
-from tests.simulation.workload import make_inputs
+from tests.simulation.servers.disk import Index
+from tests.simulation.servers.metadata_server import MetadataParts, MetadataServer, StaleRoutes
+from tests.simulation.servers.owner_server import OwnerParts, OwnerServer
+from tests.simulation.servers.repair_server import Repairer, queue_settings
+from tests.simulation.servers.storage_server import NodeParts, StorageServer
+from tests.simulation.servers.store import Store
+from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.watches.watching import Watch
 from tests.simulation.world import Process, World
 
 SESSION_TICKS = 400

@@ -14,9 +14,9 @@ from oncelog.verify.violation import Violation
 from tests.oracles.appends import check_appends
 from tests.oracles.reads import check_reads
 from tests.simulation.cluster import Cluster, Rules, Shape, draw_shape
-from tests.simulation.faults import Faults
-from tests.simulation.repair_server import listed_ledgers_of
-from tests.simulation.storage_faults import not_whole
+from tests.simulation.faults.faults import Faults
+from tests.simulation.faults.storage_faults import not_whole
+from tests.simulation.servers.repair_server import listed_ledgers_of
 from tests.simulation.world import World
 
 FAULTY_TICKS = 4000

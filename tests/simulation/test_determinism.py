@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.simulation.run import run
+from tests.simulation.sweep import outcome_of
 
 SEEDS = 6
 
@@ -22,10 +22,10 @@ def test_hash_seed_does_not_change_a_run(hash_seed: str) -> None:
     """String hashes differ between processes by default, so an iteration over a set would change the run."""
     lines = traces(hash_seed).splitlines()
     assert [line.split()[:3] for line in lines] == [
-        [str(o.seed), f"{o.trace:08x}", str(o.steps)] for o in (run(seed) for seed in range(SEEDS))
+        [str(o.seed), f"{o.trace:08x}", str(o.steps)] for o in (outcome_of(seed) for seed in range(SEEDS))
     ]
 
 
 def test_different_seeds_give_different_runs() -> None:
     """Control: a trace that never changes would pass the test above, too."""
-    assert len({run(seed).trace for seed in range(SEEDS)}) == SEEDS
+    assert len({outcome_of(seed).trace for seed in range(SEEDS)}) == SEEDS

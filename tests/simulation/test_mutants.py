@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.planted_bug import Mutant
+from tests.simulation.planted.mutants import MUTANTS
+from tests.simulation.planted.planted_bug import Mutant
 from tests.simulation.sweep import outcome_of
 
 SIMULATED = [mutant for mutant in MUTANTS if mutant.core_test is None]

@@ -7,7 +7,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.planted.mutants import MUTANTS
 from tests.tidy.hazards import HAZARDS, UNBUILT
 from tests.tidy.source import ROOT, Source, repository
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.planted.mutants import MUTANTS
 from tests.tidy.guarantees import DOCUMENT, document, marked, marked_tests
 from tests.tidy.hazards import HAZARDS
 from tests.tidy.source import Source

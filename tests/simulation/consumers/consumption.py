@@ -22,7 +22,7 @@ from tests.simulation.consumers.stalls import Stalls
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
-    from tests.simulation.topic_shell import TopicShell
+    from tests.simulation.servers.topic_shell import TopicShell
 
 #: steps between two looks for what stands still
 LOOK_EVERY = 10

@@ -23,8 +23,8 @@ from tests.oracles.consumption import ConsumptionHistory, Place
 from tests.simulation.consumers.messages import StoredMessages, sound_entries
 
 if TYPE_CHECKING:
-    from tests.simulation.owner_server import OwnerParts
-    from tests.simulation.watching import Closed, TopicWatch
+    from tests.simulation.servers.owner_server import OwnerParts
+    from tests.simulation.watches.watching import Closed, TopicWatch
 
 #: A quota evicts down to 90 %, with messages of the average size of their ledger; this much stays in any case.
 QUOTA_PERCENT_LEFT = 60

@@ -14,11 +14,11 @@ from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_e
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.verify.violation import Violation
-from tests.simulation.ledger_lists import ids_known_to
+from tests.simulation.servers.ledger_lists import ids_known_to
 
 if TYPE_CHECKING:
-    from tests.simulation.owner_server import OwnerParts
-    from tests.simulation.watching import TopicWatch
+    from tests.simulation.servers.owner_server import OwnerParts
+    from tests.simulation.watches.watching import TopicWatch
 
 #: The topic of all dead letters.
 DEAD_LETTERS = TopicId("dd" * 16)

@@ -1,0 +1,396 @@
+"""A client's process with one producer: the application, the producer's core, and its stream to an owner.
+
+The application has an input: ids and values in order. It sends the input from the beginning, or from behind the last
+sequence id that it is told, in batches of its own choosing; when it crashes, it does so again. What it hands over and
+what it is told goes into the history.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oncelog.core.errors import (
+    OncelogError,
+    ProducerBusy,
+    ProducerFenced,
+    ServiceUnavailable,
+    StaleSequence,
+    TopicNotFound,
+)
+from oncelog.core.formats.batch import Checksum, decode_batch
+from oncelog.core.formats.columns import encode_keys, encode_values
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
+from oncelog.core.formats.outcome import Outcome
+from oncelog.core.ids import INSTANCE_ID_BYTES, Incarnation, InstanceId, OwnerEpoch, SequenceId, SessionNumber, TopicId
+from oncelog.core.sdk.owner_attempts import (
+    FailSession,
+    LookUp,
+    LookUpFailed,
+    OpeningPhase,
+    OpenWanted,
+    OwnerFound,
+    SessionTimerFired,
+    StartSessionTimer,
+    StreamLost,
+    TimerKey,
+    TimerKind,
+)
+from oncelog.core.sdk.producer.events import (
+    BatchesAnswered,
+    Complete,
+    Fail,
+    ProducerEvent,
+    ReportOpen,
+    SessionClosedByOwner,
+)
+from oncelog.core.sdk.producer.opening import (
+    CloseSession,
+    OpenProducer,
+    OpenRefused,
+    ProducerGranted,
+    ProducerSettings,
+    WithdrawOpening,
+)
+from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
+from oncelog.core.sdk.producer.sequence_ids import pack_sequence_ids
+from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
+from oncelog.core.topic_events.effects import AnswerOpen
+from oncelog.core.topic_events.events import ReceivedBatch
+from oncelog.verify.violation import Violation
+from tests.oracles.history import History
+from tests.simulation.consumers.messages import keys_of
+from tests.simulation.network import Network, Stream
+from tests.simulation.servers.metadata_server import MetadataServer
+from tests.simulation.servers.owner_server import OwnerServer
+from tests.simulation.world import Process, World
+
+_OTHER_DIGITS = bytes.maketrans(b"0123456789", b"abcdefghij")
+
+
+@dataclass(slots=True)
+class Input:
+    """The input that one producer name stores. name None: every life gets a new name and begins again.
+
+    on_conflict: what it does to another instance. places: at how many places it is fed.
+    holes: ids that the input never has, between those it has; a careless application sends one now and then.
+    changes: each life of an application sends other values under the ids.
+    """
+
+    name: str | None
+    mode: SequenceMode
+    ids: Sequence[int]
+    automatic: bool = False
+    resumes: bool = False
+    careless: float = 0.0
+    holes: Sequence[int] = ()
+    on_conflict: OnConflict = OnConflict.FENCE
+    places: int = 1
+    changes: bool = False
+    #: some life of some application has an answer for the whole input
+    complete: bool = False
+
+    def value(self, sequence_id: int, life: int) -> bytes:
+        value = f"{sequence_id}".encode()
+        # Of the same size: faults that depend on sizes stay the same.
+        return value.translate(_OTHER_DIGITS) if self.changes and life % 2 else value
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    world: World
+    network: Network
+    history: History
+    checksum: Checksum
+    #: asked in turn
+    metadata: list[MetadataServer]
+    #: ticks between two batches
+    pace: tuple[int, int]
+    session_class: type[ProducerSession] = ProducerSession
+    open_results_max: int = 8
+    #: messages have keys
+    keyed: bool = False
+
+
+@dataclass(slots=True)
+class AnswerProgress:
+    """One life of the application. unanswered: {request: ids}. failures: lives that ended fenced."""
+
+    next: int = 0
+    request: int = 0
+    unanswered: dict[int, list[int]] = field(default_factory=dict)
+    instance: int = -1
+    retired: bool = False
+    fenced: int = 0
+
+
+class ProducerClient(Process):
+    """One place for a producer."""
+
+    def __init__(self, parts: ClientParts, name: str, topic_id: TopicId, source: Input) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        self.topic_id = topic_id
+        self.source = source
+        #: made so far, one for each life of the application
+        self.instances = 0
+        self.core = self._new_core()
+        self.link: Link | None = None
+        #: of this life; a grant may still be on its way on an earlier one
+        self.links: list[Link] = []
+        self.app = AnswerProgress()
+
+    def _new_core(self) -> ProducerSession:
+        source = self.source
+        settings = ProducerSettings(
+            name=source.name, mode=source.mode, on_conflict=source.on_conflict, answer_timeout_ms=900
+        )
+        self.instances += 1
+        instance_id = InstanceId(f"{self.name}/{self.instances}".encode().ljust(INSTANCE_ID_BYTES, b"."))
+        return self.parts.session_class(settings, self.parts.checksum, instance_id)
+
+    @property
+    def done(self) -> bool:
+        return self.app.next >= len(self.source.ids) and not self.app.unanswered
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        super().start()
+        self.core = self._new_core()
+        self.link = None
+        self.app = AnswerProgress(request=self.app.request, fenced=self.app.fenced)
+        self.handle(OpenWanted())
+
+    def crash(self) -> None:
+        super().crash()
+        links, self.links = self.links, []
+        for link in links:
+            link.stream.sever(at_once=link is not self.link)
+
+    def handle(self, event: ProducerEvent) -> None:
+        for effect in self.core.handle(event):
+            match effect:
+                case LookUp(attempt, _, owner_epoch):
+                    self._look_up(attempt, owner_epoch)
+                case OpenProducer():
+                    self._open(effect)
+                case SendBatches():
+                    self._send(effect)
+                case WithdrawOpening(attempt):
+                    self._withdraw(attempt)
+                case CloseSession(_, session):
+                    self._end_session(session)
+                case StartSessionTimer(key, after_ms, jitter):
+                    delay = self.world.rng.randint(after_ms // 2, after_ms) if jitter else after_ms
+                    self.post(delay, f"timer {key.kind.value}", lambda k=key: self.handle(SessionTimerFired(k)))  # type: ignore[misc]
+                case ReportOpen(name, last):
+                    self._opened(name, last)
+                case Complete(request, _, outcome):
+                    self._answered(request, outcome)
+                case Fail(request, error, stored):
+                    self._answered(request, error.of_send(stored))
+                case FailSession(error):
+                    self._failed(error)
+            if self.burn():
+                return
+        self.core.check_invariants()
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    def _opened(self, name: str, last: SequenceId) -> None:
+        source, app = self.source, self.app
+        instance = self.core.opening.instance
+        assert instance is not None
+        app.instance = self.parts.history.opened(name, instance, last, dense=source.mode is SequenceMode.CONTIGUOUS)
+        if source.resumes or source.automatic:
+            app.next = sum(1 for i in source.ids if i <= last)
+            source.complete = source.complete or self.done
+        self.post(self.world.rng.randint(1, 20), "application", self._pump)
+
+    def _pump(self) -> None:
+        if self.core.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED) or self.app.next >= len(
+            self.source.ids
+        ):
+            return
+        self.post(self.world.rng.randint(*self.parts.pace), "application", self._pump)
+        if len(self.app.unanswered) >= self.parts.open_results_max:
+            return
+        app, source, rng = self.app, self.source, self.world.rng
+        if app.next and self.world.chance(source.careless):
+            stale = [i for i in source.holes if i < source.ids[app.next - 1]]
+            if stale:
+                self._hand_over(self._careless_ids(stale[-6:]))
+                return
+        # Boundaries differ between lives: a batch may straddle what was stored before.
+        count = rng.randint(1, 4)
+        ids = list(source.ids[app.next : app.next + count])
+        app.next += len(ids)
+        self._hand_over(ids)
+
+    def _careless_ids(self, stale: list[int]) -> list[int]:
+        """Send one stale id, or several in one batch with ids that were sent before and new ones."""
+        app, source, rng = self.app, self.source, self.world.rng
+        if rng.random() < 0.3:
+            self.world.count("stale id sent")
+            return [rng.choice(stale)]
+        self.world.count("stale ids among others sent")
+        before = source.ids[max(0, app.next - 9) : app.next]
+        new = source.ids[app.next : app.next + rng.randint(0, 2)]
+        app.next += len(new)
+        late = rng.sample(stale, rng.randint(1, min(3, len(stale))))
+        known = rng.sample(before, rng.randint(0, min(3, len(before))))
+        return sorted([*late, *known, *new])
+
+    def _hand_over(self, ids: list[int]) -> None:
+        app, source = self.app, self.source
+        app.request += 1
+        values = [source.value(i, self.instances) for i in ids]
+        app.unanswered[app.request] = ids
+        self.parts.history.invoked(app.instance, app.request, ids, values)
+        packed = None if source.automatic else pack_sequence_ids(ids)
+        payload = encode_values(values) + (encode_keys(keys_of(ids)) if self.parts.keyed else b"")
+        self.handle(BatchReady(app.request, payload, len(ids), packed, self.world.now))
+
+    def _answered(self, request: int, result: Outcome | OncelogError) -> None:
+        del self.app.unanswered[request]
+        self.parts.history.answered(self.app.instance, request, result)
+        if isinstance(result, OncelogError):
+            self.world.count(f"answer {result.code}")
+        else:
+            for part in result:
+                self.world.count(f"answer {part.kind.name}{'' if part.position else ' at unknown position'}")
+                if part.content_differs is not None:
+                    self.world.count(f"content {'differs' if part.content_differs else 'is the same'}")
+        if self.done and (not isinstance(result, OncelogError) or isinstance(result, StaleSequence)):
+            self.source.complete = True
+
+    def _failed(self, error: OncelogError) -> None:
+        """Fenced: another instance has the name. This one may take it back a few times. A deleted topic is final."""
+        self.world.count(f"producer failed: {error.code}")
+        self.app.retired = True
+        # A second instance runs at another place. An earlier one of this place may still be connected; it fences none.
+        told = ProducerFenced if self.instances > 1 else ProducerFenced | ProducerBusy
+        if self.source.places == 1 and isinstance(error, told):
+            raise Violation("lone instances", f"{self.name} is the only instance and got: {error}")
+        if isinstance(error, ProducerBusy):
+            self.post(self.world.rng.randint(50, 800), "asks for its name again", self._again)
+            return
+        store = self.parts.metadata[0].parts.store
+        if isinstance(error, TopicNotFound) and store.get(f"topics/{self.topic_id}")[0] is None:
+            return
+        if not isinstance(error, ProducerFenced):
+            raise AssertionError(f"a producer failed with {error.code}: {error}")
+        self.app.fenced += 1
+        if self.app.fenced <= 2:
+            self.post(self.world.rng.randint(50, 800), "takes its name back", self._again)
+
+    def _again(self) -> None:
+        self.crash()
+        self.start()
+
+    def lose_patience(self) -> None:
+        """The opening got no answer in time."""
+        opening = self.core.opening
+        if self.alive and not self.paused and opening.phase is OpeningPhase.ASKING:
+            self.world.count("opening asked again")
+            self.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, opening.attempt)))
+
+    # --- the owner ----------------------------------------------------------------------------------------------------
+
+    def _look_up(self, attempt: int, owner_epoch: OwnerEpoch) -> None:
+        network, metadata = self.parts.network, self.world.rng.choice(self.parts.metadata)
+        life = self.life
+
+        def reply(event: OwnerFound | LookUpFailed, link: "Link | None") -> None:
+            def arrive() -> None:
+                if link is not None:
+                    self.link = link
+                    self.links = [each for each in self.links if each.stream.open] + [link]
+                self.handle(event)
+
+            if self.life == life:
+                network.send(metadata.name, self, "looked up", arrive)
+
+        def found(owner: OwnerServer, incarnation: Incarnation, epoch: OwnerEpoch) -> None:
+            if self.life != life or not owner.alive or owner.incarnation != incarnation:
+                reply(LookUpFailed(attempt, ServiceUnavailable("the owner is not reached")), None)
+            else:
+                reply(OwnerFound(attempt, epoch), Link(self, owner, attempt))
+
+        def failed(error: OncelogError) -> None:
+            reply(LookUpFailed(attempt, error), None)
+
+        if not metadata.alive:
+            self.post(2, "look-up refused", lambda: self.handle(LookUpFailed(attempt, ServiceUnavailable("down"))))
+            return
+        network.send(
+            self.name, metadata, "look-up", lambda: metadata.look_up(self.topic_id, owner_epoch, found, failed)
+        )
+
+    def _open(self, effect: OpenProducer) -> None:
+        link = self.link
+        if link is None or link.attempt != effect.attempt:
+            return
+        opening = ProducerOpening(
+            effect.attempt, effect.name, effect.mode, effect.on_conflict, effect.resume, effect.present,
+            effect.owner_epoch, effect.instance_id,
+        )  # fmt: skip
+        link.stream.send(self, "opens", lambda: link.owner.open(link, self.topic_id, opening))
+
+    def _withdraw(self, attempt: int) -> None:
+        link = self.link
+        if link is not None and link.attempt == attempt:
+            self.world.count("opening withdrawn")
+            link.stream.send(self, "withdraws", lambda: link.owner.withdraw(link, self.topic_id, attempt))
+
+    def _send(self, effect: SendBatches) -> None:
+        link = self.link
+        if link is None or link.attempt != effect.attempt:
+            return
+        batches = [
+            ReceivedBatch(request, decode_batch(data, self.parts.checksum), data) for request, data in effect.batches
+        ]
+        session = effect.session
+        link.stream.send(self, f"sends {session}", lambda: link.owner.receive(self.topic_id, session, batches))
+
+    def _end_session(self, session: SessionNumber) -> None:
+        link = self.link
+        if link is not None:
+            link.stream.send(self, "ends a session", lambda: link.owner.close_session(self.topic_id, session))
+
+
+class Link:
+    """A client's stream to an owner, for one attempt."""
+
+    def __init__(self, client: ProducerClient, owner: OwnerServer, attempt: int) -> None:
+        self.client = client
+        self.owner = owner
+        self.attempt = attempt
+        self.stream = Stream(client.parts.network, client, owner)
+        self.stream.on_broken[client.name] = lambda: client.handle(StreamLost(attempt))
+        self.stream.on_broken[owner.name] = lambda: owner.link_broken(self)
+
+    def _report(self, label: str, event: ProducerEvent) -> None:
+        self.stream.send(self.owner, label, lambda: self.client.handle(event))
+
+    def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
+        result = answer.result
+        if isinstance(result, Granted):
+            pid, generation = result.instance
+            self._report(
+                f"granted {result.session}",
+                ProducerGranted(
+                    self.attempt, result.session, result.name, pid, generation, result.last_sequence_id, result.final,
+                    owner_epoch,
+                ),
+            )  # fmt: skip
+        else:
+            self._report(f"refused {result.code}", OpenRefused(self.attempt, result, owner_epoch))
+
+    def answered(
+        self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
+    ) -> None:
+        self._report(f"answered {session}", BatchesAnswered(session, answers, owner_epoch))
+
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
+        self._report(f"ended {session} {error.code}", SessionClosedByOwner(session, error, owner_epoch))

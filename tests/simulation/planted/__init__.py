@@ -1,0 +1,1 @@
+"""The planted bugs: each removes one rule, and a run must find it."""

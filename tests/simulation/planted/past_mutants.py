@@ -1,0 +1,60 @@
+"""Planted bugs about a storage node's past: each takes one rule from the starts of a node, its reviews, or the check of
+an entry's topic."""
+
+from typing import Any
+
+from oncelog.core.formats import entry
+from oncelog.core.node import starts
+from oncelog.core.node.node_ledger import StorageLedger
+from oncelog.core.node.review import LedgerReviews
+from tests.simulation.watches.watching import Watch
+
+_verified = LedgerReviews.verified
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _nothing(*_: Any) -> str:
+    return ""
+
+
+def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
+    """What a whole ledger lacks here is missing, and no damage."""
+    ledger = reviews._ledgers.get(event.ledger_id)
+    if ledger is not None:
+        ledger.attested = False
+    return _verified(reviews, event, records)
+
+
+#: (name, hazard, first seed, swaps)
+PAST_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
+    (
+        "a start of the past like any other", "directory-went-back", 74,
+        ((starts, "why_past", _nothing), (starts, "lost_end", _nothing)),
+    ),
+    ("only the ids of starts compared", "directory-went-back", 174, ((starts, "lost_end", _nothing),)),
+    (
+        "a copy of a directory serves, too", "copied-directory", 94,
+        ((starts, "served_elsewhere", _never), (starts, "is_superseded", _never)),
+    ),
+    (
+        "missing of a whole ledger is no damage", "verified-copy-is-missing", 69,
+        ((LedgerReviews, "verified", _only_missing),),
+    ),
+    ("a node that is newer than ZooKeeper registers", "ledger-id-given-twice", 84, ((starts, "is_newer", _never),)),
+    (
+        # In earlier seeds the topic only stops; in this one it gets the entries of the other topic.
+        "topic of entries unchecked", "ledger-id-given-twice", 1684,
+        (
+            (starts, "is_newer", _never), (Watch, "_registered", _never),
+            (entry, "require_topic", _never), (StorageLedger, "is_of", _always),
+        ),
+    ),
+    ("copies of another topic are not needed", "ledger-id-given-twice", 84, ((StorageLedger, "is_of", _always),)),
+)  # fmt: skip

@@ -1,0 +1,37 @@
+"""The list of ledgers of a log as the records say it, with the ledgers in pages."""
+
+from dataclasses import replace
+
+from oncelog.core.formats.ledger_page import decode_page
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ids import LedgerId, TopicId
+from oncelog.verify.violation import Violation
+from tests.simulation.servers.store import Store
+
+
+def page_path(topic_id: TopicId, name: LedgerId) -> str:
+    return f"pages/{topic_id}/{name}"
+
+
+def links_of(store: Store, record: TopicRecord) -> list[LedgerLink]:
+    """All ledgers of the log, oldest first. Raises Violation for a link to a page that is not as the link says."""
+    found: list[LedgerLink] = []
+    for link in record.pages:
+        data, _ = store.get(page_path(record.topic_id, link.name))
+        if data is None:
+            raise Violation("pages", f"the record of the topic links page {link.name}, which does not exist")
+        ledgers = link.listed(decode_page(data))
+        if (ledgers[0].ledger_id, ledgers[0].base_index, ledgers[-1].ledger_id) != link[1:4]:
+            raise Violation("pages", f"page {link.name} has {ledgers}, its link is {link}")
+        found += [LedgerLink(each.ledger_id, each.base_index) for each in ledgers]
+    return [*found, *record.ledgers]
+
+
+def ids_of(store: Store, record: TopicRecord) -> list[LedgerId]:
+    return [link.ledger_id for link in links_of(store, record)]
+
+
+def ids_known_to(store: Store, record: TopicRecord) -> list[LedgerId]:
+    """The same for an owner that may be deposed and not know it. Pages may be trimmed then: the log begins later."""
+    there = [link for link in record.pages if store.get(page_path(record.topic_id, link.name))[0] is not None]
+    return ids_of(store, replace(record, pages=tuple(there)))

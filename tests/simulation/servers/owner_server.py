@@ -1,0 +1,265 @@
+"""A topic owner's process: its topics, its claims of ids, and its connections to clients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.batch_check import BatchLimits, check_batch
+from oncelog.core.formats.opening import ProducerOpening
+from oncelog.core.formats.outcome import Outcome
+from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
+from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.records.id_claim import (
+    Counter,
+    IdAllocated,
+    IdClaim,
+    IdClaimEvent,
+    IdRefused,
+    IdRequested,
+)
+from oncelog.core.records.records import ReadRecord, WriteRecord
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Topic
+from oncelog.core.topic_events.effects import AnswerOpen
+from oncelog.core.topic_events.events import PoliciesChanged, ReceivedBatch, TopicAssigned
+from oncelog.verify.violation import Violation
+from tests.simulation.clients.ack_workload import Recorder
+from tests.simulation.consumers.streams import OwnerStreams
+from tests.simulation.network import Network, Stream
+from tests.simulation.servers.records import read_record, write_record
+from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.store import Store
+from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.world import Process, World
+
+if TYPE_CHECKING:
+    from tests.simulation.consumers.consumption import TopicConsumption
+
+#: Session numbers of two times of ownership never overlap.
+SESSIONS_PER_TOPIC = 1_000_000
+#: A topic that was closed here is not taken at the same epoch again for so long.
+RETAKE_TICKS = 300
+
+
+class ClientLink(Protocol):
+    """One stream of a client, as the owner sees it."""
+
+    stream: Stream
+
+    def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None: ...
+    def answered(
+        self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
+    ) -> None: ...
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None: ...
+
+
+@dataclass(slots=True)
+class OwnerParts:
+    """State that all owners of a cluster share. The classes are here so that a mutant can replace them."""
+
+    world: World
+    network: Network
+    store: Store
+    checksum: Checksum
+    settings: TopicSettings
+    #: {incarnation: where it is or was}
+    nodes: dict[Incarnation, StorageServer]
+    #: told of every step of a topic
+    watch: Callable[["OwnerServer", TopicShell], None]
+    topic_class: type[Topic] = Topic
+    claim_class: type[IdClaim] = IdClaim
+    pid_block: int = 3
+    dedup_enabled: bool = True
+    #: {topic: creates the recorder of changes for each life of a topic at an owner}
+    recorders: dict[TopicId, Callable[[], Recorder]] = field(default_factory=dict)
+    #: ids that are granted before this tick are told then
+    ids_stalled_until: int = 0
+    #: {(counter, id)}: every id that was ever allocated
+    granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
+    policies: TopicPolicies = field(default_factory=TopicPolicies)
+    #: the true time at tick 0; {place of an owner: by how much its clock is ahead}
+    began_ms: int = 0
+    skews: dict[str, int] = field(default_factory=dict)
+    #: the budget of what waits until consumers read it; None: they read at once
+    stream_bytes_max: int | None = None
+    #: {topic: its consumers}
+    consumption: "dict[TopicId, TopicConsumption]" = field(default_factory=dict)
+    #: no further faults
+    healed: bool = False
+
+    @property
+    def true_ms(self) -> int:
+        return self.began_ms + self.world.now
+
+
+class IdSource:
+    """The claims of one counter by one life of a process."""
+
+    def __init__(self, owner: "OwnerServer", counter: Counter, *, block: int, prefetch_below: int) -> None:
+        self.owner = owner
+        self.path = f"ids/{counter.value}"
+        self.core = owner.parts.claim_class(counter, owner.incarnation, block=block, prefetch_below=prefetch_below)
+        self._wanted: dict[int, Callable[[int], None]] = {}
+        self._requests = 0
+
+    def want(self, granted: Callable[[int], None]) -> None:
+        self._requests += 1
+        self._wanted[self._requests] = granted
+        self._handle(IdRequested(self._requests))
+
+    def _handle(self, event: IdClaimEvent) -> None:
+        store = self.owner.parts.store
+        for effect in self.core.handle(event):
+            match effect:
+                case ReadRecord():
+                    read_record(store, self.owner, effect, self._handle)
+                case WriteRecord():
+                    write_record(store, self.owner, effect, self._handle)
+                case IdAllocated(request, number):
+                    granted = self._wanted.pop(request)
+                    known = self.owner.parts.granted
+                    if (self.path, number) in known:
+                        raise Violation(
+                            "ids never repeat", f"{self.path} {number} was given to {known[self.path, number]}"
+                        )
+                    known[self.path, number] = self.owner.incarnation
+                    stalled = max(0, self.owner.parts.ids_stalled_until - self.owner.world.now)
+                    self.owner.post(stalled, f"id {self.path} {number}", lambda f=granted, n=number: f(n))  # type: ignore[misc]
+                case IdRefused():
+                    raise AssertionError("the simulation used up its ids")
+            if self.owner.burn():
+                return
+        self.core.check_invariants()
+
+
+class OwnerServer(Process):
+    """One place for an owner; each life has a new incarnation."""
+
+    def __init__(self, parts: OwnerParts, name: str) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        #: {topic id: shell}
+        self.topics: dict[TopicId, TopicShell] = {}
+        self.links: list[ClientLink] = []
+        #: to the metadata replicas
+        self.streams: list[Stream] = []
+        self.ledger_ids: IdSource
+        self.producer_ids: IdSource
+        #: what waits until consumers read it; None: they read at once
+        self.waiting: OwnerStreams | None = None
+        self._slots = 0
+        #: {topic closed here: (its epoch then, until when it is not taken at that one)}
+        self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return Incarnation(f"{self.name}.{(self.life + 1) // 2}")
+
+    @property
+    def now_ms(self) -> int:
+        return self.parts.true_ms + self.parts.skews.get(self.name, 0)
+
+    def start(self) -> None:
+        super().start()
+        self.topics, self.links, self._given_up = {}, [], {}
+        bytes_max = self.parts.stream_bytes_max
+        self.waiting = None if bytes_max is None else OwnerStreams(self, bytes_max)
+        self.ledger_ids = IdSource(self, Counter.LEDGER, block=1, prefetch_below=0)
+        self.producer_ids = IdSource(self, Counter.PRODUCER, block=self.parts.pid_block, prefetch_below=1)
+        self.register()
+
+    def register(self) -> None:
+        if f"owners/{self.incarnation}" not in self.parts.store.records:
+            self.parts.store.put(f"owners/{self.incarnation}", self.name.encode(), -1)
+
+    def crash(self) -> None:
+        streams = [link.stream for link in self.links] + self.streams
+        super().crash()
+        self.links, self.streams = [], []
+        for stream in streams:
+            stream.sever()
+
+    # --- what others send ---------------------------------------------------------------------------------------------
+
+    def assign(self, topic_id: TopicId) -> None:
+        """A metadata replica reports that the record names this owner."""
+        shell = self.topics.get(topic_id)
+        given_up = self.gave_up_at(topic_id)
+        if shell is None or shell.over:
+            self._slots += 1
+            first = SessionNumber(self._slots * SESSIONS_PER_TOPIC)
+            shell = self.topics[topic_id] = TopicShell(self, topic_id, first)
+            if self.parts.policies != TopicPolicies():
+                shell.handle(PoliciesChanged(self.parts.policies))
+        shell.handle(TopicAssigned(given_up))
+
+    def closed(self, shell: TopicShell) -> None:
+        """A topic was closed here at its epoch. This owner does not take it at that epoch for a while."""
+        self._given_up[shell.topic_id] = (shell.epoch, self.world.now + RETAKE_TICKS)
+
+    def gave_up_at(self, topic_id: TopicId) -> OwnerEpoch:
+        """The epoch at which the topic was closed here recently. 0: it was not closed recently."""
+        epoch, until = self._given_up.get(topic_id, (OwnerEpoch(0), 0))
+        return epoch if self.world.now < until else OwnerEpoch(0)
+
+    def storage_nodes(self) -> StorageNodesUpdated:
+        """Where the storage nodes stand by the store's ephemerals and cookies, as of now."""
+        store = self.parts.store
+        live = tuple(Incarnation(name) for name in store.children("storage"))
+        known = [Incarnation(name) for name in store.children("storage_cookies")]
+        latest = {name.split(".")[0]: name for name in known}
+        retired = tuple(name for name in known if latest[name.split(".")[0]] != name)
+        absent = tuple(name for name in known if name not in live and name not in retired)
+        return StorageNodesUpdated(tuple(n for n in live if n not in retired), absent, retired)
+
+    def see_nodes(self) -> None:
+        nodes = self.storage_nodes()
+        for shell in list(self.topics.values()):
+            if self.alive and nodes != shell.core.nodes:
+                shell.handle(nodes)
+
+    def open(self, link: ClientLink, topic_id: TopicId, opening: ProducerOpening) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is None:
+            link.opened(AnswerOpen(opening.call, NotOwner("this process does not serve the topic")), OwnerEpoch(0))
+        else:
+            if link not in self.links:
+                self.links.append(link)
+            shell.open(link, opening)
+
+    def withdraw(self, link: ClientLink, topic_id: TopicId, call: int) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is not None:
+            shell.withdraw(link, call)
+
+    def receive(self, topic_id: TopicId, session: SessionNumber, batches: list[ReceivedBatch]) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is not None:
+            shell.receive(session, batches)
+
+    def receive_bytes(
+        self, link: ClientLink, topic_id: TopicId, session: SessionNumber, data: bytes, checksum: Checksum
+    ) -> None:
+        """One batch of a client whose bytes need not be sound: what cannot be stored ends its session."""
+        try:
+            header = check_batch(data, checksum, BatchLimits(1 << 20))
+        except InvalidBatch as error:
+            self.close_session(topic_id, session)
+            link.answered(session, [(1, error)], OwnerEpoch(0))
+        else:
+            self.receive(topic_id, session, [ReceivedBatch(1, header, data)])
+
+    def close_session(self, topic_id: TopicId, session: SessionNumber) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is not None:
+            shell.close_session(session)
+
+    def link_broken(self, link: ClientLink) -> None:
+        if link in self.links:
+            self.links.remove(link)
+        for shell in list(self.topics.values()):
+            if self.alive:
+                shell.link_broken(link)

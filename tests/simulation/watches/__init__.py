@@ -1,0 +1,1 @@
+"""The oracles that look at a run after each step."""

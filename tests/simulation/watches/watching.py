@@ -1,0 +1,216 @@
+"""The oracles that are checked after each step, besides the cores' own invariants.
+
+The entries of every ledger are kept when its record becomes CLOSED, because it may be trimmed later. Each topic's log
+is folded as its ledgers close, and every takeover is compared with that fold.
+"""
+
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_cursor, decode_topic
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.records.id_claim import decode_counter
+from oncelog.core.topic.serving import Serving
+from oncelog.core.topic.topic import Phase
+from oncelog.verify.stored_log import check_copies, parse_entry
+from oncelog.verify.violation import Violation
+from tests.oracles.fold import LogFold
+from tests.simulation.servers.ledger_lists import ids_of, links_of
+from tests.simulation.servers.owner_server import OwnerServer
+from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.store import Store
+from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.watches.ack_log_watch import AckLogWatch
+from tests.simulation.watches.copies_watch import CopyWatch
+
+Closed = dict[LedgerId, tuple[LedgerMetadata, list[bytes]]]
+Copies = dict[Incarnation, dict[EntryId, bytes]]
+
+
+def durable_copies(nodes: dict[Incarnation, StorageServer], ledger_id: LedgerId) -> Copies:
+    """{incarnation: {entry: bytes}} that no crash can take, and those that a fault took, or its directory."""
+    copies: Copies = {}
+    for server in nodes.values():
+        for incarnation, disk in server.disks.items():
+            held = disk.ever_held(ledger_id)
+            if server.beside is not None and incarnation == server.incarnation:
+                held |= server.beside[0].disk.ever_held(ledger_id)
+            if held:
+                copies[incarnation] = held
+    return copies
+
+
+def _may_leave(metadata: LedgerMetadata) -> bool:
+    """Whether the ledger may leave its list above the floor: it was closed without an entry."""
+    return metadata.end < 0 and not metadata.given_up_by
+
+
+class TopicWatch:
+    """One topic's records and takeovers, as they happen."""
+
+    def __init__(self, topic_id: TopicId) -> None:
+        self.topic_id = topic_id
+        self.fold = LogFold()
+        self.record = TopicRecord(topic_id, "")
+        #: {epoch: the place of its owner}
+        self.owners: dict[OwnerEpoch, str] = {}
+        #: every ledger that was ever in the list, in order; those of them that left it; those that are folded
+        self.ledgers: list[LedgerId] = []
+        self.trimmed: dict[LedgerId, None] = {}
+        #: {ledger: the message with which it was linked}
+        self.begins: dict[LedgerId, int] = {}
+        self.folded = 0
+        self.acks = AckLogWatch()
+        #: {ledger: highest last_add_confirmed that an owner told}
+        self.confirmed: dict[LedgerId, EntryId] = {}
+        #: {owner: the last `Serving` that was compared at its beginning}
+        self.compared: dict[Incarnation, Serving] = {}
+
+    def record_changed(self, record: TopicRecord, links: list[LedgerLink], closed: Closed) -> None:
+        """links: the whole list, with the ledgers in pages."""
+        before, self.record = self.record, record
+        if record.owner_epoch < before.owner_epoch:
+            raise Violation("owner epochs", f"the record went from {before.owner_epoch} to {record.owner_epoch}")
+        if record.owner is not None:
+            self.owners[record.owner_epoch] = record.owner.split(".")[0]
+        self.acks.record_changed(before, record, closed)
+        listed = [link.ledger_id for link in links]
+        for link in links:
+            if not self.ledgers or link.ledger_id > self.ledgers[-1]:
+                if self.ledgers and self.ledgers[-1] not in closed:
+                    raise Violation("chaining", f"ledger {link.ledger_id} opens and {self.ledgers[-1]} is not CLOSED")
+                self.ledgers.append(link.ledger_id)
+                self.begins[link.ledger_id] = link.base_index
+            if self.begins[link.ledger_id] != link.base_index:
+                raise Violation("list", f"{link} was linked with message {self.begins[link.ledger_id]}")
+        for ledger_id in self.ledgers:
+            if ledger_id not in listed and ledger_id not in self.trimmed:
+                if ledger_id >= record.deleted_below and not _may_leave(closed[ledger_id][0]):
+                    raise Violation("list", f"ledger {ledger_id} left the list above its floor {record.deleted_below}")
+                self.trimmed[ledger_id] = None
+        kept = [ledger_id for ledger_id in self.ledgers if ledger_id not in self.trimmed]
+        if listed != kept:
+            raise Violation("chaining", f"the record lists {listed}, it should list {kept}")
+
+
+class Watch:
+    """All topics of a cluster."""
+
+    def __init__(self, store: Store, nodes: dict[Incarnation, StorageServer], checksum: Checksum) -> None:
+        self.store = store
+        self.nodes = nodes
+        self.checksum = checksum
+        self.topics: dict[TopicId, TopicWatch] = {}
+        #: {ledger: (its CLOSED record, its entries)}
+        self.closed: Closed = {}
+        #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
+        self.timed_out: dict[LedgerId, None] = {}
+        self.copies = CopyWatch(store, nodes)
+        store.observers.append(self.changed)
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        kind, _, name = path.partition("/")
+        if kind == "topics" and after is not None:
+            topic_id = TopicId(name)
+            watch = self.topics.setdefault(topic_id, TopicWatch(topic_id))
+            record = decode_topic(after)
+            watch.record_changed(record, links_of(self.store, record), self.closed)
+        elif kind == "cursors" and after is not None:
+            for link in decode_cursor(after).ledgers[:-1]:
+                if link.ledger_id not in self.closed and link.ledger_id not in self.timed_out:
+                    raise Violation("chaining", f"cursor ledger {link.ledger_id} is followed and not CLOSED")
+        elif kind == "ledgers":
+            self._ledger_changed(before, after)
+        elif kind == "storage" and after is not None:
+            self._registered(Incarnation(name))
+
+    def _registered(self, node: Incarnation) -> None:
+        """A node never registers while the store would give the id of one of its ledgers a first time (hazard
+        ledger-id-given-twice)."""
+        server, (data, _) = self.copies.existing(node), self.store.get("ids/ledger")
+        following = 1 if data is None else decode_counter(data).next
+        newest = max(server.index.entries, default=0) if server is not None else 0
+        if newest >= following:
+            raise Violation("older store", f"{node} has ledger {newest} and registers; the next id is {following}")
+
+    def _ledger_changed(self, before: bytes | None, after: bytes | None) -> None:
+        if before is not None and decode_ledger(before).state is LedgerState.CLOSED and after is not None:
+            self.copies.record_changed(decode_ledger(before), decode_ledger(after))
+            return
+        if after is None:
+            assert before is not None
+            gone = decode_ledger(before)
+            record = self.topics[gone.topic_id].record
+            if gone.ledger_id in record.acks or gone.ledger_id in ids_of(self.store, record):
+                raise Violation("trim", f"ledger {gone.ledger_id} is deleted and in its topic's list")
+            return
+        metadata = decode_ledger(after)
+        if metadata.state is not LedgerState.CLOSED:
+            return
+        confirmed = self.topics[metadata.topic_id].confirmed.get(metadata.ledger_id, -1)
+        if confirmed > metadata.end:
+            raise Violation("end", f"ledger {metadata.ledger_id} ends at {metadata.end}, {confirmed} was confirmed")
+        copies = durable_copies(self.nodes, metadata.ledger_id)
+        entries = check_copies(metadata, copies)
+        for data in entries:
+            if peek_header(data).topic_id != metadata.topic_id:
+                raise Violation("topics", f"ledger {metadata.ledger_id} has an entry of another topic")
+        self.closed[metadata.ledger_id] = (metadata, entries)
+
+    def erased(self, node: Incarnation, ledger_id: LedgerId) -> None:
+        """A storage node has erased what it held of this ledger (hazards copy-erased-before-joining,
+        replaced-member-erased-early and missing-record-is-no-deletion)."""
+        if self.copies.has_another(node, ledger_id):
+            raise Violation("erasing", f"{node} erased ledger {ledger_id} of a topic that the store does not know")
+        if self.copies.may_go(node, ledger_id):
+            return
+        lists = [
+            (path, data) for path, (data, _) in self.store.records.items() if path.startswith(("topics/", "cursors/"))
+        ]
+        for path, data in lists:
+            if path.startswith("topics/"):
+                record = decode_topic(data)
+                listed = [*ids_of(self.store, record), *record.acks]
+            else:
+                listed = [link.ledger_id for link in decode_cursor(data).ledgers]
+            if ledger_id in listed:
+                raise Violation("erasing", f"a node erased ledger {ledger_id}, which {path} lists")
+
+    # --- owners -------------------------------------------------------------------------------------------------------
+
+    def stepped(self, owner: OwnerServer, shell: TopicShell) -> None:
+        """A topic's core has taken one event."""
+        watch = self.topics[shell.topic_id]
+        if shell.timed_out_cursor is not None:
+            self.timed_out[shell.timed_out_cursor] = None
+        ledger_id, entry_id = shell.confirmed
+        if ledger_id >= 0 and entry_id > watch.confirmed.get(ledger_id, -1):
+            watch.confirmed[ledger_id] = entry_id
+            if ledger_id in self.closed and entry_id > self.closed[ledger_id][0].end:
+                raise Violation("fencing", f"{owner.incarnation} confirmed {shell.confirmed}, beyond the CLOSED end")
+        phase, serving = shell.core.phase, shell.core.serving
+        given_up = owner.gave_up_at(shell.topic_id)
+        if given_up and phase in (Phase.RECOVERING, Phase.OPENING, Phase.SERVING) and shell.epoch <= given_up:
+            raise Violation("given-up epochs", f"{owner.incarnation} takes epoch {shell.epoch} again, which it gave up")
+        if phase is not Phase.OPENING or serving is None or watch.compared.get(owner.incarnation) is serving:
+            return
+        watch.compared[owner.incarnation] = serving
+        watch.acks.compare(shell.core.ownership.record.acks, serving, self.closed)
+        ledgers = shell.core.ownership.record.ledgers
+        last = ledgers[-1].ledger_id if ledgers else LedgerId(-1)
+        self.fold_closed(watch, last)
+        if watch.fold.position.ledger_id <= last:
+            # A deposed owner that does not know it may be behind what another has taken over since.
+            watch.fold.compare(serving.log.table.state)
+
+    def fold_closed(self, watch: TopicWatch, last: LedgerId) -> None:
+        """Bring the topic's fold up to the ledger `last`."""
+        while watch.folded < len(watch.ledgers) and watch.ledgers[watch.folded] <= last:
+            ledger_id = watch.ledgers[watch.folded]
+            if ledger_id not in self.closed:
+                raise Violation("closed ledgers", f"ledger {ledger_id} was taken over and is not CLOSED")
+            for number, data in enumerate(self.closed[ledger_id][1]):
+                watch.fold.add(parse_entry(data, Position(ledger_id, EntryId(number)), self.checksum))
+            watch.folded += 1
