@@ -24,6 +24,7 @@ from oncelog.runtime import forks as _forks  # noqa: F401  # before gRPC is load
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient, connect
     from oncelog.client.consuming.consumer import AsyncConsumer
+    from oncelog.client.consuming.handler_run import Retry
     from oncelog.client.producing.producer import AsyncProducer
     from oncelog.client.reading.reader import AsyncReader
     from oncelog.client.reading.stream_state import Gap
@@ -49,6 +50,7 @@ _LAZY = {
     "PublishResult": "oncelog.client.values.results",
     "Reader": "oncelog.client.sync",
     "ConsumerBatch": "oncelog.client.values.messages",
+    "Retry": "oncelog.client.consuming.handler_run",
     "SendResult": "oncelog.client.values.results",
     "Skipped": "oncelog.client.values.corruption",
     "connect": "oncelog.client.client",
@@ -74,6 +76,7 @@ __all__ = [
     "Producer",
     "PublishResult",
     "Reader",
+    "Retry",
     "SendResult",
     "Skipped",
     "connect",

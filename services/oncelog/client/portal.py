@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from oncelog.client.values.process import used_after_fork
@@ -53,6 +53,12 @@ class Portal:
         work.close()
         self.check_process()
         raise ClientClosed("the client was closed: create a new one")
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call it on the loop. After `stop` nothing is called."""
+        with self._lock:
+            if not self._stopped:
+                self._loop.call_soon_threadsafe(callback)
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it."""

@@ -12,6 +12,7 @@ from typing import Self
 from oncelog.client.consuming.acknowledging import AckFuture, Acknowledgements, joined, promise
 from oncelog.client.consuming.consumed_messages import ConsumedMessages
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
+from oncelog.client.consuming.handler_run import RunsHandlers
 from oncelog.client.consuming.received import (
     Received,
     counts_between,
@@ -46,7 +47,7 @@ DELAY_S_MAX = 365 * 86_400
 _FAREWELL_S = 1.0
 
 
-class AsyncConsumer:
+class AsyncConsumer(RunsHandlers):
     """One consumer of a subscription. Made by `AsyncClient.subscribe`; for several tasks, not for several threads.
 
         async for message in consumer:

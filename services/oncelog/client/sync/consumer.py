@@ -1,16 +1,25 @@
 """The synchronous consumer."""
 
+import asyncio
 import concurrent.futures
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 
 from oncelog.client.consuming.consumer import AsyncConsumer
+from oncelog.client.consuming.handler_run import RETRY, STOP_SIGNALS, Retry, stopped_by
 from oncelog.client.consuming.received import Received
 from oncelog.client.network.start_position import Place
 from oncelog.client.sync.wrapper import Wrapper, documented_by
 from oncelog.client.values.corruption import SkippedEntries
 from oncelog.client.values.messages import ConsumerBatch, Message
 from oncelog.client.values.results import AckResult
-from oncelog.core.errors import ConsumerClosed, OncelogError
+from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError
+
+#: How late a signal is noticed at most.
+_SIGNALS_NOTICED_S = 0.2
 
 
 class Consumer(Wrapper[AsyncConsumer]):
@@ -59,6 +68,62 @@ class Consumer(Wrapper[AsyncConsumer]):
         if not self._portal.inherited:
             self._portal.run(self._inner.close(flush=flush))
 
+    def run(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        concurrency: int = 1,
+        retry: Retry = RETRY,
+        stop_signals: Collection[int] = STOP_SIGNALS,
+    ) -> None:
+        """Call a handler for each message, in threads, until the consumer ends. The consumer is closed when this
+        returns.
+
+        A message is acknowledged when its handler returns. When its handler raises, the error is logged with the
+        message's position, and the message is delivered again after a pause, until it is a dead letter, if the
+        subscription has max_deliveries. It may then go to another consumer of the subscription.
+
+        Messages of an exclusive or failover subscription are handled one at a time in each partition, those of a
+        key_shared one one at a time for each key: what is behind a failed message waits until that was handled or is a
+        dead letter.
+
+        A stop signal and Ctrl-C start no more handlers, wait for those that run, and acknowledge their messages. After
+        a signal this returns; Ctrl-C raises KeyboardInterrupt then.
+
+        Args:
+            handler: called with each message. If a process dies, messages that it had handled may come again.
+            concurrency: threads that run handlers, at most 10,000. Up to four times as many messages are taken.
+            retry: the pause before a failed message comes again.
+            stop_signals: signals that stop the run, instead of what they do otherwise. Only in the main thread.
+
+        Raises:
+            InvalidArgument: an argument is not valid; `field` names it.
+            The error that ended the consumer, and what `receive` raises. Closing the consumer ends the run without one.
+        """
+        given: object = handler
+        if not callable(given) or inspect.iscoroutinefunction(given):
+            raise InvalidArgument("handler must be a plain function that takes a message", field="handler")
+
+        async def in_thread(message: Message) -> None:
+            call = partial(copy_context().run, _call, handler, message)
+            await asyncio.get_running_loop().run_in_executor(threads, call)
+
+        run = self._inner.handler_run(in_thread, concurrency=concurrency, retry=retry)
+
+        def stop() -> None:
+            self._portal.call_soon(run.stop)
+
+        with ThreadPoolExecutor(concurrency, "oncelog handler") as threads, stopped_by(stop_signals, stop):
+            running = self._portal.submit(run.run())
+            try:
+                _await(running)
+            except KeyboardInterrupt:
+                stop()
+                _await(running)
+                raise
+            finally:
+                running.cancel()
+
     @property
     def topic(self) -> str:
         """The full name of the topic, tenant/namespace/name."""
@@ -106,3 +171,19 @@ class Consumer(Wrapper[AsyncConsumer]):
                 yield self.receive()
             except ConsumerClosed:
                 return
+
+
+def _call(handler: Callable[[Message], object], message: Message) -> None:
+    """In a thread of the pool, where an exit would end the client's event loop instead of the program."""
+    try:
+        handler(message)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"a handler cannot end the program: it raised {error!r}") from error
+
+
+def _await(running: "concurrent.futures.Future[None]") -> None:
+    """Wait for it, and raise its error. Handlers of signals run in the main thread, which must wake up for them where
+    the signal itself was given to another thread."""
+    while not concurrent.futures.wait([running], _SIGNALS_NOTICED_S).done:
+        pass
+    running.result()

@@ -13,7 +13,11 @@ from oncelog.client.values.arguments import check_type
 from oncelog.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from opentelemetry.trace import Tracer
+
+    from oncelog.client.values.messages import Message
 
 #: names of the properties
 TRACEPARENT = "traceparent"
@@ -50,3 +54,25 @@ class CurrentTrace:
             return context
         check_type("properties", properties, Mapping, "a mapping of text to text")
         return properties if TRACEPARENT in properties else {**properties, **context}
+
+
+def handling_span(topic: str, subscription: str, message: "Message") -> "AbstractContextManager[object] | None":
+    """The span in which a handler handles a message, a child of the one that sent it; None: the application has not
+    imported OpenTelemetry. Names and attributes are those of OpenTelemetry's conventions for messaging."""
+    tracer = application_tracer()
+    if tracer is None:
+        return None
+    trace, propagation = sys.modules[_TRACE], import_module(_PROPAGATION)
+    parent = propagation.TraceContextTextMapPropagator().extract(message.properties) if message.traceparent else None
+    return tracer.start_as_current_span(
+        f"process {topic}",
+        context=parent,
+        kind=trace.SpanKind.CONSUMER,
+        attributes={
+            "messaging.system": "oncelog",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": topic,
+            "messaging.destination.subscription.name": subscription,
+            "messaging.message.id": str(message.message_id),
+        },
+    )
