@@ -1,8 +1,6 @@
 """`oncelog consume`: options and execution."""
 
 import asyncio
-import os
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -177,15 +175,8 @@ class _Printing:
 
     def _print(self, batch: "ConsumerBatch") -> bool:
         """Returns False if nobody reads the output any more."""
-        from oncelog.cli.read.lines import json_lines, raw_lines
+        from oncelog.cli.read.lines import json_lines, raw_lines, written
 
-        output = sys.stdout.buffer
-        try:
-            for part in batch.batches:
-                output.write(json_lines(part) if self._form is Form.JSON else raw_lines(part))
-            output.flush()
-        except BrokenPipeError:
-            # As in `oncelog consume ... | head`. What was not printed is not acknowledged; nothing is flushed at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return False
-        return True
+        lines = json_lines if self._form is Form.JSON else raw_lines
+        # What was not printed is not acknowledged.
+        return written(b"".join(lines(part) for part in batch.batches))

@@ -1,7 +1,5 @@
 """`oncelog read`: options and execution."""
 
-import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -140,29 +138,22 @@ async def _batches(
 async def _print(
     batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", gaps: "GapReport", form: Form, limit: int | None
 ) -> Exit:
-    from oncelog.cli.read.lines import json_lines, raw_lines
+    from oncelog.cli.read.lines import json_lines, raw_lines, written
     from oncelog.cli.read.skips import gap_lines, skip_lines
 
-    def report_skipped() -> None:
-        skipped, missing = skips.new(), gaps.new()
-        if form is Form.JSON:
-            output.write(skip_lines(skipped) + gap_lines(missing))
+    def skipped() -> bytes:
+        entries, missing = skips.new(), gaps.new()
+        return skip_lines(entries) + gap_lines(missing) if form is Form.JSON else b""
 
     left = limit
-    output = sys.stdout.buffer
-    try:
-        async for batch in batches:
-            report_skipped()
-            kept = None if left is None else min(left, len(batch))
-            output.write(json_lines(batch, kept) if form is Form.JSON else raw_lines(batch, kept))
-            output.flush()
-            if left is not None and kept is not None:
-                left -= kept
-                if left == 0:
-                    break
-        report_skipped()
-        output.flush()
-    except BrokenPipeError:
-        # The reader of the output has closed it, as in `oncelog read ... | head`. Nothing must be flushed at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    async for batch in batches:
+        kept = None if left is None else min(left, len(batch))
+        lines = json_lines(batch, kept) if form is Form.JSON else raw_lines(batch, kept)
+        if not written(skipped() + lines):
+            return Exit.OK
+        if left is not None and kept is not None:
+            left -= kept
+            if left == 0:
+                break
+    written(skipped())
     return Exit.OK

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import sys
 from itertools import islice
 
 from oncelog.client.values.messages import MessageBatch
@@ -59,3 +61,16 @@ def _bytes(name: str, data: bytes) -> dict[str, object]:
         return {name: data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(data).decode("ascii")}
+
+
+def written(data: bytes) -> bool:
+    """Write to standard output at once. False: its reader has closed it, as in `oncelog read … | head`; then nothing is
+    flushed at exit."""
+    output = sys.stdout.buffer
+    try:
+        output.write(data)
+        output.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
