@@ -13,8 +13,8 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-#: at once: on two cores two of them compute, while the others wait for most of their time: for processes, or for Spark
-TARGETS_MAX = 5
+#: at once: on two cores one or two of them compute, while the others wait; Spark gives a process 10 s to start
+TARGETS_MAX = 4
 EVERY_S = 15.0
 #: pytest writes a line per test: its name when it begins, then its result and "[done/of]"
 LINE_PER_TEST = "--verbose --override-ini=console_output_style=count"
