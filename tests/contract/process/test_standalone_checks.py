@@ -88,7 +88,9 @@ async def test_redis_that_does_not_answer_is_refused(tmp_path: Path) -> None:
     """Otherwise the first publisher with an idempotency key would learn it."""
     with claim_port("127.0.0.1") as claim:
         address = f"redis://127.0.0.1:{port_of(claim)}/0"
-        with pytest.raises(InvalidArgument, match=rf"--redis or ONCELOG_REDIS_URL: .*{port_of(claim)}.*start Redis"):
+        with pytest.raises(
+            InvalidArgument, match=rf"--redis or ONCELOG_REDIS_URL: .*{port_of(claim)}.*\): correct the"
+        ):
             await checked(tmp_path, {}, redis=address)
 
 

@@ -192,7 +192,8 @@ async def _check_redis(settings: MetadataSettings) -> None:
         await server.look()
     except IdempotencyUnavailable as error:
         name = variable("redis_url_file" if settings.redis_url_file else "redis_url")
-        message = f"--redis or {name}: {error.message}; correct the address, start Redis, or start without it"
+        reason = error.message.removesuffix(": retry with the same key")
+        message = f"--redis or {name}: {reason}: correct the address, correct or start Redis, or start without it"
         raise InvalidArgument(message, field="redis") from error
     finally:
         await server.close()
