@@ -38,7 +38,7 @@ def numbered(path: Path, count: int) -> Path:
 
 
 def test_file_is_published_once_by_repeated_runs(cluster: Cluster, tmp_path: Path) -> None:
-    """A second run resumes, and a replay is refused line by line."""
+    """A second run resumes, and a replay is refused line by line. Of a file that was changed, the command says so."""
     path = tmp_path / "lines"
     path.write_bytes(b"a\r\n\n\xff\nlast\n")
     first = produce(cluster, "once", path)
@@ -48,7 +48,13 @@ def test_file_is_published_once_by_repeated_runs(cluster: Cluster, tmp_path: Pat
     replayed = produce(cluster, "once", path, "--replay", "2")
     assert (replayed["stored"], replayed["duplicates"], replayed["resumed_from"]) == (0, 2, 4)
     whole = produce(cluster, "once", path, "--from-start")
-    assert (whole["stored"], whole["duplicates"]) == (0, 4)
+    assert (whole["stored"], whole["duplicates"], whole["differing"]) == (0, 4, 0)
+    path.write_bytes(b"b\r\n\n\xff\nlast\n")
+    words = ("produce", "once", "--from-file", str(path), "--producer-name", "importer", "--from-start")
+    changed = cluster.run(*words, "-o", "json")
+    summary = json.loads(changed.stdout)
+    assert (changed.returncode, summary["stored"], summary["duplicates"], summary["differing"]) == (0, 0, 4, 4)
+    assert b"4 lines are in batches that differ from what the log stores" in changed.stderr
     assert raw(cluster, "once") == b"a\r\n\n\xff\nlast\n"
     messages = rows(cluster, "once")
     assert [message["sequence_id"] for message in messages] == [0, 3, 4, 6]
