@@ -15,7 +15,8 @@ from oncelog.core.acks.changes import (
     SubscriptionCreated,
     SubscriptionType,
 )
-from oncelog.core.ids import LedgerId, Position, SeekEpoch, SubscriptionNumber
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ids import EntryId, LedgerId, Position, SeekEpoch, SubscriptionNumber
 from oncelog.core.policies.retention_rules import (
     CLOCK_CHECK_MS_MAX,
     CLOCK_SKEW_MS_MAX,
@@ -36,6 +37,8 @@ from oncelog.core.policies.retention_rules import (
     rolls_for_retention,
     trim_of,
 )
+from oncelog.core.retention.ledger_sizes import LedgerSizes
+from oncelog.core.topic_events.events import EndOfLedger
 from tests.core.builders import TOPIC, at
 
 ONE, TWO = SubscriptionNumber(1), SubscriptionNumber(2)
@@ -294,3 +297,13 @@ def test_quota_by_age_evicts_whole_ledgers() -> None:
     assert verdict(quota, 150) == QuotaVerdict(evict=())
     assert verdict(quota, 250) == QuotaVerdict()
     assert verdict(replace(quota, action=QuotaAction.HOLD), 0) == QuotaVerdict(hold=True)
+
+
+@pytest.mark.hazard("wrong-clock-expires")
+def test_open_ledger_without_messages_makes_no_message_older() -> None:
+    """It ends where the last message does, and has no append time: that message must not get the time before."""
+    record = TopicRecord(TOPIC, "a/b/t", ledgers=(LedgerLink(LedgerId(1), 0), LedgerLink(LedgerId(2), 5)))
+    sizes = LedgerSizes(record, 9)
+    sizes.ends_read((EndOfLedger(LedgerId(1), EntryId(0), 10, 1_000), EndOfLedger(LedgerId(2), EntryId(0), 10, 5_000)))
+    sizes.opened(LedgerId(3), 9)
+    assert list(sizes.ages_from(0)) == [(5, 1_000), (9, 5_000)]

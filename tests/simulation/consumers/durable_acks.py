@@ -143,7 +143,8 @@ class DurableAcks:
                 raise Violation("trim", f"{subscription.name!r} lacks {lacks}, and the log begins at {first_index}")
 
     def _check_evicted(self, change: Evicted, indexes: set[int]) -> None:
-        """What is evicted is old enough, by the true time, or leaves the quota's part."""
+        """What is evicted is old enough, or leaves the quota's part. Ages are from the append time, which the clock of
+        the former owner gave, to the true time."""
         if not indexes:
             return
         youngest, quota = max(indexes), self._policies.quota

@@ -11,7 +11,7 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import payload_of, peek_batch
 from oncelog.core.formats.columns import decode_columns
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry
-from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.verify.violation import Violation
 from tests.simulation.servers.ledger_lists import ids_known_to
@@ -51,7 +51,7 @@ class StoredMessages:
         self._parts = parts
         self._watch = watch
         self.entries: list[StoredEntry] = []
-        #: of each message: its key, when it was appended by the true time, and its bytes
+        #: of each message: its key, when it was appended by the clock of its owner, and its bytes
         self.keys: list[bytes] = []
         self.appended_ms: list[int] = []
         self.sizes: list[int] = []
@@ -110,13 +110,8 @@ class StoredMessages:
         batch = peek_batch(body)
         keys = decode_columns(payload_of(batch, body), batch.count).keys or []
         self.keys += [key or b"" for key in keys[header.skip_first :]]
-        appended_ms = header.append_time_ms - self.skew_of(header.owner_epoch)
-        self.appended_ms += [appended_ms] * header.count
+        self.appended_ms += [header.append_time_ms] * header.count
         self.sizes += [len(data) // header.count] * header.count
-
-    def skew_of(self, epoch: OwnerEpoch) -> int:
-        """By how much the clock of the owner of this epoch is ahead."""
-        return self._parts.skews.get(self._watch.owners.get(epoch, ""), 0)
 
 
 class DeadLetterTopic:

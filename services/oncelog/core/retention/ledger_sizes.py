@@ -225,7 +225,9 @@ class LedgerSizes:
 
     def ages_from(self, index: int) -> Iterator[tuple[int, int]]:
         """(end index, highest append time so far) of messages from an index on, ascending."""
-        ends = [(span.end_index, span.ended_ms) for span in self._spans.values() if span.end_index > index]
+        # A span without messages ends where the last message does, and says nothing of when that was appended.
+        spans = [span for span in self._spans.values() if span.end_index > max(index, span.first_index)]
+        ends = [(span.end_index, span.ended_ms) for span in spans]
         marks = list(self._marks)
         ends += marks[bisect_right(marks, (index, 1 << 62)) :]
         highest = 0
